@@ -15587,19 +15587,19 @@ SPECDEC__FOR_SPEED
  * >>text/vocabulary: the vocabulary: what a token is, and which tokens end a text.
  * ================================================================================================================== */
 
-/* The tokenizers, by tokenizer.ggml.model. */
+/* Tokenizers, by the value of tokenizer.ggml.model. */
 enum {
     SPECDEC__VOCAB_SPM, /* "llama": sentencepiece BPE, best score first */
     SPECDEC__VOCAB_BPE, /* "gpt2": byte-level BPE, lowest merge rank first */
-    SPECDEC__VOCAB_BPE_OF_CHARACTERS /* "gemma4": BPE of characters, spelled as sentencepiece does */
+    SPECDEC__VOCAB_BPE_OF_CHARACTERS /* "gemma4": BPE of characters, spelled like SentencePiece */
 };
 
 #if defined(SPECDEC_NO_SPM) && defined(SPECDEC_NO_BPE)
 #error "specdec.h: SPECDEC_NO_SPM and SPECDEC_NO_BPE together leave no tokenizer."
 #endif
 
-/* Is the tokenizer BPE? Do its tokens spell bytes, not characters? In a build with only one of the two the answer is a
-   constant, and the compiler leaves out what only the other one needs. */
+/* IS_BPE: is the tokenizer BPE? IS_BYTES: do its tokens spell bytes, not characters? In a build with only one tokenizer
+   both are constants, so that the compiler drops the code of the other one. */
 #if defined(SPECDEC_NO_SPM)
 #define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 1)
 #define SPECDEC__VOCAB_IS_BYTES(model) ((model) == SPECDEC__VOCAB_BPE)
@@ -15611,38 +15611,39 @@ enum {
 #define SPECDEC__VOCAB_IS_BYTES(model) ((model) == SPECDEC__VOCAB_BPE)
 #endif
 
-/* Token types as tokenizer.ggml.token_type has them. */
+/* Types of tokens, as in tokenizer.ggml.token_type. */
 enum {
     SPECDEC__TOKEN_UNDEFINED, SPECDEC__TOKEN_NORMAL, SPECDEC__TOKEN_UNKNOWN, SPECDEC__TOKEN_CONTROL,
     SPECDEC__TOKEN_USER_DEFINED, SPECDEC__TOKEN_UNUSED, SPECDEC__TOKEN_BYTE
 };
 
-#define SPECDEC__VOCAB_MAX_TOKENS (1 << 24)
-#define SPECDEC__VOCAB_MAX_ENDS 64
-#define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* a longer text is refused; places in a text are 32 bits wide */
-#define SPECDEC__TEXT_NONE UINT32_MAX
-#define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
+#define SPECDEC__VOCAB_MAX_TOKENS (1 << 24) /* most tokens of a vocabulary */
+#define SPECDEC__VOCAB_MAX_ENDS 64          /* most end-of-text tokens */
+#define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* longer texts are refused: offsets in a text have 32 bits */
+#define SPECDEC__TEXT_NONE UINT32_MAX       /* no token, no merge, no key */
+#define SPECDEC__TEXT_BLOCK 16             /* symbols of a block of the merger's tournament tree */
 
-/* What a text says of its token, whatever the token's type is, as llama.cpp has it. */
+/* What the text of a token tells about it, whatever type the file gives, as in llama.cpp. */
 enum {
     SPECDEC__MARK_NONE,
     SPECDEC__MARK_CONTROL, /* a control token */
     SPECDEC__MARK_ENDS,    /* a control token that ends a text */
-    SPECDEC__MARK_TURN,    /* the same, unless the vocabulary has tokens that end messages better: then user-defined */
-    SPECDEC__MARK_CLOSES,  /* the same, unless the vocabulary ends texts by a call of a tool: then plain text */
+    SPECDEC__MARK_TURN,    /* the same; user-defined if the vocabulary has <|return|> or <|call|> and <|flush|> */
+    SPECDEC__MARK_CLOSES,  /* the same; plain text if the vocabulary ends texts by a tool's mark */
     SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
 };
 
-/* What other tokens of a vocabulary must know: which of these it has. */
+/* Tokens whose presence in the vocabulary changes what other texts tell. */
 enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
 
-/* What tokens of prompts with gaps are for: what is before the gap, behind it, fills it; padding, the borders of
-   repositories and of files. A file may name one: then texts say nothing of that purpose. */
+/* Purposes of the tokens of fill-in-the-middle prompts: text before the gap, behind it, in it; padding; borders of
+   repositories and files. If the file names a token for a purpose, texts tell nothing about that purpose. */
 enum {
     SPECDEC__GAP_NONE, SPECDEC__GAP_PREFIX, SPECDEC__GAP_SUFFIX, SPECDEC__GAP_MIDDLE, SPECDEC__GAP_PAD,
     SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
 };
 
+/* Well-known token texts, and what they tell. */
 static const struct specdec__vocab_marked {
     const char *text;
     unsigned char kind, has, gap;
@@ -15669,7 +15670,7 @@ static const struct specdec__vocab_marked {
     {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
     {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH, 0},
     {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0, 0},
-    /* of prompts with gaps */
+    /* of fill-in-the-middle prompts */
     {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
     {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
     {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
@@ -15705,7 +15706,7 @@ static const struct specdec__vocab_marked {
     {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
     {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
     {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    /* of chat formats: else an answer runs over its end, and what a user writes is taken for a message */
+    /* of chat formats: as control tokens, so that answers end, and a user cannot write them */
     {"<|im_start|>", SPECDEC__MARK_CONTROL, 0, 0},
     {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0, 0},
     {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
@@ -15728,37 +15729,38 @@ static const struct specdec__vocab_marked {
     {"<|start|>", SPECDEC__MARK_SHOWN, 0, 0},
     {"<|constrain|>", SPECDEC__MARK_SHOWN, 0, 0}};
 
-/* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
+/* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are in memory. */
 typedef struct specdec__vocab {
     int model;                    /* SPECDEC__VOCAB_... */
     const struct specdec__vocab_words *words; /* BPE only */
-    uint32_t count;               /* tokens */
-    uint32_t longest;             /* bytes of the longest token text */
-    int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
-    int32_t gap[SPECDEC__GAP_COUNT]; /* those that the file names for prompts with gaps; -1: none */
-    int32_t add_bos, add_eos, add_space_prefix; /* flags */
-    int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
-    int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
+    uint32_t count;               /* number of tokens */
+    uint32_t longest;             /* bytes of the longest token's text */
+    int32_t bos, eos, eot, eom, unknown; /* ids of special tokens; -1: none */
+    int32_t gap[SPECDEC__GAP_COUNT]; /* ids that the file names for fill-in-the-middle; -1: none */
+    int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
+    int has;                      /* bits SPECDEC__MARK_RETURN and others: which of these tokens exist */
+    int words_given;              /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown, GPT-2's is
+                                     used */
     int strips_space;             /* white space behind most special tokens is dropped */
-    int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
-    const unsigned char *texts;   /* the string array in the file */
+    int cuts_at_space;            /* SPM: no token has U+2581 behind another character, so no merge crosses a space */
+    const unsigned char *texts;   /* the string array of the file */
     size_t texts_size;
     const unsigned char *scores;  /* (count) f32, SPM only */
     const unsigned char *types;   /* (count) i32 or NULL */
-    uint32_t *text_at;            /* (count) offsets into texts */
-    uint32_t *slots;              /* (slot_mask + 1) open hash of id + 1; 0: empty */
+    uint32_t *text_at;            /* (count) offset of each token in texts */
+    uint32_t *slots;              /* (slot_mask + 1) hash table of plain tokens: id + 1; 0: empty */
     uint32_t slot_mask;
-    uint32_t *merges;             /* (merge_count, 2) left and right id in order of rank; count: an unusable one */
-    uint32_t *merge_slots;        /* (merge_mask + 1) open hash of rank + 1 */
+    uint32_t *merges;             /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
+    uint32_t *merge_slots;        /* (merge_mask + 1) hash table of merges: rank + 1; 0: empty */
     uint32_t merge_count, merge_mask;
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
-    int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
-    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) tokens that end a text */
+    int32_t *byte_token;          /* (256) id of the token that stands for one byte; -1: none */
+    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) end-of-text tokens */
     int end_count;
 } specdec__vocab;
 
-/* The bytes of a token as the file has them. */
+/* The text of a token, as it is in the file. */
 static specdec__bytes specdec__vocab_text(const specdec__vocab *v, uint32_t id)
 {
     const unsigned char *at = v->texts + v->text_at[id];
@@ -15769,7 +15771,7 @@ static specdec__bytes specdec__vocab_text(const specdec__vocab *v, uint32_t id)
     return out;
 }
 
-/* The byte that a text <0x00> .. <0xFF> names, else -1. */
+/* The byte that a text <0x00> to <0xFF> names; -1: another text. */
 static int specdec__vocab_byte_of(specdec__bytes text)
 {
     int value = 0, i;
@@ -15788,7 +15790,7 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
+/* The row of specdec__vocab_marks with a text; NULL: none. Nearly all texts fail by their first and last characters. */
 static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__bytes text)
 {
     size_t i;
@@ -15802,7 +15804,7 @@ static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__byte
     return NULL;
 }
 
-/* SPECDEC__MARK_... of a text in this vocabulary. */
+/* What a text tells about its token in this vocabulary: SPECDEC__MARK_... */
 static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
 {
     const struct specdec__vocab_marked *row = specdec__vocab_mark_row(text);
@@ -15815,7 +15817,7 @@ static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
     return row->kind;
 }
 
-/* Does this text end texts? */
+/* Is the token with this text an end-of-text token? */
 static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes text)
 {
     const int mark = specdec__vocab_mark(v, text);
@@ -15824,8 +15826,8 @@ static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes tex
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text: some texts say it by themselves; in a file without types it is guessed
-   from id and text. */
+/* The type of a token, SPECDEC__TOKEN_...: some texts decide it; in a file without types it is guessed from id and
+   text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     const int mark = specdec__vocab_mark(v, text);
@@ -15851,18 +15853,19 @@ static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec_
     return SPECDEC__TOKEN_NORMAL;
 }
 
+/* The type of a token of the vocabulary. */
 static int specdec__vocab_type(const specdec__vocab *v, uint32_t id)
 {
     return specdec__vocab_type_of(v, id, specdec__vocab_text(v, id));
 }
 
+/* Is a type unknown, control or user-defined, so that tokenizing searches for the token's text? */
 static int specdec__vocab_is_special(int type)
 {
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
-/* The text of the token behind those that were asked for, in order of ids; *at is 0 before the first. This needs no
-   index: the vocabulary may have been only counted. */
+/* Reads the next token's text, in order of ids; *at is 0 before the first. Works without indexes. */
 static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
@@ -15873,7 +15876,7 @@ static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
     return out;
 }
 
-/* The token that is spelled so, or has this decimal id; -1: there is none. */
+/* The token with this text, or with this decimal id; -1: there is none. */
 static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
@@ -15892,7 +15895,7 @@ static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
     return length && i == length && number < v->count ? (int32_t)number : -1;
 }
 
-/* Does this token end the text? Ids outside the vocabulary do not. */
+/* Is a token an end-of-text token? Ids outside the vocabulary are not. */
 static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_t id)
 {
     int i;
@@ -15911,20 +15914,23 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Kinds of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
+/* Kinds of characters that pre-tokenizers distinguish: \p{L}, \p{N}, \s and the rest; END: the text has ended. */
 enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
 
-/* What the classes of the table below are: a kind, and where in a word such a character may stand. HEAD is the upper
-   case part, [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL is the lower case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. */
+/* Further properties of a character, as bits. HEAD: it may be in the upper-case part of a word,
+   [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL: in the lower-case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. */
 enum { SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2 };
-enum { SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8, SPECDEC__TEXT_SYMBOL = 16 }; /* which others: M, P, S */
+enum { SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8, SPECDEC__TEXT_SYMBOL = 16 }; /* of kind OTHER: \p{M},
+                                                                                              \p{P}, \p{S} */
 enum { SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_STOP, SPECDEC__TEXT_SIGN,
-       SPECDEC__TEXT_TURNS }; /* STOP: punctuation; SIGN: a symbol; TURNS: upper, lower, upper ... */
+       SPECDEC__TEXT_TURNS }; /* classes of the table: STOP: \p{P}; SIGN: \p{S}; TURNS: upper, lower, upper ... case in
+                                 turn */
 
+/* Kind and properties of each class. */
 static const struct {
     unsigned char kind, facts;
 } specdec__text_class_facts[] = {{SPECDEC__TEXT_OTHER, 0},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* no case */
+                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
                                  {SPECDEC__TEXT_NUMBER, 0},
                                  {SPECDEC__TEXT_SPACE, 0},
                                  {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL | SPECDEC__TEXT_MARK},
@@ -15933,8 +15939,8 @@ static const struct {
                                  {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_PUNCTUATION},
                                  {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
 
-/* Runs of characters of one class: specdec__text_runs has (length - 1) << 4 | class, or for 16 characters and more
-   15 << 4 | class and two bytes of length - 16; specdec__text_marks says where every 64th run begins. */
+/* Unicode's characters as runs of one class, in order: (length - 1) << 4 | class, or, for 16 and more characters, 15 <<
+   4 | class and two bytes of length - 16. specdec__text_marks: code point and offset of every 64th run. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
 static const unsigned char specdec__text_runs[] = {
@@ -16075,7 +16081,7 @@ static const struct {
     {0x31350, 3608}};
 /* END unicode */
 
-/* The same of the first 128 characters, which are most of nearly all texts. */
+/* The class of one of the first 128 characters, without the table. */
 static int specdec__text_ascii_class(uint32_t code)
 {
     if ((code | 32) - 'a' < 26)
@@ -16126,8 +16132,8 @@ static int specdec__text_class(uint32_t code)
     return found;
 }
 
-/* Bytes of the UTF-8 sequence that begins at text, 1..4, or minus the bytes present when it is cut off but could still
-   become valid; 0 for a byte that begins nothing valid. length > 0. */
+/* Bytes of the UTF-8 sequence at the beginning of a text (length > 0), 1 to 4; minus the bytes present, if the text
+   ends inside a sequence that could become valid; 0: invalid. */
 static int specdec__text_sequence(const unsigned char *text, size_t length)
 {
     unsigned first = text[0], low = 0x80, high = 0xbf;
@@ -16135,13 +16141,13 @@ static int specdec__text_sequence(const unsigned char *text, size_t length)
     int i;
 
     if (first == 0xe0)
-        low = 0xa0; /* shorter spellings exist */
+        low = 0xa0; /* below, a shorter spelling exists */
     else if (first == 0xed)
-        high = 0x9f; /* surrogates */
+        high = 0x9f; /* above are surrogates */
     else if (first == 0xf0)
         low = 0x90;
     else if (first == 0xf4)
-        high = 0x8f; /* beyond U+10FFFF */
+        high = 0x8f; /* above is beyond U+10FFFF */
     for (i = 1; i < size; i++) {
         if ((size_t)i == length)
             return -i;
@@ -16153,14 +16159,15 @@ static int specdec__text_sequence(const unsigned char *text, size_t length)
     return size;
 }
 
+/* A character of a text, decoded and classified. */
 typedef struct specdec__text_character {
-    uint32_t code; /* U+FFFD for an invalid byte */
+    uint32_t code; /* code point; U+FFFD for an invalid byte */
     int size;      /* bytes; 0 at the end of the text */
     int kind;      /* SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
     int facts;     /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
-/* The character that begins at a place of a text. */
+/* The character at an offset of a text. */
 static specdec__text_character specdec__text_character_at(const unsigned char *text, size_t length, size_t at)
 {
     specdec__text_character c;
@@ -16187,7 +16194,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     return c;
 }
 
-/* The character that byte-level BPE writes for a byte: printable Latin-1 for itself, the rest from U+0100 on. */
+/* The character with which byte-level BPE spells a byte: printable Latin-1 as itself, other bytes from U+0100 on. */
 static uint32_t specdec__text_byte_to_code(unsigned byte)
 {
     if (byte <= 0x20)
@@ -16197,7 +16204,7 @@ static uint32_t specdec__text_byte_to_code(unsigned byte)
     return byte == 0xad ? 0x143 : byte;
 }
 
-/* The inverse; -1 for a character that stands for no byte. */
+/* The byte that such a character spells; -1: none. */
 static int specdec__text_code_to_byte(uint32_t code)
 {
     if (code >= 0x100 && code <= 0x120)
@@ -16209,8 +16216,8 @@ static int specdec__text_code_to_byte(uint32_t code)
     return code < 0x100 && specdec__text_byte_to_code(code) == code ? (int)code : -1;
 }
 
-/* Spells one byte of plain text as token texts have it: SPM writes U+2581 for a space, BPE its character for the byte.
-   Returns the bytes in out, 1..3. */
+/* Spells a byte of plain text as token texts do: SPM writes U+2581 for a space, byte-level BPE its character for the
+   byte. Returns the number of bytes in out, 1 to 3. */
 SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsigned char out[3])
 {
     uint32_t code = byte;
@@ -16722,7 +16729,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Where a run of at most limit characters of one kind ends that begins at a place. */
+/* The end of the run of characters of a kind that begins at an offset, at most `limit` characters. */
 static size_t specdec__text_skip(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
 {
     while (limit--) {
@@ -16735,7 +16742,7 @@ static size_t specdec__text_skip(const unsigned char *text, size_t length, size_
     return at;
 }
 
-/* 's 't 'm 'd 're 've 'll at the beginning of a text: its bytes, 0 when there is none. fold: upper case, too. */
+/* Bytes of a contraction ('s 't 'm 'd 're 've 'll) at the beginning of a text; 0: none. fold: also in upper case. */
 static size_t specdec__text_contraction(const unsigned char *text, size_t length, int fold)
 {
     int a = length > 1 && text[0] == '\'' ? text[1] : 0, b = length > 2 ? text[2] : 0;
@@ -16749,7 +16756,8 @@ static size_t specdec__text_contraction(const unsigned char *text, size_t length
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-/* \s+(?!\S)|\s+ at the beginning of a text: white space that leaves its last character to what follows. */
+/* Bytes of \s+(?!\S)|\s+ at the beginning of a text: white space, but its last character belongs to a following
+   word. */
 static size_t specdec__text_white(const unsigned char *text, size_t length)
 {
     size_t at = 0, last = 0;
@@ -16764,8 +16772,8 @@ static size_t specdec__text_white(const unsigned char *text, size_t length)
     }
 }
 
-/* The ways to cut text into words: functions that give the bytes of the first word of a text (length > 0). digits: of
-   a number in one word at most. */
+/* A pre-tokenizer of one regular expression: returns the bytes of the first word of a text (length > 0). digits: most
+   digits in one word. */
 typedef size_t specdec__text_word_function(const unsigned char *text, size_t length, size_t digits);
 
 /* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
@@ -16783,7 +16791,7 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, 
     return specdec__text_skip(text, length, from, c.kind, SIZE_MAX);
 }
 
-/* The same where every digit is a text of its own, as are the parts between them (StarCoder, SmolLM). */
+/* GPT-2's expression, after a first split where every digit is a piece (StarCoder, SmolLM). */
 static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
 {
     size_t at = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
@@ -16803,7 +16811,7 @@ static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t l
     return end;
 }
 
-/* \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text: its bytes, 0 when there is none. */
+/* Bytes of \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text; 0: no match. */
 static size_t specdec__text_word_spaces(const unsigned char *text, size_t length)
 {
     size_t end;
@@ -16814,8 +16822,8 @@ static size_t specdec__text_word_spaces(const unsigned char *text, size_t length
     return specdec__text_white(text, length);
 }
 
-/* \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text: what is left when no
-   letters begin it. slashes: [\r\n/]* */
+/* Bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text that no
+   letters begin. slashes = 1: [\r\n/]* instead of [\r\n]*. */
 static size_t specdec__text_word_rest(const unsigned char *text, size_t length, size_t digits, int slashes)
 {
     size_t from = text[0] == ' ', end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
@@ -16831,7 +16839,7 @@ static size_t specdec__text_word_rest(const unsigned char *text, size_t length, 
     return specdec__text_word_spaces(text, length);
 }
 
-/* [^\r\n\p{L}\p{N}]? at the beginning of a text: what letters may have before them, in bytes. */
+/* Bytes of [^\r\n\p{L}\p{N}]? at the beginning of a text: a character that may precede the letters of a word. */
 static size_t specdec__text_before_letters(specdec__text_character c)
 {
     return c.kind == SPECDEC__TEXT_LETTER || c.kind == SPECDEC__TEXT_NUMBER || c.code == '\r' || c.code == '\n'
@@ -16839,7 +16847,7 @@ static size_t specdec__text_before_letters(specdec__text_character c)
                : (size_t)c.size;
 }
 
-/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and the rest (Llama 3: digits 3, Qwen 2: digits 1). */
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and word_rest (Llama 3: digits 3, Qwen 2: digits 1). */
 static size_t specdec__text_word_modern(const unsigned char *text, size_t length, size_t digits)
 {
     size_t contraction = specdec__text_contraction(text, length, 1);
@@ -16851,12 +16859,12 @@ static size_t specdec__text_word_modern(const unsigned char *text, size_t length
     return end > from ? end : specdec__text_word_rest(text, length, digits, 0);
 }
 
-/* First and last code points of the ranges of a class, in order. */
+/* A range of code points, both ends included; the ranges of a class are in order. */
 typedef struct specdec__text_range {
     uint32_t first, last;
 } specdec__text_range;
 
-/* Does a code point lie in one of count ranges? */
+/* Does a code point lie in one of `count` ranges? */
 static int specdec__text_in(const specdec__text_range *ranges, size_t count, uint32_t code)
 {
     size_t i;
@@ -16867,7 +16875,7 @@ static int specdec__text_in(const specdec__text_range *ranges, size_t count, uin
     return 0;
 }
 
-/* \p{Han} */
+/* Is a character in \p{Han}? */
 static int specdec__text_is_han(const specdec__text_character *c)
 {
     static const specdec__text_range han[] = {{0x2E80, 0x2E99}, {0x2E9B, 0x2EF3}, {0x2F00, 0x2FD5}, {0x3005, 0x3005},
@@ -16877,13 +16885,13 @@ static int specdec__text_is_han(const specdec__text_character *c)
 
     return specdec__text_in(han, SPECDEC__COUNT(han), c->code);
 }
-/* May a character begin a word of cased letters, or go on with it? han: not if it is \p{Han}. */
+/* Has a character one of the properties `facts` (HEAD, TAIL)? han = 1: not if it is \p{Han}. */
 static int specdec__text_can(const specdec__text_character *c, int facts, int han)
 {
     return c->facts & facts && !(han && specdec__text_is_han(c));
 }
 
-/* Where HEAD* TAIL+ ends that begins at a place; the place itself when there is none. */
+/* The end of HEAD*TAIL+ that begins at an offset; the offset itself: no match. */
 static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -16892,20 +16900,20 @@ static size_t specdec__text_head_and_tail(const unsigned char *text, size_t leng
     for (; specdec__text_can(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
         if (c.facts & SPECDEC__TEXT_TAIL)
-            end = at; /* as a tail of one character, if no better one follows */
+            end = at; /* as a tail of one character, unless a longer match follows */
     }
     for (; specdec__text_can(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
 
-/* [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text: its bytes, 0 when there is
-   none. The second one only ever meets upper case. */
+/* Bytes of [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text; 0: no match. The
+   second alternative only matches upper case. */
 static size_t specdec__text_cased(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
-    int mark = from && c.facts & SPECDEC__TEXT_MARK; /* it can be a word by itself */
+    int mark = from && c.facts & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
 
     if (end == from && !mark)
         for (c = specdec__text_character_at(text, length, end); specdec__text_can(&c, SPECDEC__TEXT_HEAD, han);
@@ -16914,7 +16922,7 @@ static size_t specdec__text_cased(const unsigned char *text, size_t length, int 
     return end > from || mark ? end : 0;
 }
 
-/* These letters, and the rest with slashes (Tekken: digits 1). */
+/* Words of cased letters, and word_rest with slashes (Tekken: digits 1). */
 static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_cased(text, length, 0);
@@ -16922,7 +16930,7 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
     return end ? end : specdec__text_word_rest(text, length, digits, 1);
 }
 
-/* The same where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters is a part of their word (GPT-4o: digits 3). */
+/* The same, where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters belongs to their word (GPT-4o: digits 3). */
 static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_cased(text, length, 0);
@@ -16939,23 +16947,24 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Some tokenizers cut a text by one regular expression after the other: each cuts the pieces that the one before left
-   into what it matches and what lies between ("isolated", in the words of Hugging Face's tokenizers). A stage gives
-   the bytes of its match at the beginning of a text (length > 0), 0 when there is none there. */
+/* Some tokenizers split a text by several regular expressions, one stage after the other: each stage splits the pieces
+   of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
+   function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
 typedef struct specdec__text_stage {
-    specdec__text_match_function *match; /* NULL ends a list */
+    specdec__text_match_function *match; /* NULL: end of the list */
     int kind;
 } specdec__text_stage;
 
-/* Of stages: EXACT: one character behind a match has a say in it; PLAIN: white space and one more; FAR: numbers, too;
-   CASED: letters, too; ENDS: as PLAIN, and where white space is no match, no part of it is. */
+/* How far a stage looks behind a match, so that a part of a text can be split without the rest. EXACT: one character;
+   PLAIN: white space and one character; FAR: also numbers; CASED: also letters; ENDS: as PLAIN, but white space that
+   does not match is never split. */
 enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__STAGE_CASED, SPECDEC__STAGE_ENDS };
 
-/* Whether a character belongs to a class. */
+/* Does a character belong to a class? */
 typedef int specdec__text_class_function(const specdec__text_character *c);
 
-/* Where a run of characters of a class ends that begins at a place. */
+/* The end of the run of characters of a class that begins at an offset. */
 static size_t specdec__text_run_end(const unsigned char *text, size_t length, size_t at,
                                     specdec__text_class_function *belongs)
 {
@@ -16968,7 +16977,7 @@ static size_t specdec__text_run_end(const unsigned char *text, size_t length, si
     }
 }
 
-/* \s?X+, X being a class. */
+/* Matches \s?X+ for a class X. */
 static size_t specdec__text_spaced_run(const unsigned char *text, size_t length, specdec__text_class_function *belongs)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
@@ -16978,8 +16987,9 @@ static size_t specdec__text_spaced_run(const unsigned char *text, size_t length,
     return end > from ? end : from ? specdec__text_run_end(text, length, 0, belongs) : 0;
 }
 
-/* The classes. */
+/* Classes of characters; [regular expressions] define them. */
 static int specdec__text_is_letter(const specdec__text_character *c) { return c->kind == SPECDEC__TEXT_LETTER; }
+/* [\p{P}] */
 static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
     return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
@@ -17007,7 +17017,7 @@ static int specdec__text_is_falcons(const specdec__text_character *c)
 {
     return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
 }
-/* What ends no word of Poro and Viking. */
+/* A character that does not end a word in Poro's and Viking's expression. */
 static int specdec__text_is_poros(const specdec__text_character *c)
 {
     static const specdec__text_range marks[] = {{'!', '!'}, {'(', ')'}, {',', ','}, {'.', '.'}, {'?', '?'}, {'|', '|'},
@@ -17015,16 +17025,17 @@ static int specdec__text_is_poros(const specdec__text_character *c)
 
     return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in(marks, SPECDEC__COUNT(marks), c->code);
 }
-/* Chinese characters and syllables of Japanese (DeepSeek V3), or of Korean and nearly all of Asia (DeepSeek LLM). */
+/* Chinese characters and Japanese syllables (DeepSeek V3). */
 static int specdec__text_is_east_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x4E00 && c->code <= 0x9FA5) || (c->code >= 0x3040 && c->code <= 0x30FF);
 }
+/* The same with Korean and nearly all other Asian scripts (DeepSeek LLM). */
 static int specdec__text_is_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x800 && c->code <= 0x9FA5) || (c->code >= 0xAC00 && c->code <= 0xD7FF);
 }
-/* Letters with a case, and what DeepSeek LLM counts as punctuation. */
+/* Letters with upper or lower case, as DeepSeek LLM lists them. */
 static int specdec__text_is_llm_letter(const specdec__text_character *c)
 {
     static const specdec__text_range letters[] = {
@@ -17045,6 +17056,7 @@ static int specdec__text_is_llm_letter(const specdec__text_character *c)
 
     return specdec__text_in(letters, SPECDEC__COUNT(letters), c->code);
 }
+/* Punctuation and signs, as DeepSeek LLM lists them. */
 static int specdec__text_is_llm_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002},
@@ -17053,7 +17065,7 @@ static int specdec__text_is_llm_sign(const specdec__text_character *c)
     return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
 }
 
-/* The stages, as regular expressions in order of their functions. */
+/* Stages; the regular expressions are in the order of the functions below them. */
 #define SPECDEC__TEXT_STAGE(name, expression) \
     static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
 /* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
@@ -17071,7 +17083,8 @@ SPECDEC__TEXT_STAGE(trailing, specdec__text_skip(text, length, 0, SPECDEC__TEXT_
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
 SPECDEC__TEXT_STAGE(east_asian, specdec__text_run_end(text, length, 0, specdec__text_is_east_asian))
 SPECDEC__TEXT_STAGE(asian, specdec__text_run_end(text, length, 0, specdec__text_is_asian))
-/* Words of one expression: GPT-2's, Llama 3's with numbers of any length, GPT-4o's with numbers of one or three. */
+/* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
+   digits. */
 SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
 SPECDEC__TEXT_STAGE(modern, specdec__text_word_modern(text, length, SIZE_MAX))
 SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_contracted(text, length, 1))
@@ -17095,7 +17108,7 @@ static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
     return end > from ? end : 0;
 }
 
-/* A run of Korean letters, of signs of Chinese texts, of Bopomofo, or of Chinese and Japanese letters (Youtu). */
+/* Youtu's classes: Korean letters; signs of Chinese texts; Bopomofo. */
 static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
@@ -17111,6 +17124,7 @@ static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
 }
+/* A run of characters of one of these classes, or of Chinese and Japanese letters (Youtu). */
 static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
 {
     static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
@@ -17167,7 +17181,7 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
 }
 
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
-   Qwen 2's words, but no line ends behind signs. */
+   Qwen 2's expression, except that signs do not include line ends behind them. */
 static size_t specdec__text_word_seed(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_word_modern(text, length, digits);
@@ -17192,7 +17206,8 @@ static size_t specdec__text_word_line(const unsigned char *text, size_t length, 
     return at;
 }
 
-/* How many of a run of numbers stand before its last threes. A run longer than this is cut from its beginning. */
+/* The number of digits in front of the groups of three that end a run of digits. A run of more than
+   SPECDEC__TEXT_LONGEST_NUMBER digits is grouped from its beginning. */
 #define SPECDEC__TEXT_LONGEST_NUMBER 192
 static size_t specdec__text_before_threes(const unsigned char *text, size_t length, size_t *count)
 {
@@ -17206,7 +17221,7 @@ static size_t specdec__text_before_threes(const unsigned char *text, size_t leng
     return *count % 3;
 }
 
-/* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): numbers in threes from their end, where no letter follows. */
+/* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): groups of three digits from the end of a number that no letter follows. */
 static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_before_threes(text, length, &count), end;
@@ -17221,7 +17236,7 @@ static size_t specdec__text_stage_threes(const unsigned char *text, size_t lengt
     return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
 
-/* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): the same, whatever follows. */
+/* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end, whatever follows. */
 static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
 {
     size_t count, first = specdec__text_before_threes(text, length, &count);
@@ -17229,8 +17244,8 @@ static size_t specdec__text_stage_groups(const unsigned char *text, size_t lengt
     return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
 }
 
-/* The first piece that a stage leaves of a text: its match, or what lies before one. *exact becomes 1 when its end is
-   one whatever follows the text. */
+/* Bytes of the first piece of a text after a stage: its match, or the text in front of a match. *exact becomes 1 when
+   the piece ends there whatever follows the text. */
 static size_t specdec__text_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
                                   int *exact)
 {
@@ -17252,13 +17267,13 @@ static size_t specdec__text_piece(const specdec__text_stage *stage, const unsign
         return at ? at : size;
     seen = at + (stage->kind == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER + 4 : at ? 12 : size + 4);
     if (seen <= length && (at || stage->kind == SPECDEC__STAGE_EXACT || stage->kind == SPECDEC__STAGE_FAR))
-        *exact = 1; /* whether there is a match is known from three characters */
+        *exact = 1; /* three characters decide whether there is a match */
     return at ? at : size;
 }
 
-/* The first word of a text (length > 0): its first piece behind all stages. As a text may be long and its first stage
-   match nowhere, only a beginning of it is looked at first. No expression looks further than to the first character
-   behind a word that is no white space (nor, where these count, a number or a letter). */
+/* Bytes of the first word of a text (length > 0): its first piece after all stages. As a text may be long and its first
+   stage match nowhere, only a part of the text is split first, and a longer part if its end could matter: no expression
+   looks further than to the first character behind a word that is not white space (or number or letter: FAR, CASED). */
 static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
 {
     size_t window, limit, end, at;
@@ -17284,7 +17299,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     }
 }
 
-/* \p{Han}+ or GPT-4o's words of other characters, without slashes behind signs (Kimi K2). */
+/* \p{Han}+, or GPT-4o's expression for other characters, without [/]* behind signs (Kimi K2). */
 static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_run_end(text, length, 0, specdec__text_is_han);
@@ -17296,7 +17311,7 @@ static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, 
                : specdec__text_word_rest(text, length, digits, 0);
 }
 
-/* The stages of pre-tokenizers. */
+/* Lists of stages of pre-tokenizers. */
 #define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
 static const specdec__text_stage specdec__text_deepseek_llm[] = {
     SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, EXACT), SPECDEC__STAGE(llm_signs, EXACT),
@@ -17320,21 +17335,21 @@ static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, EX
 static const specdec__text_stage specdec__text_viking[] = {
     SPECDEC__STAGE(poro, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 
-/* Words that are never built from merges when they are tokens: none, all, those of line ends. */
+/* Which words become one token without merges when the vocabulary has them: none, all, words of line ends. */
 enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 
-/* How BPE cuts text into words, by tokenizer.ggml.pre. */
+/* A pre-tokenizer: how BPE splits text into words, by the value of tokenizer.ggml.pre. */
 typedef struct specdec__vocab_words {
     const char *name;
     specdec__text_word_function *word;
     size_t digits;
-    int whole_words;   /* SPECDEC__WORDS_... */
-    int add_bos;       /* the default for add_bos_token; 2: whatever the file says */
-    const specdec__text_stage *stages; /* not NULL: in place of word */
+    int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
+    int add_bos;       /* default of add_bos_token; 2: overrides the file */
+    const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
 } specdec__vocab_words;
 
-/* Which models have them: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4 and OLMo 2; "refact" Granite 3; "starcoder"
-   older ones; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later ones. */
+/* All pre-tokenizers. Models of some names: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4, OLMo 2; "refact" Granite 3;
+   "starcoder" StarCoder and StarCoder 2; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later. */
 static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"gpt-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"olmo", specdec__text_word_gpt2, 0, 0, 0, NULL},
@@ -17405,10 +17420,10 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"gpt3-finnish", NULL, 0, 0, 0, specdec__text_poro},
     {"viking", NULL, 0, 0, 0, specdec__text_viking}};
 
-/* Vocabularies that files without tokenizer.ggml.pre may have, and its value. Fine-tunes add tokens and rename those
-   that are never merged, so a vocabulary is known by how many merges it has, and by a token that the training of the
-   tokenizer has made (or, for those of which no file was at hand, by a special one). Some have ways that are not
-   read: these are refused by name. */
+/* Pre-tokenizers of known vocabularies, for files without tokenizer.ggml.pre. Fine-tunes add and rename tokens that are
+   never merged; so a vocabulary is recognised by its number of merges and by a token that training its tokenizer gave
+   (or, where no file was at hand, by a special token). Some of these pre-tokenizers are not supported: files are then
+   refused with their name. */
 static const struct {
     uint32_t merges, id;
     const char *text, *words;
@@ -17433,7 +17448,7 @@ static size_t specdec__words_first(const specdec__vocab_words *words, const unsi
                          : words->word(text, length, words->digits);
 }
 
-/* The row with this name; NULL: there is none. */
+/* The pre-tokenizer with a name; NULL: there is none. */
 static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
 {
     size_t i;
@@ -17444,7 +17459,7 @@ static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
     return NULL;
 }
 
-/* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
+/* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
 static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
 {
     size_t i, least = specdec__name_far(name);
@@ -18387,13 +18402,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Text up to end in which special tokens from the given one on (in order of specials) are still to be looked for. */
+/* Text up to offset `end` in which special tokens, from number `special` of v->specials on, are still to be
+   searched. */
 typedef struct specdec__text_frame {
     uint32_t end, special;
 } specdec__text_frame;
 
-/* Scratch bytes with which specdec__tokenize can take any text of so many bytes: about 13 per byte. Less is enough when
-   the longest word (BPE), or text up to the next space (SPM), is shorter than the text. */
+/* Bytes of scratch memory with which specdec__tokenize takes any text of `length` bytes: about 13 a byte. Less is
+   enough when the longest word (BPE) or the longest part without spaces (SPM) is shorter than the text. */
 static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v, size_t length)
 {
     size_t frames = (v->special_count < length ? v->special_count : length) + 1;
@@ -18403,7 +18419,7 @@ static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v,
                              3 * sizeof(uint32_t)); /* for alignment */
 }
 
-/* Tokens of a text without special tokens; prefix: 1 to put a space before it. */
+/* Tokenizes a text without special tokens; prefix: 1 to put a space in front. */
 static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, const unsigned char *text, size_t length,
                                                    size_t prefix, specdec__text_sink *sink, uint32_t *scratch,
                                                    size_t scratch_size, specdec_error *error)
@@ -18426,7 +18442,7 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* The first place in [from, end) of a text where a token's text stands; end when there is none. */
+/* The first offset in [from, end) at which a text contains another one; end: none. */
 static size_t specdec__text_search(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
 {
     while (end - from >= what.size) {
@@ -18442,8 +18458,8 @@ static size_t specdec__text_search(const unsigned char *text, size_t from, size_
     return end;
 }
 
-/* The first place in [from, end) of a text where a special token stands that is wanted there: none in bytes whose bit
-   in plain is 1 (NULL: there are no such), unless it is user-defined; end when there is none. */
+/* The first offset in [from, end) at which a special token is recognised; end: none. Bytes whose bit in plain is 1
+   (NULL: no bytes) only spell user-defined tokens. */
 static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
                                     size_t end, int flags, const unsigned char *plain)
 {
@@ -18463,9 +18479,9 @@ static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const 
     }
 }
 
-/* Cuts a text at special tokens, the longest anywhere in it first, then the next longest in what is left, and tokenizes
-   the rest. plain: see specdec__text_special. frames grow from the beginning of scratch; runs are merged in what lies
-   behind them. */
+/* Splits a text at special tokens, the longest one first, then the next longest in the remaining parts, and tokenizes
+   the parts between them. plain: see specdec__text_special. Frames grow from the beginning of scratch; the memory
+   behind them is for merging. */
 static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
                                                    int flags, const unsigned char *plain, specdec__text_sink *sink,
                                                    uint32_t *scratch, size_t words, specdec_error *error)
@@ -18516,15 +18532,15 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* Beside SPECDEC_TOKENIZE_...: BEGIN, whatever add_bos_token says; no BEGIN. */
+/* Internal flags beside SPECDEC_TOKENIZE_...: write the beginning-of-text token, or do not, whatever add_bos_token
+   says. */
 enum { SPECDEC__TOKENIZE_BEGUN = 32, SPECDEC__TOKENIZE_BARE = 64 };
 
-/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part of
-   no control token; NULL: all may be. *count is the number of tokens, at most 4
-   per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
-   specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
-   Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
-   characters that are neither letter, number nor space. */
+/* Tokenizes a text, which may contain any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part
+   of no control token; NULL: all bytes may be. *count: the number of tokens, at most 4 a byte and 5 more, also when it
+   is above capacity (BUFFER; then only the first ones are written). scratch: see specdec__tokenize_scratch; MEMORY when
+   it is too small. Takes n log n time. Implements SentencePiece (Kudo and Richardson 2018) and byte-level BPE (Radford
+   et al. 2019) as llama.cpp does; invalid UTF-8 counts as characters that are neither letter, number nor space. */
 static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
                                                         int flags, const unsigned char *plain, int32_t *tokens,
                                                         size_t capacity, size_t *count, void *scratch,
@@ -18722,7 +18738,7 @@ typedef struct specdec__stop_scan {
     int held_of;  /* number of the stop string whose beginning is held back */
     size_t held;  /* bytes held back */
     int stopped;  /* 1 + the number of the stop string that was found; 0: none */
-    size_t cut;   /* bytes of the stop string that were held back or taken; 0: none was found, or it was cut off */
+    size_t cut;   /* bytes taken from the beginning of the found stop string on; 0: none, or already cut off */
     size_t bytes; /* bytes of all stop strings */
     specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;
@@ -19011,35 +19027,39 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* States of a splitter. */
 enum {
-    SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
-    SPECDEC__ANSWER_BETWEEN,  /* before a call, between calls, or behind one */
+    SPECDEC__ANSWER_TEXT,     /* content, or a thought (flag ANSWER_INSIDE) */
+    SPECDEC__ANSWER_BETWEEN,  /* in front of a call, between calls, or behind one */
     SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments */
     SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS,
     SPECDEC__ANSWER_PAIRS, SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE,
-    SPECDEC__ANSWER_LITERAL,  /* arguments in another syntax than JSON */
-    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss) */
+    SPECDEC__ANSWER_LITERAL,  /* arguments in a syntax other than JSON */
+    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss's Harmony format) */
 };
 
+/* Flags of a splitter. */
 enum {
-    SPECDEC__ANSWER_INSIDE = 1,   /* a thought */
-    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until something else comes */
-    SPECDEC__ANSWER_START = 4,    /* nothing but white space has come */
-    SPECDEC__ANSWER_STRING = 8,   /* in a string, */
-    SPECDEC__ANSWER_ESCAPE = 16,  /* behind its backslash */
-    SPECDEC__ANSWER_QUOTED = 32,  /* arguments are a JSON string that spells them */
+    SPECDEC__ANSWER_INSIDE = 1,   /* inside a thought */
+    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until another byte comes */
+    SPECDEC__ANSWER_START = 4,    /* only white space has come so far */
+    SPECDEC__ANSWER_STRING = 8,   /* inside a string */
+    SPECDEC__ANSWER_ESCAPE = 16,  /* inside a string, behind a backslash */
+    SPECDEC__ANSWER_QUOTED = 32,  /* the arguments are spelled inside a JSON string */
     SPECDEC__ANSWER_BEGUN = 64,   /* the value has begun */
-    SPECDEC__ANSWER_COMMA = 128,  /* a comma stands before the next item */
-    SPECDEC__ANSWER_CALLING = 256,/* the message is a call */
-    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes, or is read */
+    SPECDEC__ANSWER_COMMA = 128,  /* a comma must be written before the next item */
+    SPECDEC__ANSWER_CALLING = 256,/* the message (Harmony) is a call */
+    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes next, or is being read */
 };
 
-/* What values of an argument are, as settings.calls knows it: a hash of the names of tool and argument, a kind. */
+/* Words of an argument's kind: 64 bits of a hash of the names of tool and argument, then 1: string, 2: other JSON, 0:
+   unknown. Most bytes of an argument's name. */
 enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
 
+/* Most bytes held back; most bytes of a noted name or value; room for bytes and for parts that are handed out. */
 enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
 
-/* Does the mark of an argument say whether its value is a string? (DeepSeek) */
+/* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
 static int specdec__answer_says_kind(const specdec__calls *row)
 {
     const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
@@ -19047,16 +19067,16 @@ static int specdec__answer_says_kind(const specdec__calls *row)
     return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
 }
 
-/* The hash of a tool's name becomes that of one of its arguments. */
+/* The hash of an argument, from the hash of its tool's name and the argument's name. */
 static uint64_t specdec__answer_hash(uint64_t tool, const unsigned char *name, size_t size)
 {
     return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
 }
 
-/* The rows of a splitter. */
+/* The row of specdec__call_table by which a splitter reads calls. */
 static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
 
-/* Begins an answer. */
+/* Begins an answer. inside: 1: the prompt has already opened a thought. */
 static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const specdec__calls *calls,
                                                   const specdec__thoughts *thoughts, int inside)
 {
@@ -19068,17 +19088,17 @@ static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const spe
     s->flags = inside ? SPECDEC__ANSWER_INSIDE | SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_START;
 }
 
-/* Appends bytes to the parts that are handed out. */
+/* Appends bytes to the parts that are to be handed out; a new part begins where the kind or the call changes. */
 static void specdec__answer_emit(specdec_splitter *s, int kind, const char *bytes, size_t count)
 {
     const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
     const int last = s->queued - 1;
 
     if (count > (size_t)(SPECDEC__ANSWER_OUT - s->out))
-        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* never: see specdec__answer_next */
+        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* cannot happen: see specdec__answer_next */
     if (last < 0 || s->kinds[last] != kind || s->numbers[last] != call || kind == SPECDEC_PART_END) {
         if (s->queued == SPECDEC__ANSWER_QUEUE)
-            return; /* never */
+            return; /* cannot happen */
         s->kinds[s->queued] = (unsigned char)kind;
         s->numbers[s->queued++] = call;
     }
@@ -19088,14 +19108,16 @@ static void specdec__answer_emit(specdec_splitter *s, int kind, const char *byte
     s->ends[s->queued - 1] = s->out;
 }
 
+/* Appends a terminated string to the parts. */
 static void specdec__answer_say(specdec_splitter *s, int kind, const char *text)
 {
     specdec__answer_emit(s, kind, text, strlen(text));
 }
 
+/* Is a byte white space? */
 static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* A byte inside a JSON string. */
+/* Appends a byte of a string value to the arguments, escaped as in a JSON string. */
 static void specdec__answer_escape(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
@@ -19115,12 +19137,12 @@ static void specdec__answer_escape(specdec_splitter *s, int c)
     }
 }
 
-/* White space that is held back before a mark, at most: of more, the first becomes text. With the longest mark, it has
-   room in `hold`. */
+/* Most bytes of white space that are held back in front of a mark; of more, the first become text. Together with the
+   longest mark they fit into `hold`. */
 enum { SPECDEC__ANSWER_SPACES = 47 };
 
-/* Compares what is held back with a mark, behind white space if `spaces`: 2: it is there, 1: it may be, 0: it is
-   not. */
+/* Compares the held bytes with a mark, behind white space if `spaces`. 2: the mark is complete; 1: it may become
+   complete; 0: it does not match. */
 static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int spaces)
 {
     int skip = 0, size;
@@ -19136,7 +19158,7 @@ static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int
     return s->held - skip == size && memcmp(s->hold + skip, mark, (size_t)size) == 0 ? 2 : 0;
 }
 
-/* Which of several marks is there: its number; -1: one of them may be; -2: none. */
+/* Finds a mark in the held bytes: its number; -1: a mark may become complete; -2: none matches. */
 static int specdec__answer_find(const specdec_splitter *s, const char *const *marks, int count, int spaces)
 {
     int i, found = -2;
@@ -19152,7 +19174,7 @@ static int specdec__answer_find(const specdec_splitter *s, const char *const *ma
     return found;
 }
 
-/* Takes the first byte that is held back. */
+/* Removes the first held byte and returns it. */
 static int specdec__answer_shift(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
@@ -19161,7 +19183,7 @@ static int specdec__answer_shift(specdec_splitter *s)
     return c;
 }
 
-/* Notes a byte of a name or a value. Returns 0 when there is no room for it. */
+/* Adds a byte to the noted name or value. Returns 0 when there is no room for it. */
 static int specdec__answer_note(specdec_splitter *s, int c)
 {
     if (s->noted == SPECDEC__ANSWER_NOTE)
@@ -19170,8 +19192,9 @@ static int specdec__answer_note(specdec_splitter *s, int c)
     return 1;
 }
 
-/* ---- Calls begin and end. */
+/* ---- Beginning and ending calls. */
 
+/* Enters a state of the splitter, with nothing held or noted. */
 static void specdec__answer_enter(specdec_splitter *s, int state)
 {
     s->state = state;
@@ -19179,6 +19202,7 @@ static void specdec__answer_enter(specdec_splitter *s, int state)
     s->flags &= SPECDEC__ANSWER_INSIDE;
 }
 
+/* Begins a call. */
 static void specdec__answer_call(specdec_splitter *s, int state)
 {
     specdec__answer_enter(s, state);
@@ -19186,14 +19210,15 @@ static void specdec__answer_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
-/* What a call is constrained by begins here: behind its mark (1), or in the object without a mark of a number (2..).
-   */
+/* Records where the constraint of a call begins: behind the mark (how is 1), or with the object of a call without mark
+   (how is 2 + the number of its beginning). */
 static void specdec__answer_starts(specdec_splitter *s, int how)
 {
     s->started = how;
     s->since = 0;
 }
 
+/* Ends a call. */
 static void specdec__answer_whole(specdec_splitter *s)
 {
     s->started = 0;
@@ -19201,7 +19226,7 @@ static void specdec__answer_whole(specdec_splitter *s)
     specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
 }
 
-/* The name was noted: arguments follow. */
+/* Hands out the name of the call that was noted; arguments follow. */
 static void specdec__answer_named(specdec_splitter *s)
 {
     static const char path[] = "functions.";
@@ -19234,10 +19259,10 @@ static void specdec__answer_named(specdec_splitter *s)
     s->flags = SPECDEC__ANSWER_MEMBER;
 }
 
-/* ---- JSON. */
+/* ---- Calls and arguments as JSON. */
 
-/* A byte of arguments that are JSON, as they are; depth: brackets that are open. Returns 1 when they have ended with
-   it. */
+/* Hands out a byte of arguments that are JSON; depth: open brackets. Returns 1 when the arguments end with this
+   byte. */
 static int specdec__answer_raw(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
@@ -19257,7 +19282,8 @@ static int specdec__answer_raw(specdec_splitter *s, int c)
     return !s->depth && !(s->flags & SPECDEC__ANSWER_STRING) && (c == '}' || c == ']' || c == '"');
 }
 
-/* A byte of arguments that a JSON string spells. Returns 1 at its end. */
+/* Hands out a byte of arguments that are spelled inside a JSON string, unescaped. Returns 1 at the end of the
+   string. */
 static int specdec__answer_unquote(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
@@ -19278,7 +19304,8 @@ static int specdec__answer_unquote(specdec_splitter *s, int c)
     return 0;
 }
 
-/* What a member of a call is: 1: its name, 2: its arguments, 3: an object with both, 0: something else. */
+/* The role of a call's member by its noted name: 1: name of the call, 2: arguments, 3: an object with both, 0:
+   ignored. */
 static int specdec__answer_member(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
@@ -19293,7 +19320,7 @@ static int specdec__answer_member(const specdec_splitter *s)
     return 0;
 }
 
-/* A byte of the value of a call's member (phase 3 + its role). Returns 1 when it is no part of it any more. */
+/* Reads a byte of a member's value (phase is 3 + role of the member). Returns 1 when the byte is behind the value. */
 static int specdec__answer_value(specdec_splitter *s, int c)
 {
     const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
@@ -19327,12 +19354,13 @@ static int specdec__answer_value(specdec_splitter *s, int c)
     return 0;
 }
 
-/* A byte of a JSON object that is a call. phase: 0 before a member, 1 in its name, 2 behind that, 3.. in its value. */
+/* Reads a byte of a JSON object that is a call. phase: 0: in front of a member, 1: in its name, 2: behind the name, 3 +
+   role: in its value. */
 static void specdec__answer_object(specdec_splitter *s, int c)
 {
     if (s->phase >= 3) {
         if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
-            s->phase = 0; /* the object in which name and arguments are */
+            s->phase = 0; /* the nested object that holds name and arguments */
             s->stack++;
             return;
         }
@@ -19366,7 +19394,7 @@ static void specdec__answer_object(specdec_splitter *s, int c)
     }
 }
 
-/* ---- Names and values apart from each other. */
+/* ---- Calls whose arguments are names and values between marks. */
 
 /* Notes whether a byte of JSON begins or ends a string. */
 static void specdec__answer_string(specdec_splitter *s, int c)
@@ -19377,7 +19405,7 @@ static void specdec__answer_string(specdec_splitter *s, int c)
         s->flags ^= c == '"' ? SPECDEC__ANSWER_STRING : SPECDEC__ANSWER_ESCAPE;
 }
 
-/* Is what was noted JSON, and no string? */
+/* Is the noted value JSON, but not a string? */
 static int specdec__answer_is_json(const specdec_splitter *s)
 {
     specdec__json_node node;
@@ -19391,7 +19419,8 @@ static int specdec__answer_is_json(const specdec_splitter *s)
     return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
-/* What settings.calls knows of the argument whose name was noted: 1: a string, 2: none; 0: it may be both. */
+/* The kind of the argument whose name was noted, as the constraint of calls knows it: 1: string, 2: other JSON, 0:
+   unknown. */
 static int specdec__answer_kind(const specdec_splitter *s, int size)
 {
     int tries, i;
@@ -19409,7 +19438,8 @@ static int specdec__answer_kind(const specdec_splitter *s, int size)
     return 0;
 }
 
-/* The name of an argument was noted; what stands behind a quotation mark in it says whether its value is a string. */
+/* Hands out the noted name of an argument. In DeepSeek's form, text behind a quotation mark tells whether its value is
+   a string. */
 static void specdec__answer_keyed(specdec_splitter *s)
 {
     const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
@@ -19429,7 +19459,7 @@ static void specdec__answer_keyed(specdec_splitter *s)
         specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
-/* Whether the bytes noted so far can only begin an object, a list or a long number. */
+/* Can the noted bytes only be the beginning of an object, a list or a long number? */
 static int specdec__answer_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
@@ -19441,7 +19471,7 @@ static int specdec__answer_begins_json(const specdec_splitter *s)
     return from < s->noted && (s->note[from] == '{' || s->note[from] == '[' || i == s->noted);
 }
 
-/* A byte of a value. phase: 0: what it is is not known, 1: a string, 2: JSON. */
+/* Reads a byte of an argument's value. phase: 0: its kind is still unknown, 1: string, 2: other JSON. */
 static void specdec__answer_put(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
@@ -19452,7 +19482,7 @@ static void specdec__answer_put(specdec_splitter *s, int c)
         if (c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
     }
-    if (s->phase == 0) { /* where schemas are known, no string begins as objects and lists do */
+    if (s->phase == 0) { /* with known schemas, no string begins like an object or list */
         const int room = s->noted < 64;
 
         if (room)
@@ -19475,7 +19505,7 @@ static void specdec__answer_put(specdec_splitter *s, int c)
     specdec__answer_string(s, c);
 }
 
-/* A value has ended. */
+/* Ends an argument's value; one of unknown kind is JSON if it parses as JSON, else a string. */
 static void specdec__answer_valued(specdec_splitter *s)
 {
     int i;
@@ -19494,9 +19524,9 @@ static void specdec__answer_valued(specdec_splitter *s)
     s->flags = SPECDEC__ANSWER_COMMA;
 }
 
-/* ---- Python's and Gemma's way to write values: stack has a bit for each open bracket, 1: of a dict. */
+/* ---- Values in Python's and Gemma's syntax. stack: a bit for each open bracket, 1: a dict. */
 
-/* What stands before an item or a member's name. */
+/* Hands out the comma in front of an item or member, if one must be written. */
 static void specdec__answer_comma(specdec_splitter *s)
 {
     if (s->flags & SPECDEC__ANSWER_COMMA)
@@ -19504,13 +19534,13 @@ static void specdec__answer_comma(specdec_splitter *s)
     s->flags &= ~SPECDEC__ANSWER_COMMA;
 }
 
-/* A word has ended: a member's name, a number, a constant. */
+/* Hands out a noted word, which has ended: a member's name, a number, or a constant such as True. */
 static void specdec__answer_word(specdec_splitter *s)
 {
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
-    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the rest of a long number */
+    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the last part of a long number */
         specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
         s->flags &= ~SPECDEC__ANSWER_BEGUN;
         s->noted = 0;
@@ -19535,7 +19565,7 @@ static void specdec__answer_word(specdec_splitter *s)
     s->noted = 0;
 }
 
-/* A byte inside a string between quotation marks; phase: which mark. */
+/* Reads a byte inside a string between quotation marks; phase: the quotation mark. */
 static void specdec__answer_quoted(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
@@ -19557,7 +19587,7 @@ static void specdec__answer_quoted(specdec_splitter *s, int c)
     }
 }
 
-/* A bracket opens (1) or closes. */
+/* Reads an opening (open = 1) or closing bracket. */
 static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
 {
     if (open) {
@@ -19578,7 +19608,7 @@ static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
     s->depth--;
 }
 
-/* A byte of arguments in such a syntax, outside strings. */
+/* Reads a byte of arguments in Python's or Gemma's syntax, outside strings. */
 static void specdec__answer_literal(specdec_splitter *s, int c)
 {
     const int python = specdec__answer_row(s)->form == SPECDEC__CALLS_PYTHON;
@@ -19602,7 +19632,7 @@ static void specdec__answer_literal(specdec_splitter *s, int c)
         specdec__answer_word(s);
         specdec__answer_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
-        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number goes out in parts */
+        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number is handed out in parts */
             (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_begins_json(s))) {
             specdec__answer_comma(s);
             specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
@@ -19613,9 +19643,9 @@ static void specdec__answer_literal(specdec_splitter *s, int c)
     }
 }
 
-/* ---- Messages with headers. */
+/* ---- Messages with headers: gpt-oss's Harmony format. */
 
-/* The value behind a word of the header, up to a space or the next mark; NULL: there is none. */
+/* The value behind a word of a message's header, up to a space or the next mark; NULL: the word is absent. */
 static const char *specdec__answer_header(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
@@ -19631,7 +19661,7 @@ static const char *specdec__answer_header(const specdec_splitter *s, const char 
     return NULL;
 }
 
-/* The header has ended: what is the message? */
+/* Decides by its header what a message is: content, a thought or a call. */
 static void specdec__answer_message(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
@@ -19651,9 +19681,9 @@ static void specdec__answer_message(specdec_splitter *s)
     s->held = s->noted = 0;
 }
 
-/* ---- A byte. */
+/* ---- Reading bytes. */
 
-/* Text that is held back and is no mark. */
+/* Hands out the held bytes as text, as they are no mark. */
 static void specdec__answer_plain(specdec_splitter *s)
 {
     const int c = specdec__answer_shift(s);
@@ -19665,7 +19695,7 @@ static void specdec__answer_plain(specdec_splitter *s)
     specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT, &byte, 1);
 }
 
-/* Is only white space held back? It may stand before a mark. */
+/* Are all held bytes white space? It may stand in front of a mark. */
 static int specdec__answer_holds_space(const specdec_splitter *s)
 {
     int i;
@@ -19676,7 +19706,7 @@ static int specdec__answer_holds_space(const specdec_splitter *s)
     return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES;
 }
 
-/* A mark of a call, or of all of them. */
+/* Reacts to the mark of a call, or (section) of all calls. */
 static void specdec__answer_marked(specdec_splitter *s, int section)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -19692,10 +19722,10 @@ static void specdec__answer_marked(specdec_splitter *s, int section)
     s->flags = 0;
 }
 
-/* The beginnings of an answer that is a call without a mark. */
+/* Beginnings of an answer that is a call without a mark. */
 static const char *const specdec__answer_bare[] = {"{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
-/* Content or a thought: marks are looked for. */
+/* Reads content or a thought, and looks for marks. */
 static void specdec__answer_text(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -19743,7 +19773,7 @@ static void specdec__answer_text(specdec_splitter *s)
     }
 }
 
-/* Before, between and behind calls: marks and what separates calls; anything else is content. */
+/* Reads marks and separators in front of calls, between them and behind them; other text is content. */
 static void specdec__answer_between(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -19773,7 +19803,7 @@ static void specdec__answer_between(specdec_splitter *s)
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
             specdec__answer_shift(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
-            if (!s->started) { /* another object of a list */
+            if (!s->started) { /* the next object of a list */
                 specdec__answer_starts(s, 1);
                 s->since = 1;
             }
@@ -19795,8 +19825,7 @@ static void specdec__answer_between(specdec_splitter *s)
     }
 }
 
-/* What follows the mark of a call is no call of a tool that there is, and nothing of one was handed out: it becomes
-   content. */
+/* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was handed out. */
 static void specdec__answer_no_call(specdec_splitter *s)
 {
     const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
@@ -19813,7 +19842,7 @@ static void specdec__answer_no_call(specdec_splitter *s)
     specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
 }
 
-/* A name, up to its mark. */
+/* Reads the name of a call, up to its mark. */
 static void specdec__answer_name(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -19824,7 +19853,7 @@ static void specdec__answer_name(specdec_splitter *s)
     marks[1] = row->id;
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
-        if (!s->noted && specdec__answer_is_space(c)) { /* a name begins behind white space */
+        if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
             specdec__answer_shift(s);
             continue;
         }
@@ -19855,7 +19884,7 @@ static void specdec__answer_name(specdec_splitter *s)
     }
 }
 
-/* Names and values of arguments, and their marks. */
+/* Reads names and values of arguments, and their marks. */
 static void specdec__answer_pairs(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -19904,7 +19933,7 @@ static void specdec__answer_pairs(specdec_splitter *s)
     }
 }
 
-/* Strings between marks (Gemma), else byte by byte. */
+/* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
 static void specdec__answer_literals(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -19931,13 +19960,13 @@ static void specdec__answer_literals(specdec_splitter *s)
     }
 }
 
-/* Arguments that are JSON. */
+/* Reads arguments that are JSON. */
 static void specdec__answer_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
-        s->state = SPECDEC__ANSWER_BETWEEN; /* there are none */
+        s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
         specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
         specdec__answer_between(s);
@@ -19947,13 +19976,13 @@ static void specdec__answer_arguments(specdec_splitter *s)
         specdec__answer_whole(s);
 }
 
-/* Headers and bodies of messages (gpt-oss). */
+/* Reads headers and bodies of Harmony messages (gpt-oss). */
 static void specdec__answer_channels(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
-    while (s->held) { /* what obeys schemas is JSON, in whose strings no mark is one */
+    while (s->held) { /* constrained arguments are JSON, whose strings may contain marks */
         found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 5, 0);
         if (found == -1)
             return;
@@ -19964,7 +19993,7 @@ static void specdec__answer_channels(specdec_splitter *s)
             if (s->state == SPECDEC__ANSWER_BODY) {
                 if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
                     if (specdec__answer_is_space(c))
-                        continue; /* before arguments */
+                        continue; /* white space in front of arguments */
                     s->flags |= SPECDEC__ANSWER_BEGUN;
                 }
                 specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
@@ -19976,7 +20005,8 @@ static void specdec__answer_channels(specdec_splitter *s)
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
                     specdec__answer_starts(s, 1);
             } else {
-                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* no header at all */
+                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* the message has no
+                                                                                             header */
                 specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
                 s->state = SPECDEC__ANSWER_BODY;
                 s->flags = s->noted = 0;
@@ -19995,7 +20025,7 @@ static void specdec__answer_channels(specdec_splitter *s)
     }
 }
 
-/* Looks at what is held back, to which a byte was added. */
+/* Processes the held bytes after a byte was added to them. */
 static void specdec__answer_step(specdec_splitter *s)
 {
     switch (s->state) {
@@ -20010,7 +20040,7 @@ static void specdec__answer_step(specdec_splitter *s)
     }
 }
 
-/* Ends the answer: bytes that were held back become the kind of part that they look like. */
+/* Ends the answer: held bytes become a part of the kind that they look like. */
 static void specdec__answer_finish(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
@@ -20032,7 +20062,7 @@ static void specdec__answer_finish(specdec_splitter *s)
     s->held = s->noted = 0;
 }
 
-/* ---- Taken from outside. */
+/* ---- Interface of the splitter. */
 
 /* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
@@ -20042,7 +20072,8 @@ static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char
     s->ended = !bytes;
 }
 
-/* The next part. A step adds less than 1,000 bytes, a name's or a value's, each as an escape; and few parts. */
+/* Returns the next part. A step adds less than 1,000 bytes (a name or value, each byte as an escape) and few parts, so
+   that nothing overflows. */
 static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_part *part)
 {
     int from;
@@ -20050,7 +20081,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
     if (s->taken == s->queued) {
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
-            if (s->held == (int)sizeof s->hold) /* no mark is as long */
+            if (s->held == (int)sizeof s->hold) /* longer than any mark */
                 specdec__answer_plain(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
@@ -20072,7 +20103,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
     return 1;
 }
 
-/* Is a control token spelled in one of the marks that a splitter looks for? */
+/* Does a control token occur in the marks that a splitter looks for, so that it must be shown? */
 static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -20127,42 +20158,45 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Jinja (Pallets, version 3.1, as transformers sets it up: trim_blocks, lstrip_blocks, loop controls, an immutable
-   sandbox). A template is compiled into instructions, and these are run, in memory that the caller gives; every time,
-   as that takes less time than reading a token. Nothing but the compiler recurses, to a fixed depth. */
+/* Jinja (Pallets, version 3.1) as Hugging Face's transformers configures it: trim_blocks, lstrip_blocks, loop controls,
+   immutable sandbox. A template is compiled into instructions, which are then run, in memory of the caller; both each
+   time, as they take less time than decoding a token. Only the compiler recurses, to a fixed depth. */
 
+/* Kinds of values. */
 enum {
     SPECDEC__TEMPLATE_UNDEFINED, SPECDEC__TEMPLATE_NONE, SPECDEC__TEMPLATE_BOOL, SPECDEC__TEMPLATE_INTEGER,
     SPECDEC__TEMPLATE_DOUBLE,
     SPECDEC__TEMPLATE_STRING,   /* (size) bytes */
     SPECDEC__TEMPLATE_LIST,     /* (size) values */
     SPECDEC__TEMPLATE_TUPLE,
-    SPECDEC__TEMPLATE_VIEW,     /* of a dict: its keys, values or items */
-    SPECDEC__TEMPLATE_ITERATOR, /* what filters give: values that are there once */
-    SPECDEC__TEMPLATE_DICT,     /* (size) names, each with a value behind it */
-    SPECDEC__TEMPLATE_SPACE,    /* a namespace: its bindings */
+    SPECDEC__TEMPLATE_VIEW,     /* keys, values or items of a dict */
+    SPECDEC__TEMPLATE_ITERATOR, /* result of a filter: values that can be iterated once */
+    SPECDEC__TEMPLATE_DICT,     /* (size) names, each followed by a value */
+    SPECDEC__TEMPLATE_SPACE,    /* a namespace; its attributes are bindings */
     SPECDEC__TEMPLATE_LOOP, SPECDEC__TEMPLATE_MACRO,
-    SPECDEC__TEMPLATE_FUNCTION, /* a row of the table of functions */
-    SPECDEC__TEMPLATE_METHOD,   /* (size) a row of the table of methods, of the value at `at` */
+    SPECDEC__TEMPLATE_FUNCTION, /* row of the table of functions */
+    SPECDEC__TEMPLATE_METHOD,   /* (size) row of the table of methods; `at`: the value that it belongs to */
     SPECDEC__TEMPLATE_SLICE,    /* three values: from, to, step */
-    SPECDEC__TEMPLATE_KEYWORD   /* the name of an argument, before its value */
+    SPECDEC__TEMPLATE_KEYWORD   /* the name of an argument, in front of its value */
 };
 
+/* Limits of a template. */
 enum {
-    SPECDEC__TEMPLATE_STACK = 192,       /* values that are being computed with */
-    SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks in each other */
-    SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks in each other in the text */
-    SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets in each other in the text */
-    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts in each other that are written */
+    SPECDEC__TEMPLATE_STACK = 192,       /* values on the stack of operands */
+    SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks within each other, at run time */
+    SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks within each other in the text */
+    SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets within each other in the text */
+    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts within each other that are written */
     SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
-    SPECDEC__TEMPLATE_STEPS = 4000000    /* instructions, and each 16 bytes that are compared or written */
+    SPECDEC__TEMPLATE_STEPS = 4000000    /* work: instructions, and each 16 bytes that are compared or written */
 };
 
-#define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* templates that ask for the date are refused */
+#define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* no clock: templates that use the date are refused */
 
+/* A value: number, string, list, dict, function and others. */
 typedef struct specdec__template_value {
     uint8_t kind;
-    uint8_t safe;  /* a string that the filter `safe` gave: what is added to it is escaped */
+    uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
     uint16_t spare;
     uint32_t size;
     union {
@@ -20172,107 +20206,112 @@ typedef struct specdec__template_value {
     } of;
 } specdec__template_value;
 
-/* A variable of a scope, or an attribute of a namespace. */
+/* A variable of a scope, or an attribute of a namespace: a list of names and values. */
 typedef struct specdec__template_binding {
     struct specdec__template_binding *next;
     specdec__template_value name, value;
 } specdec__template_binding;
 
-/* Where names are looked up: the scope of a loop's round, a macro or the template; then its parent's. */
+/* A scope: variables of a loop's iteration, of a macro or of the template. Names are looked up in it, then in its
+   parents. */
 typedef struct specdec__template_scope {
     struct specdec__template_scope *parent;
     specdec__template_binding *first;
 } specdec__template_scope;
 
+/* A loop over a list, with the variables of Jinja's `loop`. */
 typedef struct specdec__template_loop {
     const specdec__template_value *items;
-    size_t index, count;      /* the round, from 0; rounds */
-    size_t depth;             /* 1, as there are no recursive loops */
-    specdec__template_value *chosen; /* (choices) of a loop that only chooses */
+    size_t index, count;      /* number of the iteration, from 0; number of iterations */
+    size_t depth;             /* always 1, as recursive loops are not supported */
+    specdec__template_value *chosen; /* (choices) items that met the condition, in a loop that only filters */
     size_t choices;
-    int ran;                  /* a round has come to its end: there is no `else` */
-    int changes;              /* loop.changed was asked: */
+    int ran;                  /* 1: an iteration was completed, so `else` is skipped */
+    int changes;              /* 1: loop.changed was called; its last arguments: */
     specdec__template_value last;
 } specdec__template_loop;
 
-/* One instruction: what, at which byte of the template, with what: a number, a jump's length, or the place of a
-   constant in memory, counted in 8 bytes. */
+/* An instruction: operation, byte offset in the template (for errors), argument: a number, the length of a jump, or the
+   place of a constant in memory in units of 8 bytes. */
 typedef struct specdec__template_code {
     uint32_t op : 8, source : 24;
     int32_t argument;
 } specdec__template_code;
 
-/* A name of the text: every one is there once. */
+/* A name in the template's text; equal names are stored once (interned). */
 typedef struct specdec__template_name {
     specdec__template_value value;
     struct specdec__template_name *next;
 } specdec__template_name;
 
-/* A macro as it is compiled: its parameters, and whether it names what else it is given. */
+/* A compiled macro: its parameters, and whether its body uses caller, varargs or kwargs. */
 typedef struct specdec__template_macro {
     specdec__template_value name, parameters; /* a list of names */
     int caller, varargs, kwargs;
 } specdec__template_macro;
 
-/* A macro where it is defined. */
+/* A macro as a value: its code, and the scope in which it was defined. */
 typedef struct specdec__template_closure {
     const specdec__template_macro *macro;
     specdec__template_scope *scope;
-    size_t entry;
+    size_t entry; /* its first instruction */
 } specdec__template_closure;
 
-/* A loop, macro, captured block or scope that is being run. */
+/* A frame at run time: a loop, a macro, a captured block or a scope. */
 typedef struct specdec__template_frame {
-    int kind;             /* 'f', 'm', 'c', 's' */
-    size_t back;          /* 'm': the instruction behind the call */
-    size_t base, floor;   /* bytes of memory in use: when it began; behind what its variables need */
-    size_t written;       /* 'm', 'c': bytes of output before it */
-    size_t stack;         /* values on the stack before it */
-    specdec__template_scope *outer; /* the scope to return to */
+    int kind;             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
+    size_t back;          /* 'm': instruction to return to */
+    size_t base, floor;   /* bytes of memory in use when it began; the same, with its variables */
+    size_t written;       /* 'm', 'c': bytes of output when it began */
+    size_t stack;         /* values on the stack when it began */
+    specdec__template_scope *outer; /* scope to return to */
     specdec__template_loop *loop;
 } specdec__template_frame;
 
-/* A block of the text that is not at its end (see text/template_parse). */
+/* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
 typedef struct specdec__template_block {
     int kind;
-    int32_t begin, middle;   /* instructions */
-    int32_t ends, breaks;    /* the last of a chain of jumps, each naming the one before it; -1: none */
+    int32_t begin, middle;   /* indices of instructions */
+    int32_t ends, breaks;    /* heads of chains of jumps, each naming the one before; -1: empty */
     size_t source;
     specdec__template_macro *macro;
     specdec__template_value name, attribute;
 } specdec__template_block;
 
+/* A token of a tag. */
 typedef struct specdec__template_token {
-    int kind;       /* see text/template_parse */
+    int kind;       /* SPECDEC__TEMPLATE_TAG_END to _QUOTED, or an operator's characters */
     size_t from, to;
     specdec__template_value value;
 } specdec__template_token;
 
-/* A template, being compiled and run. */
+/* A template that is being compiled and run. Memory grows from both ends: values from the front, code and names from
+   the back. */
 typedef struct specdec__template {
     specdec__bytes text;
-    unsigned char *memory, *marks; /* (size) and a bit for each of these bytes, 1: it comes from a message */
-    size_t size, used, limit;      /* in use: those below `used`, and from `limit` on */
-    size_t kept, start;            /* kept: below it nothing is given back; start: behind what is given */
-    char *output;                  /* (room) */
-    unsigned char *plain;          /* a bit for each byte of it, as marks; NULL: not noted */
-    size_t room, written;
-    size_t steps;
-    int64_t now;                   /* seconds since 1970 of the local clock */
+    unsigned char *memory, *marks; /* memory[size]; marks: a bit for each byte, 1: it comes from a message */
+    size_t size, used, limit;      /* bytes are in use below `used` and from `limit` on */
+    size_t kept, start;            /* bytes below kept are not released after a statement; start: end of the input
+                                      values */
+    char *output;                  /* (room) the text that is written */
+    unsigned char *plain;          /* a bit for each byte of output, as in marks; NULL: not recorded */
+    size_t room, written;          /* room: bytes of output; written: bytes so far */
+    size_t steps;                  /* work so far, at most SPECDEC__TEMPLATE_STEPS */
+    int64_t now;                   /* local time, seconds since 1970 */
 
-    const char *failed;            /* why it ended early */
-    specdec__bytes culprit;        /* on what; or what the template says itself (raised) */
-    size_t source;                 /* at which byte of the text */
-    int line, column;              /* the same, once it has failed */
-    int raised, full;              /* by raise_exception; as there was no room for output */
+    const char *failed;            /* error that ended compiling or running; NULL: none */
+    specdec__bytes culprit;        /* the part of the template that caused it; the template's own text, if raised */
+    size_t source;                 /* byte offset of the instruction or tag in the text */
+    int line, column;              /* of the error */
+    int raised, full;              /* raised: by raise_exception; full: the output has no room */
 
     specdec__template_code *code;
     size_t codes;
-    size_t at;                     /* bytes of the text that are read */
-    int tag, brackets, depth;      /* the tag that is read: '{', '%'; brackets that are open; expressions in it */
-    int strip;                     /* what goes of the text behind it: 0 nothing, 1 a line's end, 2 all white space */
+    size_t at;                     /* bytes of the text that were parsed */
+    int tag, brackets, depth;      /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
+    int strip;                     /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
     specdec__template_token token;
-    specdec__template_macro *macro; /* that is compiled */
+    specdec__template_macro *macro; /* the macro that is being compiled */
     specdec__template_name *names[64];
     int blocks, frames, values;
     specdec__template_scope *scope;
@@ -20282,12 +20321,13 @@ typedef struct specdec__template {
     specdec__template_value stack[SPECDEC__TEMPLATE_STACK];
 } specdec__template;
 
-/* Arguments of a call: those without a name, and pairs of a name and a value. */
+/* Arguments of a call: positional ones, and pairs of a name and a value. */
 typedef struct specdec__template_call {
     const specdec__template_value *value, *named;
     int count, names;
 } specdec__template_call;
 
+/* A pointer and a size as specdec__bytes. */
 static specdec__bytes specdec__template_bytes(const void *at, size_t size)
 {
     specdec__bytes out;
@@ -20299,6 +20339,7 @@ static specdec__bytes specdec__template_bytes(const void *at, size_t size)
 
 /* ---- Making values. */
 
+/* A value of a kind that holds an integer. */
 static specdec__template_value specdec__template_number(int kind, int64_t number)
 {
     specdec__template_value value;
@@ -20309,6 +20350,7 @@ static specdec__template_value specdec__template_number(int kind, int64_t number
     return value;
 }
 
+/* Jinja's undefined value. */
 static specdec__template_value specdec__template_undefined(void)
 {
     return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
@@ -20337,6 +20379,7 @@ static specdec__template_value specdec__template_double(double number)
     return value;
 }
 
+/* A value of a kind that points to `size` bytes or values. */
 static specdec__template_value specdec__template_of(int kind, const void *at, size_t size)
 {
     specdec__template_value value = specdec__template_number(kind, 0);
@@ -20346,24 +20389,28 @@ static specdec__template_value specdec__template_of(int kind, const void *at, si
     return value;
 }
 
+/* A terminated string as a value. */
 static specdec__template_value specdec__template_string(const char *text)
 {
     return specdec__template_of(SPECDEC__TEMPLATE_STRING, text, strlen(text));
 }
 
+/* The bytes of a string value. */
 static const char *specdec__template_text(const specdec__template_value *value)
 {
     return (const char *)value->of.at;
 }
 
+/* The items of a list, tuple or dict. */
 static const specdec__template_value *specdec__template_items(const specdec__template_value *value)
 {
     return (const specdec__template_value *)value->of.at;
 }
 
-/* ---- Ending early; memory. */
+/* ---- Errors; memory. */
 
-/* Ends the run. Returns an undefined value. */
+/* Stores an error, unless an earlier one is stored; then the template stops. culprit: text for the message. Returns an
+   undefined value. */
 static specdec__template_value specdec__template_fail(specdec__template *t, const char *why, specdec__bytes culprit)
 {
     if (!t->failed) {
@@ -20373,12 +20420,13 @@ static specdec__template_value specdec__template_fail(specdec__template *t, cons
     return specdec__template_undefined();
 }
 
+/* Stores an error without further text. */
 static specdec__template_value specdec__template_refuse(specdec__template *t, const char *why)
 {
     return specdec__template_fail(t, why, specdec__template_bytes(NULL, 0));
 }
 
-/* Counts a step that reads or writes so many bytes. */
+/* Counts an instruction that reads or writes `bytes` bytes; too much work is an error. */
 static void specdec__template_step(specdec__template *t, size_t bytes)
 {
     t->steps += bytes / 16 + 1;
@@ -20386,7 +20434,7 @@ static void specdec__template_step(specdec__template *t, size_t bytes)
         specdec__template_refuse(t, "it takes too long");
 }
 
-/* Memory for values; NULL, and the run has ended, when there is none left. */
+/* Takes memory for values from the front; NULL, and an error is stored, when there is not enough. */
 static void *specdec__template_take(specdec__template *t, size_t count, size_t size)
 {
     const size_t at = (t->used + 7) & ~(size_t)7, bytes = specdec__size_multiply(count, size);
@@ -20400,7 +20448,7 @@ static void *specdec__template_take(specdec__template *t, size_t count, size_t s
     return t->memory + at;
 }
 
-/* The same for what stays as long as the template runs. */
+/* Takes memory from the back, for code and names that stay until the template ends. */
 static void *specdec__template_take_top(specdec__template *t, size_t size)
 {
     size_t at = t->limit;
@@ -20415,14 +20463,16 @@ static void *specdec__template_take_top(specdec__template *t, size_t size)
     return t->memory + at;
 }
 
+/* Bit `at` of an array of bits. */
 static int specdec__template_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
 
+/* Sets or clears bit `at` of an array of bits. */
 static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
 {
     bits[at / 8] = (unsigned char)((bits[at / 8] & ~(1u << at % 8)) | (value ? 1u << at % 8 : 0));
 }
 
-/* Where bytes lie in memory; SIZE_MAX: elsewhere, so that they are the template's. */
+/* The offset of a pointer in t->memory; SIZE_MAX: it points elsewhere, to text of the template. */
 static size_t specdec__template_place(const specdec__template *t, const void *at)
 {
     const uintptr_t place = (uintptr_t)at - (uintptr_t)t->memory;
@@ -20430,7 +20480,7 @@ static size_t specdec__template_place(const specdec__template *t, const void *at
     return place < t->size ? (size_t)place : SIZE_MAX;
 }
 
-/* Writes the marks of bytes that were copied from one place to bits. */
+/* Copies the marks of `size` bytes at `from` to bits, from bit `to` on. */
 static void specdec__template_mark(const specdec__template *t, unsigned char *bits, size_t to, const void *from,
                                    size_t size)
 {
@@ -20441,9 +20491,10 @@ static void specdec__template_mark(const specdec__template *t, unsigned char *bi
         specdec__template_set_bit(bits, to + i, place != SIZE_MAX && specdec__template_bit(t->marks, place + i));
 }
 
-/* ---- Building strings: bytes are put behind each other where memory begins that is not in use. Nothing else is taken
-   meanwhile. */
+/* ---- Building strings: bytes are appended at the end of the memory in use; no other memory is taken until the string
+   is complete. */
 
+/* Appends bytes with their marks to the string that is being built. */
 static void specdec__template_put(specdec__template *t, const void *from, size_t size)
 {
     specdec__template_step(t, size);
@@ -20458,12 +20509,13 @@ static void specdec__template_put(specdec__template *t, const void *from, size_t
     t->used += size;
 }
 
+/* Appends a terminated string of the template's. */
 static void specdec__template_put_text(specdec__template *t, const char *text)
 {
     specdec__template_put(t, text, strlen(text));
 }
 
-/* Bytes that come from a message (marked), or from the template. */
+/* Appends bytes that come from a message (marked = 1) or from the template (0). */
 static void specdec__template_put_marked(specdec__template *t, const void *from, size_t size, int marked)
 {
     const size_t at = t->used;
@@ -20474,13 +20526,13 @@ static void specdec__template_put_marked(specdec__template *t, const void *from,
         specdec__template_set_bit(t->marks, i, marked);
 }
 
-/* The string that was put since memory in use ended at a byte. */
+/* The string that was built, as a value; from: bytes in use before it. */
 static specdec__template_value specdec__template_built(const specdec__template *t, size_t from)
 {
     return specdec__template_of(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
 }
 
-/* Does the string a end where memory in use ends, so that it can be extended there? */
+/* Does string a end at the end of the memory in use, so that it can be extended in place? */
 static int specdec__template_last(const specdec__template *t, const specdec__template_value *a)
 {
     const size_t place = specdec__template_place(t, a->of.at);
@@ -20488,7 +20540,7 @@ static int specdec__template_last(const specdec__template *t, const specdec__tem
     return place != SIZE_MAX && place + a->size == t->used && place >= t->kept;
 }
 
-/* Two strings, one behind the other. */
+/* The concatenation of two strings. */
 static specdec__template_value specdec__template_join(specdec__template *t, const specdec__template_value *a,
                                                       const specdec__template_value *b)
 {
@@ -20503,7 +20555,7 @@ static specdec__template_value specdec__template_join(specdec__template *t, cons
 
 /* ---- Characters. */
 
-/* Bytes of the character at a place of a string, whatever its bytes are: 1..4. at < size. */
+/* Bytes of the character at an offset of a string, 1 to 4, also in invalid UTF-8. at < size. */
 static size_t specdec__template_character(const char *text, size_t size, size_t at)
 {
     const int found = specdec__text_sequence((const unsigned char *)text + at, size - at);
@@ -20511,7 +20563,7 @@ static size_t specdec__template_character(const char *text, size_t size, size_t 
     return found > 0 ? (size_t)found : 1;
 }
 
-/* How many characters a string has. */
+/* The number of characters of a string. */
 static size_t specdec__template_length(const specdec__template_value *string)
 {
     const char *text = specdec__template_text(string);
@@ -20522,7 +20574,7 @@ static size_t specdec__template_length(const specdec__template_value *string)
     return count;
 }
 
-/* Where a string's character of this number begins; its size: there are not so many. */
+/* The byte offset of character `number` of a string; its size, if the string is shorter. */
 static size_t specdec__template_offset(const specdec__template_value *string, size_t number)
 {
     const char *text = specdec__template_text(string);
@@ -20533,6 +20585,7 @@ static size_t specdec__template_offset(const specdec__template_value *string, si
     return at;
 }
 
+/* The bytes [from, to) of a string as a value. */
 static specdec__template_value specdec__template_part(const specdec__template_value *string, size_t from, size_t to)
 {
     specdec__template_value out = *string;
@@ -20542,19 +20595,20 @@ static specdec__template_value specdec__template_part(const specdec__template_va
     return out;
 }
 
+/* The code point at an offset of a string. */
 static uint32_t specdec__template_code_at(const char *text, size_t size, size_t at)
 {
     return specdec__text_character_at((const unsigned char *)text, size, at).code;
 }
 
-/* White space as Python's str.strip has it. */
+/* Is a code point white space for Python's str.strip? */
 static int specdec__template_is_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-/* Where a string has another one, at or behind a place; its size + 1: nowhere. */
+/* The offset of the first occurrence of a string in another one, from `from` on; size + 1: none. */
 static size_t specdec__template_search(const specdec__template_value *in, size_t from,
                                        const specdec__template_value *what)
 {
@@ -20569,30 +20623,34 @@ static size_t specdec__template_search(const specdec__template_value *in, size_t
     return (size_t)in->size + 1;
 }
 
+/* Is a value a string with this text? */
 static int specdec__template_is(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
            memcmp(value->of.at, text, value->size) == 0;
 }
 
-/* ---- Comparing. */
+/* ---- Comparing values. */
 
-/* Lists, tuples and what filters give: their values are at value->of.at. */
+/* Is a value a list, tuple, view or iterator, whose items are at value->of.at? */
 static int specdec__template_listed(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_ITERATOR;
 }
 
+/* Is a value an integer, double or boolean? */
 static int specdec__template_numeric(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_BOOL && value->kind <= SPECDEC__TEMPLATE_DOUBLE;
 }
 
+/* The value of a number as a double. */
 static double specdec__template_real(const specdec__template_value *value)
 {
     return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->of.real : (double)value->of.integer;
 }
 
+/* Is a value true, as in Python: not zero, not empty? */
 static int specdec__template_truth(const specdec__template_value *value)
 {
     switch (value->kind) {
@@ -20612,7 +20670,7 @@ static const specdec__template_value *specdec__template_member(specdec__template
 static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
                                    const specdec__template_value *b, int depth);
 
-/* Has a dict the same members as another one? */
+/* Do two dicts have equal members, in any order? */
 static int specdec__template_equal_dicts(specdec__template *t, const specdec__template_value *a,
                                          const specdec__template_value *b, int depth)
 {
@@ -20628,7 +20686,7 @@ static int specdec__template_equal_dicts(specdec__template *t, const specdec__te
     return 1;
 }
 
-/* Are two values equal, as Python's == has it? depth: how deep they may be. */
+/* Are two values equal, by Python's ==? depth: levels of nesting compared so far. */
 static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
                                    const specdec__template_value *b, int depth)
 {
@@ -20669,9 +20727,9 @@ static int specdec__template_equal(specdec__template *t, const specdec__template
     return 1;
 }
 
-enum { SPECDEC__TEMPLATE_COMPARED = 12 }; /* lists in each other that can be compared */
+enum { SPECDEC__TEMPLATE_COMPARED = 12 }; /* most lists within each other that are compared */
 
-/* The value that a dict has for a name; NULL: none. */
+/* The value of a dict's member; NULL: there is none. */
 static const specdec__template_value *specdec__template_member(specdec__template *t,
                                                                const specdec__template_value *dict,
                                                                const specdec__template_value *name)
@@ -20692,7 +20750,7 @@ static const specdec__template_value *specdec__template_member(specdec__template
     return NULL;
 }
 
-/* -1, 0, 1: the order of two values; the run has ended where they have none. */
+/* Compares two values: -1, 0, 1, as Python's < does; values without an order are an error. */
 static int specdec__template_order(specdec__template *t, const specdec__template_value *a,
                                    const specdec__template_value *b, int depth)
 {
@@ -20729,13 +20787,15 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* How values are written: as Python's repr or as JSON. */
 typedef struct specdec__template_form {
-    int json, ascii, sort;   /* ascii: other characters are escaped; sort: members by name */
-    int indent;              /* spaces a level; -1: all on one line */
-    specdec__template_value tab; /* what a level is indented by, where that is a string; size 0: spaces */
-    specdec__template_value item, name; /* what stands between items, and between a name and its value */
+    int json, ascii, sort;   /* ascii: characters beyond ASCII are escaped; sort: members in order of their names */
+    int indent;              /* spaces of a level of indentation; -1: all on one line */
+    specdec__template_value tab; /* string of a level of indentation; size 0: spaces */
+    specdec__template_value item, name; /* separators: between items, and between a name and its value */
 } specdec__template_form;
 
+/* The default form of repr or (json) of json.dumps. */
 static specdec__template_form specdec__template_form_of(int json)
 {
     specdec__template_form form;
@@ -20748,6 +20808,7 @@ static specdec__template_form specdec__template_form_of(int json)
     return form;
 }
 
+/* Appends an integer in decimal. */
 static void specdec__template_put_integer(specdec__template *t, int64_t number)
 {
     char digits[24];
@@ -20762,7 +20823,7 @@ static void specdec__template_put_integer(specdec__template *t, int64_t number)
     specdec__template_put(t, digits + at, sizeof digits - at);
 }
 
-/* An escape of so many hexadecimal digits. */
+/* Appends an escape, such as \u, with `digits` hexadecimal digits. */
 static void specdec__template_put_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
 {
     specdec__template_put_text(t, escape);
@@ -20770,7 +20831,7 @@ static void specdec__template_put_escape(specdec__template *t, const char *escap
         specdec__template_put(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
-/* Is a character one that repr escapes? (Unicode's classes Cc, Cf, Zl, Zp, Zs, Co, as far as they matter.) */
+/* Does repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
 static int specdec__template_unprintable(uint32_t c)
 {
     return c < 32 || (c >= 127 && c < 0xa1) || c == 0xad || (c > 0x1000 && specdec__template_is_space(c)) ||
@@ -20778,7 +20839,7 @@ static int specdec__template_unprintable(uint32_t c)
            (c >= 0xe000 && c <= 0xf8ff) || c == 0xfeff || (c >= 0xfff0 && c <= 0xfffb) || c >= 0xe0000;
 }
 
-/* A character of a string between quotes. */
+/* Appends a character of a string between quotes, escaped if the form needs it. */
 static void specdec__template_put_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
                                          size_t size, uint32_t code, int quote)
 {
@@ -20804,7 +20865,7 @@ static void specdec__template_put_quoted(specdec__template *t, const specdec__te
     }
 }
 
-/* A string with quotes and escapes; all between the quotes has the marks of what it stands for. */
+/* Appends a string with quotes and escapes; the marks of its bytes are kept between the quotes. */
 static void specdec__template_quote(specdec__template *t, const specdec__template_form *form,
                                     const specdec__template_value *string)
 {
@@ -20838,15 +20899,16 @@ static void specdec__template_quote(specdec__template *t, const specdec__templat
     specdec__template_put(t, &mark, 1);
 }
 
-/* ---- Doubles: the fewest digits that no other double is nearer to. */
+/* ---- Doubles: the shortest decimal number that is nearest to the double, as Python's repr writes. */
 
+/* Words of 9 decimal digits, and digits, of the exact value of any double. */
 enum { SPECDEC__TEMPLATE_WORDS = 90, SPECDEC__TEMPLATE_DIGITS = 9 * SPECDEC__TEMPLATE_WORDS };
 
-/* mantissa * 2^exponent, as a decimal number of SPECDEC__TEMPLATE_DIGITS digits, exactly; where the exponent is
-   negative, times 10^-exponent. */
+/* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DIGITS decimal digits; for a negative exponent the number
+   is multiplied by 10^-exponent. */
 static void specdec__template_expand(uint64_t mantissa, int exponent, char *digits)
 {
-    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* each 9 digits, the lowest first */
+    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
     int left = exponent < 0 ? -exponent : exponent, i, k;
 
@@ -20870,8 +20932,8 @@ static void specdec__template_expand(uint64_t mantissa, int exponent, char *digi
             digits[SPECDEC__TEMPLATE_DIGITS - 1 - 9 * i - k] = (char)('0' + word[i] % 10);
 }
 
-/* Rounds the digits of a number from `first` on to so many, half to even. Those behind become 0; a carry may go in
-   front of them. first > 0. */
+/* Rounds a number to `count` digits from digit `first` on, half to even; later digits become 0, and a carry may reach
+   digit first - 1. first > 0. */
 static void specdec__template_round_digits(const char *digits, int first, int count, char *out)
 {
     int end = first + count, i, up;
@@ -20889,8 +20951,8 @@ static void specdec__template_round_digits(const char *digits, int first, int co
     }
 }
 
-/* The shortest digits of a finite double above 0, in out[18], and *point: the number is 0.DIGITS * 10^point. Returns
-   how many. room[4 * SPECDEC__TEMPLATE_DIGITS]. */
+/* Finds the shortest digits of a finite double above 0: out[18] and *point give the number 0.DIGITS * 10^point. Returns
+   the number of digits. room: scratch memory of 4 * SPECDEC__TEMPLATE_DIGITS bytes. */
 static int specdec__template_shortest(double number, char *room, char *out, int *point)
 {
     char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DIGITS,
@@ -20902,7 +20964,7 @@ static int specdec__template_shortest(double number, char *room, char *out, int 
     memcpy(&bits, &number, sizeof bits);
     mantissa = bits & ((1ull << 52) - 1);
     exponent = (int)(bits >> 52 & 2047);
-    bound = !mantissa && exponent > 1; /* the double below is half as far */
+    bound = !mantissa && exponent > 1; /* the next double below is only half as far away */
     mantissa |= exponent ? 1ull << 52 : 0;
     exponent = (exponent ? exponent : 1) - 1075 - 2;
     specdec__template_expand(4 * mantissa - (bound ? 1 : 2), exponent, low);
@@ -20923,6 +20985,7 @@ static int specdec__template_shortest(double number, char *room, char *out, int 
     return count;
 }
 
+/* Appends a double as Python's repr or json.dumps writes it. */
 static void specdec__template_put_double(specdec__template *t, double number, int json)
 {
     char digits[18], exponent[2];
@@ -20930,7 +20993,7 @@ static void specdec__template_put_double(specdec__template *t, double number, in
     const size_t used = t->used;
     int count, point, i;
 
-    if (number - number != 0) { /* no number, or infinite */
+    if (number - number != 0) { /* NaN or infinite */
         specdec__template_put_text(t, number != number ? (json ? "NaN" : "nan")
                                       : number > 0     ? (json ? "Infinity" : "inf")
                                                        : (json ? "-Infinity" : "-inf"));
@@ -20973,20 +21036,21 @@ static void specdec__template_put_double(specdec__template *t, double number, in
 
 /* ---- Lists and dicts. */
 
-/* A list or dict that is being written. */
+/* A list or dict that is being written, on a stack of such levels. */
 typedef struct specdec__template_level {
     specdec__template_value value;
-    const specdec__template_value *name; /* of the member that was written last */
-    uint32_t at;
+    const specdec__template_value *name; /* name of the last member that was written */
+    uint32_t at; /* next item */
 } specdec__template_level;
 
-/* Bytes that the template or its filters write, so often. */
+/* Appends a string `times` times. */
 static void specdec__template_put_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
         specdec__template_put(t, string->of.at, string->size);
 }
 
+/* Appends a line end and the indentation of a level. */
 static void specdec__template_new_line(specdec__template *t, const specdec__template_form *form, int level)
 {
     const specdec__template_value space = specdec__template_string(" ");
@@ -21000,7 +21064,7 @@ static void specdec__template_new_line(specdec__template *t, const specdec__temp
         specdec__template_put_times(t, &space, (int64_t)form->indent * level);
 }
 
-/* What stands around a list or dict: index 0 before it, 1 behind it. */
+/* The brackets of a list, tuple or dict: index 0: the opening one, 1: the closing one. */
 static const char *specdec__template_bracket(const specdec__template_form *form, const specdec__template_value *value,
                                              int index)
 {
@@ -21017,7 +21081,7 @@ static const char *specdec__template_bracket(const specdec__template_form *form,
     return index ? "]" : "[";
 }
 
-/* The member of a dict that is written next: in its order, or of those behind `before` the one with the least name. */
+/* The member of a dict that is written next: in order, or (form->sort) the least name behind that of `before`. */
 static const specdec__template_value *specdec__template_next_member(specdec__template *t,
                                                                     const specdec__template_form *form,
                                                                     const specdec__template_level *level,
@@ -21035,7 +21099,7 @@ static const specdec__template_value *specdec__template_next_member(specdec__tem
     return best ? best : items;
 }
 
-/* A value that has no others in it; name: as the name of a member, in JSON always a string. */
+/* Appends a value without items. name = 1: it is the name of a member, always a string in JSON. */
 static void specdec__template_put_plain(specdec__template *t, const specdec__template_value *value,
                                         const specdec__template_form *form, int name)
 {
@@ -21061,13 +21125,14 @@ static void specdec__template_put_plain(specdec__template *t, const specdec__tem
     specdec__template_put_text(t, quote);
 }
 
+/* Has a value items that must be written within brackets? */
 static int specdec__template_nests(const specdec__template_value *value, const specdec__template_form *form)
 {
     return (value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_TUPLE) ||
            value->kind == SPECDEC__TEMPLATE_DICT || (value->kind == SPECDEC__TEMPLATE_VIEW && !form->json);
 }
 
-/* Puts any value, as repr or as JSON. */
+/* Appends any value, in a form of repr or JSON. */
 static SPECDEC__NOINLINE void specdec__template_put_value(specdec__template *t, const specdec__template_value *value,
                                                           const specdec__template_form *form)
 {
@@ -21109,7 +21174,7 @@ static SPECDEC__NOINLINE void specdec__template_put_value(specdec__template *t, 
     }
 }
 
-/* A value as a string, as Python's str has it. */
+/* A value converted to a string, by Python's str. */
 static specdec__template_value specdec__template_str(specdec__template *t, const specdec__template_value *value)
 {
     const specdec__template_form form = specdec__template_form_of(0);
@@ -21132,7 +21197,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* An argument by place or by name; NULL: it was not given. */
+/* An argument of a call by position or by name; NULL: it was not given. */
 static const specdec__template_value *specdec__template_argument(const specdec__template_call *call, int index,
                                                                  const char *name)
 {
@@ -21147,7 +21212,7 @@ static const specdec__template_value *specdec__template_argument(const specdec__
     return NULL;
 }
 
-/* An argument that is true or false; otherwise what it is when it is not given. */
+/* The truth of an argument; otherwise: its default. */
 static int specdec__template_flag(const specdec__template_call *call, int index, const char *name, int otherwise)
 {
     const specdec__template_value *value = specdec__template_argument(call, index, name);
@@ -21155,7 +21220,7 @@ static int specdec__template_flag(const specdec__template_call *call, int index,
     return value ? specdec__template_truth(value) : otherwise;
 }
 
-/* An argument that is an integer. */
+/* The integer of an argument; otherwise: its default. Another type is an error. */
 static int64_t specdec__template_count(specdec__template *t, const specdec__template_call *call, int index,
                                        const char *name, int64_t otherwise)
 {
@@ -21168,7 +21233,7 @@ static int64_t specdec__template_count(specdec__template *t, const specdec__temp
     return value->of.integer;
 }
 
-/* An argument that is a string; size 0, and none is NULL, when it was not given. */
+/* The string of an argument; otherwise: its default. An absent argument without default has size 0. */
 static specdec__template_value specdec__template_words(specdec__template *t, const specdec__template_call *call,
                                                        int index, const char *name, const char *otherwise)
 {
@@ -21181,18 +21246,19 @@ static specdec__template_value specdec__template_words(specdec__template *t, con
     return *value;
 }
 
-/* A list that is filled value by value; room for `most` is taken at once. */
+/* Memory for a list of at most `most` values, filled one by one. */
 static specdec__template_value *specdec__template_new_list(specdec__template *t, size_t most)
 {
     return (specdec__template_value *)specdec__template_take(t, most, sizeof(specdec__template_value));
 }
 
+/* The list of `count` items, which were stored by the caller. */
 static specdec__template_value specdec__template_listing(const specdec__template_value *items, size_t count)
 {
     return specdec__template_of(SPECDEC__TEMPLATE_LIST, items, items ? count : 0);
 }
 
-/* What a loop over a value goes through: as a list. The run ends where it cannot be gone through. */
+/* The list of values over which a loop over a value iterates; a value that cannot be iterated is an error. */
 static specdec__template_value specdec__template_iterate(specdec__template *t, const specdec__template_value *value)
 {
     specdec__template_value *out;
@@ -21220,7 +21286,7 @@ static specdec__template_value specdec__template_iterate(specdec__template *t, c
 
 /* ---- Strings. */
 
-/* Upper and lower case of a character, as far as scripts in use pair them one to one. */
+/* The upper case of a code point, for scripts in use whose cases pair one to one. */
 static uint32_t specdec__template_upper(uint32_t c)
 {
     if (c < 128)
@@ -21244,6 +21310,7 @@ static uint32_t specdec__template_upper(uint32_t c)
     return c == 0x131 ? 'I' : c == 0x3ac ? 0x386 : c >= 0x3ad && c <= 0x3af ? c - 37 : c == 0x3cc ? 0x38c : c;
 }
 
+/* The lower case of a code point. */
 static uint32_t specdec__template_lower(uint32_t c)
 {
     if (c < 128)
@@ -21265,6 +21332,7 @@ static uint32_t specdec__template_lower(uint32_t c)
     return c;
 }
 
+/* Has a code point upper or lower case? */
 static int specdec__template_is_letter(uint32_t c)
 {
     const int kind = specdec__text_class_facts[specdec__text_class(c)].kind;
@@ -21272,13 +21340,14 @@ static int specdec__template_is_letter(uint32_t c)
     return kind == SPECDEC__TEXT_LETTER;
 }
 
+/* Conversions of case. */
 enum {
     SPECDEC__TEMPLATE_TO_LOWER, SPECDEC__TEMPLATE_TO_UPPER, SPECDEC__TEMPLATE_TO_CAPITAL, SPECDEC__TEMPLATE_TO_TITLE,
-    SPECDEC__TEMPLATE_TO_WORDS, /* as the filter `title` */
+    SPECDEC__TEMPLATE_TO_WORDS, /* the filter `title` */
     SPECDEC__TEMPLATE_TO_SWAPPED
 };
 
-/* A string in another case. */
+/* A string converted to another case. */
 static specdec__template_value specdec__template_cased(specdec__template *t, const specdec__template_value *self,
                                                        int to)
 {
@@ -21317,7 +21386,7 @@ static specdec__template_value specdec__template_cased(specdec__template *t, con
     return cased_string;
 }
 
-/* Is the character at a place of a string among those to strip: of chars, or (none) white space? */
+/* Is the character at an offset of a string among those to strip: in chars, or (NULL) white space? */
 static int specdec__template_strips(const specdec__template_value *self, size_t at, size_t size,
                                     const specdec__template_value *chars)
 {
@@ -21329,7 +21398,7 @@ static int specdec__template_strips(const specdec__template_value *self, size_t 
     return specdec__template_is_space(specdec__template_code_at(text, size, 0));
 }
 
-/* A string without some characters at its ends (1: the left, 2: the right). */
+/* A string without the characters to strip at its ends (bits 1: left, 2: right). */
 static specdec__template_value specdec__template_strip(specdec__template *t, const specdec__template_value *self,
                                                        const specdec__template_value *chars, int ends)
 {
@@ -21356,6 +21425,7 @@ static specdec__template_value specdec__template_strip(specdec__template *t, con
     return specdec__template_part(self, from, to);
 }
 
+/* Methods strip(chars) (ends = 3), lstrip (1), rstrip (2) of a string. */
 static specdec__template_value specdec__template_method_strip(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int ends)
 {
@@ -21364,7 +21434,7 @@ static specdec__template_value specdec__template_method_strip(specdec__template 
     return specdec__template_strip(t, self, &chars, ends);
 }
 
-/* A string in which (at most `count` times, -1: always) one string stands for another. */
+/* A string in which `by` replaces the first `count` occurrences (-1: all) of `old`. */
 static specdec__template_value specdec__template_replace(specdec__template *t, const specdec__template_value *self,
                                                          const specdec__template_value *old,
                                                          const specdec__template_value *by, int64_t count)
@@ -21379,7 +21449,7 @@ static specdec__template_value specdec__template_replace(specdec__template *t, c
         specdec__template_put(t, specdec__template_text(self) + at, found - at);
         specdec__template_put(t, by->of.at, by->size);
         at = found + old->size;
-        if (!old->size) { /* between all characters */
+        if (!old->size) { /* an empty string occurs between all characters */
             if (found == self->size)
                 break;
             size = specdec__template_character(specdec__template_text(self), self->size, found);
@@ -21393,6 +21463,7 @@ static specdec__template_value specdec__template_replace(specdec__template *t, c
     return specdec__template_built(t, from);
 }
 
+/* Method replace(old, new, count) of a string. */
 static specdec__template_value specdec__template_method_replace(specdec__template *t,
                                                                 const specdec__template_value *self,
                                                                 const specdec__template_call *call, int unused)
@@ -21406,7 +21477,7 @@ static specdec__template_value specdec__template_method_replace(specdec__templat
     return specdec__template_replace(t, self, &old, &by, specdec__template_count(t, call, 2, "count", -1));
 }
 
-/* The last place before `to` at which a string has another one; its size + 1: nowhere. */
+/* The offset of the last occurrence of a string in another one that ends at or before `to`; size + 1: none. */
 static size_t specdec__template_search_back(const specdec__template_value *in, size_t to,
                                             const specdec__template_value *what)
 {
@@ -21418,7 +21489,7 @@ static size_t specdec__template_search_back(const specdec__template_value *in, s
     return (size_t)in->size + 1;
 }
 
-/* split, rsplit at white space: at most `most` times. */
+/* split (right = 0), rsplit at white space, at most `most` times (-1: always). */
 static specdec__template_value specdec__template_split_space(specdec__template *t, const specdec__template_value *self,
                                                              int64_t most, int right)
 {
@@ -21461,7 +21532,7 @@ static specdec__template_value specdec__template_split_space(specdec__template *
     return specdec__template_listing(out, count);
 }
 
-/* split (right = 0), rsplit. */
+/* Methods split(sep, maxsplit) (right = 0), rsplit (1) of a string: a list of strings. */
 static specdec__template_value specdec__template_method_split(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int right)
 {
@@ -21499,7 +21570,7 @@ static specdec__template_value specdec__template_method_split(specdec__template 
     return specdec__template_listing(out, parts);
 }
 
-/* The end of a line that begins at a place, and in *next where the following one begins. */
+/* The end of the line that begins at an offset; *next: the beginning of the next line. */
 static size_t specdec__template_line(const specdec__template_value *self, size_t at, size_t *next)
 {
     const char *text = specdec__template_text(self);
@@ -21518,6 +21589,7 @@ static size_t specdec__template_line(const specdec__template_value *self, size_t
     return self->size;
 }
 
+/* Method splitlines(keepends) of a string: a list of lines. */
 static specdec__template_value specdec__template_method_lines(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int unused)
 {
@@ -21537,7 +21609,7 @@ static specdec__template_value specdec__template_method_lines(specdec__template 
     return specdec__template_listing(out, count);
 }
 
-/* startswith (0), endswith (1): a string, or one of a tuple. */
+/* Methods startswith (end = 0), endswith (1) of a string, for a string or any string of a tuple. */
 static specdec__template_value specdec__template_method_begins(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int end)
@@ -21559,7 +21631,7 @@ static specdec__template_value specdec__template_method_begins(specdec__template
     return specdec__template_bool(0);
 }
 
-/* find (0), rfind (1), index (2), rindex (3), count (4). */
+/* Methods find (how = 0), rfind (1), index (2), rindex (3), count (4) of a string in another one. */
 static specdec__template_value specdec__template_method_find(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int how)
 {
@@ -21584,7 +21656,7 @@ static specdec__template_value specdec__template_method_find(specdec__template *
     return specdec__template_integer((int64_t)specdec__template_length(&head));
 }
 
-/* Strings of a list, with another one between them; any values are strings for the filter. */
+/* The strings of a list joined with a separator; any = 1: values that are no strings are converted. */
 static specdec__template_value specdec__template_join_all(specdec__template *t, const specdec__template_value *list,
                                                           const specdec__template_value *between, int any)
 {
@@ -21607,6 +21679,7 @@ static specdec__template_value specdec__template_join_all(specdec__template *t, 
     return specdec__template_built(t, from);
 }
 
+/* Method join(list) of a string: the list's strings with this string between them. */
 static specdec__template_value specdec__template_method_join(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int unused)
 {
@@ -21618,6 +21691,7 @@ static specdec__template_value specdec__template_method_join(specdec__template *
     return specdec__template_join_all(t, &list, self, 0);
 }
 
+/* Methods lower, upper, capitalize, title, swapcase of a string. */
 static specdec__template_value specdec__template_method_case(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int to)
 {
@@ -21625,8 +21699,8 @@ static specdec__template_value specdec__template_method_case(specdec__template *
     return specdec__template_cased(t, self, to);
 }
 
-/* isspace (0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5): of all characters, of which there
-   must be one. */
+/* Methods isspace (what = 0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5) of a string: are all
+   characters so, and is there at least one? */
 static specdec__template_value specdec__template_method_all(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int what)
 {
@@ -21651,7 +21725,7 @@ static specdec__template_value specdec__template_method_all(specdec__template *t
     return specdec__template_bool(self->size > 0 && (what < 4 || cased));
 }
 
-/* removeprefix (0), removesuffix (1). */
+/* Methods removeprefix (end = 0), removesuffix (1) of a string. */
 static specdec__template_value specdec__template_method_remove(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int end)
@@ -21665,7 +21739,7 @@ static specdec__template_value specdec__template_method_remove(specdec__template
                : specdec__template_part(self, what.size, self->size);
 }
 
-/* partition (0), rpartition (1). */
+/* Methods partition(sep) (right = 0), rpartition(sep) (1): a tuple of three strings. */
 static specdec__template_value specdec__template_method_partition(specdec__template *t,
                                                                   const specdec__template_value *self,
                                                                   const specdec__template_call *call, int right)
@@ -21688,7 +21762,7 @@ static specdec__template_value specdec__template_method_partition(specdec__templ
     return specdec__template_of(SPECDEC__TEMPLATE_TUPLE, out, 3);
 }
 
-/* ljust (0), rjust (1), center (2), zfill (3). */
+/* Methods ljust (how = 0), rjust (1), center (2), zfill (3): a string padded to a width. */
 static specdec__template_value specdec__template_method_pad(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int how)
 {
@@ -21708,7 +21782,7 @@ static specdec__template_value specdec__template_method_pad(specdec__template *t
     return specdec__template_built(t, from);
 }
 
-/* str.format, with fields that have no conversion and no format. */
+/* Method format of a string, for fields without conversion and format specification. */
 static specdec__template_value specdec__template_method_format(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
@@ -21752,7 +21826,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
 
 /* ---- Dicts and lists. */
 
-/* keys (0), values (1), items (2). */
+/* keys (0), values (1), items (2) of a dict. */
 static specdec__template_value specdec__template_view(specdec__template *t, const specdec__template_value *self,
                                                       int what)
 {
@@ -21775,6 +21849,7 @@ static specdec__template_value specdec__template_view(specdec__template *t, cons
     return view;
 }
 
+/* Methods keys (what = 0), values (1), items (2) of a dict. */
 static specdec__template_value specdec__template_method_view(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int what)
 {
@@ -21782,6 +21857,7 @@ static specdec__template_value specdec__template_method_view(specdec__template *
     return specdec__template_view(t, self, what);
 }
 
+/* Method get(name, default) of a dict. */
 static specdec__template_value specdec__template_method_get(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int unused)
 {
@@ -21795,6 +21871,7 @@ static specdec__template_value specdec__template_method_get(specdec__template *t
     return found ? *found : otherwise ? *otherwise : specdec__template_none();
 }
 
+/* Method copy of a dict or list. */
 static specdec__template_value specdec__template_method_copy(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int unused)
 {
@@ -21804,7 +21881,7 @@ static specdec__template_value specdec__template_method_copy(specdec__template *
     return *self;
 }
 
-/* index (0), count (1) of a value in a list. */
+/* Methods index(value) (counts = 0), count(value) (1) of a list. */
 static specdec__template_value specdec__template_method_index(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int counts)
 {
@@ -21821,7 +21898,7 @@ static specdec__template_value specdec__template_method_index(specdec__template 
     return counts ? specdec__template_integer(count) : specdec__template_refuse(t, "a list has not what is looked for");
 }
 
-/* What would change a value: the sandbox is immutable. */
+/* Methods that would change a value are an error, as the sandbox is immutable. */
 static specdec__template_value specdec__template_method_unsafe(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
@@ -21832,10 +21909,11 @@ static specdec__template_value specdec__template_method_unsafe(specdec__template
     return specdec__template_refuse(t, "it changes a list or dict, which is not allowed");
 }
 
+/* A method of Python's strings, lists and dicts. */
 typedef struct specdec__template_method {
     const char *name;
-    int kinds; /* 1 << SPECDEC__TEMPLATE_... */
-    int how;
+    int kinds; /* kinds of values that have it: bits 1 << SPECDEC__TEMPLATE_... */
+    int how;   /* the last argument of call() */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *self,
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
@@ -21845,6 +21923,7 @@ typedef struct specdec__template_method {
 #define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
 #define SPECDEC__TEMPLATE_DICTS   (1 << SPECDEC__TEMPLATE_DICT)
 
+/* All methods by name and kind of value. */
 static const specdec__template_method specdec__template_methods[] = {
     {"strip", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_strip},
     {"lstrip", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_strip},
@@ -21906,7 +21985,7 @@ static const specdec__template_method specdec__template_methods[] = {
 
 /* ---- Attributes and items. */
 
-/* An undefined value that remembers its name. */
+/* An undefined value that keeps its name, for errors. */
 static specdec__template_value specdec__template_missing(const specdec__template_value *name)
 {
     specdec__template_value out = specdec__template_undefined();
@@ -21918,14 +21997,14 @@ static specdec__template_value specdec__template_missing(const specdec__template
     return out;
 }
 
-/* The run ends as a value is used that is not defined. */
+/* Stores an error: an undefined value was used. */
 static specdec__template_value specdec__template_is_missing(specdec__template *t, const specdec__template_value *value)
 {
     return specdec__template_fail(t, "it uses what is not defined",
                                   specdec__template_bytes(value->of.at, value->of.at ? value->size : 0));
 }
 
-/* A method of a value, bound to it. */
+/* A method of a value, bound to the value; undefined: the value has no such method. */
 static specdec__template_value specdec__template_bound(specdec__template *t, const specdec__template_value *self,
                                                        const specdec__template_value *name)
 {
@@ -21944,7 +22023,7 @@ static specdec__template_value specdec__template_bound(specdec__template *t, con
     return specdec__template_missing(name);
 }
 
-/* loop.NAME */
+/* An attribute of `loop`: index, first, length and others. */
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {
@@ -21972,7 +22051,7 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     return specdec__template_missing(name);
 }
 
-/* Python's order for a.b: a method, then a member; for a['b'] (items = 1) the other way round. */
+/* Jinja's lookup: for a.b a method, then a member; for a['b'] (items = 1) a member, then a method. */
 static specdec__template_value specdec__template_attribute(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_value *name, int items)
 {
@@ -22006,7 +22085,7 @@ static specdec__template_value specdec__template_attribute(specdec__template *t,
     return found ? *found : method;
 }
 
-/* Where a slice begins, ends and how it steps, for so many items, as Python has it. */
+/* The beginning, end and step of a slice of `count` items, as in Python. Returns 0 for a step of 0. */
 static int specdec__template_bounds(specdec__template *t, const specdec__template_value *slice, int64_t count,
                                     int64_t bounds[3])
 {
@@ -22038,7 +22117,7 @@ static int specdec__template_bounds(specdec__template *t, const specdec__templat
     return 1;
 }
 
-/* self[from:to:step] */
+/* Python's self[from:to:step]. */
 static specdec__template_value specdec__template_sliced(specdec__template *t, const specdec__template_value *self,
                                                         const specdec__template_value *slice)
 {
@@ -22080,7 +22159,7 @@ static specdec__template_value specdec__template_sliced(specdec__template *t, co
     return list;
 }
 
-/* self[key] */
+/* Python's self[key]. */
 static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *self,
                                                       const specdec__template_value *key)
 {
@@ -22113,11 +22192,11 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__TEMPLATE_APPLIED = 3 }; /* filters that call filters, in each other */
+enum { SPECDEC__TEMPLATE_APPLIED = 3 }; /* most filters that call filters (map) within each other */
 
 /* ---- Tests. */
 
-/* Is a value in a list, a dict or (one string in another) a string? */
+/* Is a value in a list, a key of a dict, or a part of a string? Python's `in`. */
 static int specdec__template_contains(specdec__template *t, const specdec__template_value *in,
                                       const specdec__template_value *value)
 {
@@ -22141,6 +22220,7 @@ static int specdec__template_contains(specdec__template *t, const specdec__templ
     return 0;
 }
 
+/* Tests: the words behind `is`. */
 enum {
     SPECDEC__TEMPLATE_IS_DEFINED,
     SPECDEC__TEMPLATE_IS_UNDEFINED,
@@ -22165,7 +22245,7 @@ enum {
     SPECDEC__TEMPLATE_IS_TEST,
     SPECDEC__TEMPLATE_IS_IN,
     SPECDEC__TEMPLATE_IS_SAME,
-    SPECDEC__TEMPLATE_IS_DIVISIBLE, /* from here with an argument */
+    SPECDEC__TEMPLATE_IS_DIVISIBLE, /* tests from here on take an argument */
     SPECDEC__TEMPLATE_IS_EQUAL,
     SPECDEC__TEMPLATE_IS_UNEQUAL,
     SPECDEC__TEMPLATE_IS_LESS,
@@ -22174,6 +22254,7 @@ enum {
     SPECDEC__TEMPLATE_IS_AT_LEAST
 };
 
+/* Jinja's tests by name. */
 static const struct { const char *name; int how; } specdec__template_tests[] = {
     {"defined", SPECDEC__TEMPLATE_IS_DEFINED}, {"undefined", SPECDEC__TEMPLATE_IS_UNDEFINED},
     {"none", SPECDEC__TEMPLATE_IS_NONE}, {"true", SPECDEC__TEMPLATE_IS_TRUE}, {"false", SPECDEC__TEMPLATE_IS_FALSE},
@@ -22193,6 +22274,7 @@ static const struct { const char *name; int how; } specdec__template_tests[] = {
     {"greaterthan", SPECDEC__TEMPLATE_IS_GREATER}, {"ge", SPECDEC__TEMPLATE_IS_AT_LEAST},
     {">=", SPECDEC__TEMPLATE_IS_AT_LEAST}};
 
+/* The row of a test's name; behind the end of the table: unknown. */
 static int specdec__template_test_find(const specdec__template_value *name)
 {
     size_t i;
@@ -22206,7 +22288,7 @@ static int specdec__template_test_find(const specdec__template_value *name)
 static int specdec__template_filter_find(const specdec__template_value *name);
 static int specdec__template_filter_known(int which);
 
-/* Tests of a value alone. */
+/* The result of a test that takes no argument. */
 static int specdec__template_is_of(specdec__template *t, const specdec__template_value *value, int how)
 {
     const specdec__template_call none = {NULL, NULL, 0, 0};
@@ -22249,7 +22331,7 @@ static int specdec__template_is_of(specdec__template *t, const specdec__template
     }
 }
 
-/* A test, by its row in the table; call: its arguments. */
+/* The result of a test, by its row in the table and the arguments of its call. */
 static int specdec__template_tests_true(specdec__template *t, int which, const specdec__template_value *value,
                                         const specdec__template_call *call)
 {
@@ -22293,8 +22375,10 @@ static int specdec__template_tests_true(specdec__template *t, int which, const s
     }
 }
 
-/* ---- Filters of strings. */
+/* ---- Filters of strings. Each gets the value, the arguments of its call, and the number `how` of its row in the
+   table. */
 
+/* Filters upper, lower, capitalize, title: the string in another case. */
 static specdec__template_value specdec__template_filter_case(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int to)
 {
@@ -22304,6 +22388,7 @@ static specdec__template_value specdec__template_filter_case(specdec__template *
     return specdec__template_cased(t, &text, to);
 }
 
+/* Filter trim(chars): the string without these characters, or white space, at its ends. */
 static specdec__template_value specdec__template_filter_trim(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
@@ -22313,6 +22398,7 @@ static specdec__template_value specdec__template_filter_trim(specdec__template *
     return specdec__template_method_strip(t, &text, call, 3);
 }
 
+/* Filter replace(old, new, count): the string with `new` in place of `old`. */
 static specdec__template_value specdec__template_filter_replace(specdec__template *t,
                                                                 const specdec__template_value *value,
                                                                 const specdec__template_call *call, int unused)
@@ -22330,6 +22416,7 @@ static specdec__template_value specdec__template_filter_replace(specdec__templat
     return specdec__template_replace(t, &text, &what, &with, specdec__template_count(t, call, 2, "count", -1));
 }
 
+/* Filters string (safe = 0), safe (1): the value as a string, marked as safe in HTML. */
 static specdec__template_value specdec__template_filter_string(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int safe)
@@ -22341,7 +22428,7 @@ static specdec__template_value specdec__template_filter_string(specdec__template
     return text;
 }
 
-/* A string in which what HTML reads otherwise is escaped. */
+/* A string with &, <, >, ' and " escaped for HTML; a safe string only if `force`. */
 static specdec__template_value specdec__template_escaped(specdec__template *t, const specdec__template_value *value,
                                                          int force)
 {
@@ -22366,6 +22453,7 @@ static specdec__template_value specdec__template_escaped(specdec__template *t, c
     return text;
 }
 
+/* Filters escape (force = 0), forceescape (1): the string escaped for HTML. */
 static specdec__template_value specdec__template_filter_escape(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int force)
@@ -22374,7 +22462,7 @@ static specdec__template_value specdec__template_filter_escape(specdec__template
     return specdec__template_escaped(t, value, force);
 }
 
-/* indent(width=4, first=false, blank=false): width may be a string. */
+/* Filter indent(width=4, first=false, blank=false): width is a number or a string. */
 static specdec__template_value specdec__template_filter_indent(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int unused)
@@ -22390,7 +22478,7 @@ static specdec__template_value specdec__template_filter_indent(specdec__template
     if (value->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_refuse(t, "it indents what is no string");
     from = t->used;
-    for (at = 0; at <= value->size && !t->failed; at = next) { /* as if it ended with a line feed */
+    for (at = 0; at <= value->size && !t->failed; at = next) { /* as if the text ended with a line feed */
         end = specdec__template_line(value, at, &next);
         if (at ? end > at || blank : first)
             specdec__template_put_times(t, &tab, times);
@@ -22402,6 +22490,7 @@ static specdec__template_value specdec__template_filter_indent(specdec__template
     return specdec__template_built(t, from);
 }
 
+/* Filter truncate(length=255, killwords=false, end='...', leeway=5): the beginning of a long string. */
 static specdec__template_value specdec__template_filter_truncate(specdec__template *t,
                                                                  const specdec__template_value *value,
                                                                  const specdec__template_call *call, int unused)
@@ -22425,6 +22514,7 @@ static specdec__template_value specdec__template_filter_truncate(specdec__templa
     return specdec__template_join(t, &head, &end);
 }
 
+/* Filter wordcount: the number of runs of letters, digits and underscores. */
 static specdec__template_value specdec__template_filter_words(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
@@ -22447,6 +22537,7 @@ static specdec__template_value specdec__template_filter_words(specdec__template 
     return specdec__template_integer(count);
 }
 
+/* Filter urlencode: percent-encoding of a string, or of a dict's members as a query. */
 static specdec__template_value specdec__template_filter_urlencode(specdec__template *t,
                                                                   const specdec__template_value *value,
                                                                   const specdec__template_call *call, int unused)
@@ -22471,6 +22562,7 @@ static specdec__template_value specdec__template_filter_urlencode(specdec__templ
     return specdec__template_built(t, from);
 }
 
+/* Filter tojson(indent, ensure_ascii, separators, sort_keys): the value as JSON, as transformers defines it. */
 static specdec__template_value specdec__template_filter_json(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
@@ -22506,6 +22598,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
 
 /* ---- Filters of numbers. */
 
+/* The number that a text spells in a base; *found: whether it spells one. */
 static specdec__template_value specdec__template_parse_number(const specdec__template_value *text, int base, int *found)
 {
     specdec__json number;
@@ -22536,7 +22629,7 @@ static specdec__template_value specdec__template_parse_number(const specdec__tem
     return specdec__template_double(real);
 }
 
-/* int (0), float (1); default: what else gives. */
+/* Filters int(default, base) (real = 0), float(default) (1): default is the result for texts that spell no number. */
 static specdec__template_value specdec__template_filter_number(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int real)
@@ -22564,6 +22657,7 @@ static specdec__template_value specdec__template_filter_number(specdec__template
                 : specdec__template_integer(number.of.integer);
 }
 
+/* Filter abs: the absolute value of a number. */
 static specdec__template_value specdec__template_filter_abs(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int unused)
 {
@@ -22577,7 +22671,7 @@ static specdec__template_value specdec__template_filter_abs(specdec__template *t
     return specdec__template_integer(value->of.integer < 0 ? -value->of.integer : value->of.integer);
 }
 
-/* round(precision=0, method='common'). */
+/* Filter round(precision=0, method='common'): a number rounded to decimal places. */
 static specdec__template_value specdec__template_filter_round(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
@@ -22608,6 +22702,7 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
 
 /* ---- Filters of lists. */
 
+/* Filter length: the number of characters, items or members. */
 static specdec__template_value specdec__template_filter_length(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int unused)
@@ -22626,7 +22721,7 @@ static specdec__template_value specdec__template_filter_length(specdec__template
     return specdec__template_integer((int64_t)value->size);
 }
 
-/* first (0), last (1). */
+/* Filters first (last = 0), last (1): an item of a list or a character of a string. */
 static specdec__template_value specdec__template_filter_end(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int last)
 {
@@ -22638,7 +22733,7 @@ static specdec__template_value specdec__template_filter_end(specdec__template *t
     return list.size ? specdec__template_items(&list)[last ? list.size - 1 : 0] : specdec__template_undefined();
 }
 
-/* list (0), reverse (1). */
+/* Filters list (reverse = 0), reverse (1): the items of a value as a list. */
 static specdec__template_value specdec__template_filter_list(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int reverse)
 {
@@ -22656,7 +22751,8 @@ static specdec__template_value specdec__template_filter_list(specdec__template *
     return value->kind == SPECDEC__TEMPLATE_STRING ? specdec__template_join_all(t, &list, &none, 0) : list;
 }
 
-/* An attribute by its path, "a.b.0", as filters have it. otherwise: for what is not defined; NULL: none. */
+/* An attribute of an item by its path, such as "a.b.0". otherwise: the result for an undefined attribute; NULL:
+   undefined. */
 static specdec__template_value specdec__template_path(specdec__template *t, const specdec__template_value *item,
                                                       const specdec__template_value *path,
                                                       const specdec__template_value *otherwise)
@@ -22686,7 +22782,7 @@ static specdec__template_value specdec__template_apply(specdec__template *t, int
                                                        const specdec__template_value *value,
                                                        const specdec__template_call *call);
 
-/* The arguments of a call from a place on. */
+/* The arguments of a call from number `from` on. */
 static specdec__template_call specdec__template_rest(const specdec__template_call *call, int from)
 {
     specdec__template_call rest = *call;
@@ -22696,14 +22792,14 @@ static specdec__template_call specdec__template_rest(const specdec__template_cal
     return rest;
 }
 
-/* What map and select go through: nothing where a value is not true. */
+/* The items of a value as a list, for map and select; empty when the value is false. */
 static specdec__template_value specdec__template_iterate_true(specdec__template *t,
                                                               const specdec__template_value *value)
 {
     return specdec__template_truth(value) ? specdec__template_iterate(t, value) : specdec__template_listing(NULL, 0);
 }
 
-/* map(attribute=..., default=...), or map(FILTER, its arguments). */
+/* Filter map(attribute=..., default=...), or map(FILTER, arguments): the attribute, or filter result, of each item. */
 static specdec__template_value specdec__template_filter_map(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int unused)
 {
@@ -22726,12 +22822,12 @@ static specdec__template_value specdec__template_filter_map(specdec__template *t
     return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
 }
 
-/* select (0), reject (1), selectattr (2), rejectattr (3). */
+/* Filters select (how = 0), reject (1), selectattr (2), rejectattr (3): the items that pass, or fail, a test. */
 static specdec__template_value specdec__template_filter_select(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int how)
 {
-    const int test = how / 2; /* the place of the test's name */
+    const int test = how / 2; /* number of the argument that names the test */
     const specdec__template_value list = specdec__template_iterate_true(t, value);
     const specdec__template_call rest = specdec__template_rest(call, test + 1);
     specdec__template_value *out = specdec__template_new_list(t, list.size);
@@ -22754,6 +22850,7 @@ static specdec__template_value specdec__template_filter_select(specdec__template
     return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
 }
 
+/* Filter join(separator, attribute): the items as strings in one string. */
 static specdec__template_value specdec__template_filter_join(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
@@ -22774,7 +22871,7 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
     return specdec__template_join_all(t, &joined, &text, 1);
 }
 
-/* What a value is sorted or compared by: of a string, unless case matters, its lower case. */
+/* The key of an item for sorting and comparing: the item or its attribute, in lower case unless case matters. */
 static specdec__template_value specdec__template_key(specdec__template *t, const specdec__template_value *item,
                                                      const specdec__template_value *attribute, int cases)
 {
@@ -22787,7 +22884,7 @@ static specdec__template_value specdec__template_key(specdec__template *t, const
     return key;
 }
 
-/* Sorts values by their keys; those of equal keys stay as they are. */
+/* Sorts items by their keys (stable insertion sort). */
 static void specdec__template_sort(specdec__template *t, specdec__template_value *items, specdec__template_value *keys,
                                    size_t count, int reverse)
 {
@@ -22809,7 +22906,7 @@ static void specdec__template_sort(specdec__template *t, specdec__template_value
     }
 }
 
-/* sort(reverse, case_sensitive, attribute) (0), dictsort(case_sensitive, by, reverse) (1). */
+/* Filters sort(reverse, case_sensitive, attribute) (dict = 0), dictsort(case_sensitive, by, reverse) (1). */
 static specdec__template_value specdec__template_filter_sort(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int dict)
 {
@@ -22839,7 +22936,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
     return specdec__template_listing(out, list.size);
 }
 
-/* unique (0), min (1), max (2). */
+/* Filters unique (how = 0), min (1), max (2) of a list's items. */
 static specdec__template_value specdec__template_filter_extreme(specdec__template *t,
                                                                 const specdec__template_value *value,
                                                                 const specdec__template_call *call, int how)
@@ -22869,7 +22966,7 @@ static specdec__template_value specdec__template_filter_extreme(specdec__templat
     return count ? out[best] : specdec__template_undefined();
 }
 
-/* a + b */
+/* The sum of two numbers, strings, lists or tuples: Python's a + b. */
 static specdec__template_value specdec__template_sum(specdec__template *t, const specdec__template_value *a,
                                                      const specdec__template_value *b)
 {
@@ -22902,6 +22999,7 @@ static specdec__template_value specdec__template_sum(specdec__template *t, const
     return specdec__template_integer(a->of.integer + b->of.integer);
 }
 
+/* Filter sum(attribute, start): the sum of the items or their attributes. */
 static specdec__template_value specdec__template_filter_sum(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int unused)
 {
@@ -22919,7 +23017,7 @@ static specdec__template_value specdec__template_filter_sum(specdec__template *t
     return out;
 }
 
-/* groupby(attribute, default, case_sensitive): pairs of a key and a list, sorted by key. */
+/* Filter groupby(attribute, default, case_sensitive): pairs of a key and the list of its items, sorted by key. */
 static specdec__template_value specdec__template_filter_group(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
@@ -22955,7 +23053,7 @@ static specdec__template_value specdec__template_filter_group(specdec__template 
     return specdec__template_listing(out, count);
 }
 
-/* batch(linecount, fill_with) (0), slice(slices, fill_with) (1): lists of lists. */
+/* Filters batch(linecount, fill_with) (slices = 0), slice(slices, fill_with) (1): a list divided into lists. */
 static specdec__template_value specdec__template_filter_batch(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int slices)
@@ -22989,6 +23087,7 @@ static specdec__template_value specdec__template_filter_batch(specdec__template 
     return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
 }
 
+/* Filter items: the members of a dict as pairs. */
 static specdec__template_value specdec__template_filter_items(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
@@ -23005,6 +23104,7 @@ static specdec__template_value specdec__template_filter_items(specdec__template 
     return out;
 }
 
+/* Filter default(default_value, boolean): the default for an undefined value, or (boolean) for a false one. */
 static specdec__template_value specdec__template_filter_default(specdec__template *t,
                                                                 const specdec__template_value *value,
                                                                 const specdec__template_call *call, int unused)
@@ -23019,6 +23119,7 @@ static specdec__template_value specdec__template_filter_default(specdec__templat
     return otherwise ? *otherwise : specdec__template_string("");
 }
 
+/* Filter attr(name): an attribute of the value. */
 static specdec__template_value specdec__template_filter_attr(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
@@ -23029,7 +23130,7 @@ static specdec__template_value specdec__template_filter_attr(specdec__template *
                                                  : specdec__template_attribute(t, value, &name, 0);
 }
 
-/* A string's % : its fields take values of a tuple, or one value. */
+/* Python's format % values: fields take the values of a tuple, or a single value. */
 static specdec__template_value specdec__template_formatted(specdec__template *t, const specdec__template_value *format,
                                                            const specdec__template_value *values, size_t count)
 {
@@ -23063,6 +23164,7 @@ static specdec__template_value specdec__template_formatted(specdec__template *t,
                          : specdec__template_refuse(t, "a format has more values than fields");
 }
 
+/* Filter format: the string's fields filled in, as Python's % does. */
 static specdec__template_value specdec__template_filter_format(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int unused)
@@ -23073,6 +23175,7 @@ static specdec__template_value specdec__template_filter_format(specdec__template
     return specdec__template_formatted(t, &text, call->value, (size_t)call->count);
 }
 
+/* Filter center(width=80): the string between spaces. */
 static specdec__template_value specdec__template_filter_center(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int how)
@@ -23082,6 +23185,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
     return specdec__template_method_pad(t, &text, call, how);
 }
 
+/* Jinja's filters by name. */
 static const struct {
     const char *name;
     int how;
@@ -23115,12 +23219,13 @@ static const struct {
     {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_words},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
+/* Is a row a filter of the table? */
 static int specdec__template_filter_known(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
 }
 
-/* A filter's row in the table; behind its end: it is not known. */
+/* The row of a filter's name; behind the end of the table: unknown. */
 static int specdec__template_filter_find(const specdec__template_value *name)
 {
     size_t i;
@@ -23131,7 +23236,7 @@ static int specdec__template_filter_find(const specdec__template_value *name)
     return SPECDEC__COUNT(specdec__template_filters);
 }
 
-/* A filter, by its row in the table. */
+/* The result of a filter, by its row in the table and the arguments of its call. */
 static specdec__template_value specdec__template_apply(specdec__template *t, int which,
                                                        const specdec__template_value *value,
                                                        const specdec__template_call *call)
@@ -23156,15 +23261,16 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Instructions. Those of a part of the text that comes too early are moved or copied, so jumps count from the
-   instruction behind them. */
+/* Instructions of a compiled template. Instructions may be moved or copied by the compiler, so jumps are relative to
+   the instruction behind them. */
 enum {
     SPECDEC__TEMPLATE_TEXT, SPECDEC__TEMPLATE_EMIT, SPECDEC__TEMPLATE_CONSTANT, SPECDEC__TEMPLATE_LOAD,
     SPECDEC__TEMPLATE_STORE, SPECDEC__TEMPLATE_STORE_ATTRIBUTE, SPECDEC__TEMPLATE_UNPACK,
-    SPECDEC__TEMPLATE_ROTATE,     /* a b: b a b, for a < b < c */
-    SPECDEC__TEMPLATE_DROP_BELOW, /* a b: b */
+    SPECDEC__TEMPLATE_ROTATE,     /* for a < b < c: stack a b becomes b a b */
+    SPECDEC__TEMPLATE_DROP_BELOW, /* stack a b becomes b */
     SPECDEC__TEMPLATE_JUMP, SPECDEC__TEMPLATE_JUMP_FALSE,
-    SPECDEC__TEMPLATE_KEEP_FALSE, SPECDEC__TEMPLATE_KEEP_TRUE, /* jump, and keep the value; else drop it */
+    SPECDEC__TEMPLATE_KEEP_FALSE, SPECDEC__TEMPLATE_KEEP_TRUE, /* jump and keep the value on the stack, or drop it and
+                                                                  go on */
     SPECDEC__TEMPLATE_NOT, SPECDEC__TEMPLATE_NEGATE, SPECDEC__TEMPLATE_PLUS,
     SPECDEC__TEMPLATE_ADD, SPECDEC__TEMPLATE_SUBTRACT, SPECDEC__TEMPLATE_MULTIPLY, SPECDEC__TEMPLATE_DIVIDE,
     SPECDEC__TEMPLATE_FLOOR, SPECDEC__TEMPLATE_MODULO, SPECDEC__TEMPLATE_POWER, SPECDEC__TEMPLATE_CONCATENATE,
@@ -23172,39 +23278,42 @@ enum {
     SPECDEC__TEMPLATE_GREATER, SPECDEC__TEMPLATE_AT_LEAST, SPECDEC__TEMPLATE_IN, SPECDEC__TEMPLATE_NOT_IN,
     SPECDEC__TEMPLATE_ATTRIBUTE, SPECDEC__TEMPLATE_ITEM, SPECDEC__TEMPLATE_MAKE_SLICE, SPECDEC__TEMPLATE_MAKE_LIST,
     SPECDEC__TEMPLATE_MAKE_TUPLE, SPECDEC__TEMPLATE_MAKE_DICT,
-    SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* see specdec__template_arguments */
+    SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* arguments as packed by
+                                                                                 specdec__template_arguments */
     SPECDEC__TEMPLATE_FOR, SPECDEC__TEMPLATE_NEXT, SPECDEC__TEMPLATE_RAN, SPECDEC__TEMPLATE_END_FOR,
-    SPECDEC__TEMPLATE_CHOOSE,     /* a loop that chooses those items for which a condition is true */
+    SPECDEC__TEMPLATE_CHOOSE,     /* a loop that keeps the items whose condition is true */
     SPECDEC__TEMPLATE_CHOSEN, SPECDEC__TEMPLATE_END_CHOOSE,
-    SPECDEC__TEMPLATE_DEFINE,     /* a macro, whose body begins behind the jump that follows */
-    SPECDEC__TEMPLATE_MISSING,    /* skips the jump that follows when a parameter was not given */
+    SPECDEC__TEMPLATE_DEFINE,     /* a macro; its body begins behind the following jump */
+    SPECDEC__TEMPLATE_MISSING,    /* skips the following jump when a parameter was not given */
     SPECDEC__TEMPLATE_RETURN,
     SPECDEC__TEMPLATE_SCOPE, SPECDEC__TEMPLATE_CAPTURE, SPECDEC__TEMPLATE_END_CAPTURE, SPECDEC__TEMPLATE_LEAVE,
     SPECDEC__TEMPLATE_HALT
 };
 
-/* Kinds of tokens; an operator's is its character, or two, the first times 256. */
+/* Kinds of tokens; an operator is its character, or first character << 8 | second. */
 enum { SPECDEC__TEMPLATE_TAG_END = 1, SPECDEC__TEMPLATE_NAME, SPECDEC__TEMPLATE_LITERAL, SPECDEC__TEMPLATE_QUOTED };
 
+/* Bits of the argument of CALL, FILTER and TEST. */
 enum {
-    SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* *arguments, **arguments */
-    SPECDEC__TEMPLATE_WHICH = 18 /* bits below the number of a filter or test */
+    SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* the call has *arguments, **arguments */
+    SPECDEC__TEMPLATE_WHICH = 18 /* bits below the row of a filter or test */
 };
 
 /* ---- Tokens. */
 
+/* May a byte be in a name? */
 static int specdec__template_letter(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c > 127;
 }
 
-/* A byte of the text; 0: behind its end. */
+/* A byte of the template's text; 0 behind its end. */
 static int specdec__template_byte(const specdec__template *t, size_t at)
 {
     return at < t->text.size ? t->text.data[at] : 0;
 }
 
-/* The run ends at a byte of the text, as it is not understood. */
+/* Stores a syntax error at the current byte of the text. */
 static void specdec__template_garbled(specdec__template *t, const char *why)
 {
     const size_t from = t->token.from < t->text.size ? t->token.from : t->text.size, left = t->text.size - from;
@@ -23213,7 +23322,7 @@ static void specdec__template_garbled(specdec__template *t, const char *why)
     specdec__template_fail(t, why, specdec__template_bytes(t->text.data + from, left < 24 ? left : 24));
 }
 
-/* One escape behind its backslash, into out[4]. Returns its bytes, and moves *at behind it. */
+/* Reads an escape of a string, behind its backslash, into out[4]. Returns its bytes; *at moves behind it. */
 static size_t specdec__template_escape(const specdec__template *t, size_t *at, unsigned char out[4])
 {
     static const char names[] = "nrtabfv\\'\"", meant[] = "\n\r\t\a\b\f\v\\'\"";
@@ -23251,7 +23360,7 @@ static size_t specdec__template_escape(const specdec__template *t, size_t *at, u
     return c ? 2 : 1;
 }
 
-/* A string between quotes, whose first is at t->at. */
+/* Reads a string, from its quote at t->at on. */
 static void specdec__template_lex_string(specdec__template *t)
 {
     const int quote = specdec__template_byte(t, t->at);
@@ -23272,7 +23381,7 @@ static void specdec__template_lex_string(specdec__template *t)
     t->at = end + 1;
     if (!escapes)
         return;
-    out = (unsigned char *)specdec__template_take_top(t, 2 * (end - from)); /* \N is the only one that grows */
+    out = (unsigned char *)specdec__template_take_top(t, 2 * (end - from)); /* only \N grows */
     for (at = from; out && at < end;) {
         count = 1;
         bytes[0] = t->text.data[at++];
@@ -23284,7 +23393,7 @@ static void specdec__template_lex_string(specdec__template *t)
     t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, out, out ? size : 0);
 }
 
-/* A number: decimal digits, perhaps with a fraction and an exponent; or 0x, 0o, 0b. */
+/* Reads a number: decimal digits, perhaps with fraction and exponent; or 0x, 0o, 0b. */
 static void specdec__template_lex_number(specdec__template *t)
 {
     specdec__json number;
@@ -23342,7 +23451,7 @@ static void specdec__template_lex_number(specdec__template *t)
     t->at = at;
 }
 
-/* Does the tag that is read end here? Moves behind its end. */
+/* Reads the end of the current tag, if it is here, and the white space to drop behind it. Returns whether it is. */
 static int specdec__template_lex_end(specdec__template *t)
 {
     const int c = specdec__template_byte(t, t->at);
@@ -23358,10 +23467,10 @@ static int specdec__template_lex_end(specdec__template *t)
     return 1;
 }
 
-/* Reads the next token of a tag. */
+/* Reads the next token of a tag into t->token. */
 static void specdec__template_lex(specdec__template *t)
 {
-    static const char doubles[] = "==!=<=>=//**";
+    static const char doubles[] = "==!=<=>=//**"; /* operators of two characters */
     int c, i, next;
 
     if (t->token.kind == SPECDEC__TEMPLATE_TAG_END)
@@ -23400,7 +23509,7 @@ static void specdec__template_lex(specdec__template *t)
     }
 }
 
-/* The token behind the one that is read. */
+/* The token behind the current one, which stays current. */
 static specdec__template_token specdec__template_peek(specdec__template *t)
 {
     const specdec__template_token now = t->token;
@@ -23412,18 +23521,19 @@ static specdec__template_token specdec__template_peek(specdec__template *t)
     next = t->token;
     t->token = now;
     t->at = at;
-    t->limit = limit; /* what an escaped string took */
+    t->limit = limit; /* releases the memory of an escaped string */
     t->brackets = brackets;
     t->strip = strip;
     return next;
 }
 
+/* Is the current token this name? */
 static int specdec__template_sees(const specdec__template *t, const char *name)
 {
     return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_is(&t->token.value, name);
 }
 
-/* Takes an operator, or a name, if it is there. */
+/* Reads the current token if it is an operator. Returns whether it was. */
 static int specdec__template_accept(specdec__template *t, int kind)
 {
     if (t->failed || t->token.kind != kind)
@@ -23432,6 +23542,7 @@ static int specdec__template_accept(specdec__template *t, int kind)
     return 1;
 }
 
+/* Reads the current token if it is a name. Returns whether it was. */
 static int specdec__template_accept_name(specdec__template *t, const char *name)
 {
     if (t->failed || !specdec__template_sees(t, name))
@@ -23440,15 +23551,16 @@ static int specdec__template_accept_name(specdec__template *t, const char *name)
     return 1;
 }
 
+/* Reads an operator; another token is an error. */
 static void specdec__template_expect(specdec__template *t, int kind)
 {
     if (!specdec__template_accept(t, kind))
         specdec__template_garbled(t, "it is not understood");
 }
 
-/* ---- Instructions. */
+/* ---- Appending instructions. */
 
-/* The one copy of a name. */
+/* The interned copy of a name. */
 static specdec__template_value specdec__template_intern(specdec__template *t, specdec__template_value name)
 {
     specdec__template_name **head, *own;
@@ -23470,7 +23582,7 @@ static specdec__template_value specdec__template_intern(specdec__template *t, sp
     return name;
 }
 
-/* Appends an instruction. Returns its number. */
+/* Appends an instruction. Returns its index. */
 static int32_t specdec__template_emit(specdec__template *t, int op, int32_t argument)
 {
     specdec__template_code *code = &t->code[t->codes];
@@ -23486,7 +23598,7 @@ static int32_t specdec__template_emit(specdec__template *t, int op, int32_t argu
     return (int32_t)t->codes++;
 }
 
-/* Appends an instruction with some values, which are kept. */
+/* Appends an instruction with values as its constant. */
 static void specdec__template_emit_values(specdec__template *t, int op, const specdec__template_value *values,
                                           int count)
 {
@@ -23498,30 +23610,33 @@ static void specdec__template_emit_values(specdec__template *t, int op, const sp
     specdec__template_emit(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
 }
 
+/* Appends an instruction that pushes a constant. */
 static void specdec__template_emit_constant(specdec__template *t, specdec__template_value value)
 {
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_CONSTANT, &value, 1);
 }
 
+/* Appends an instruction with an interned name as its constant. */
 static void specdec__template_emit_name(specdec__template *t, int op, specdec__template_value name)
 {
     name = specdec__template_intern(t, name);
     specdec__template_emit_values(t, op, &name, 1);
 }
 
-/* Makes a jump go to the next instruction. */
+/* Sets the target of a jump to the next instruction. */
 static void specdec__template_land(specdec__template *t, int32_t jump)
 {
     if (!t->failed && jump >= 0)
         t->code[jump].argument = (int32_t)t->codes - jump - 1;
 }
 
-/* Appends a jump to the end of a chain; makes all of a chain go to the next instruction. */
+/* Appends a jump to a chain of jumps with one target, which is set later. Returns the chain's new head. */
 static int32_t specdec__template_chain(specdec__template *t, int32_t last)
 {
     return specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, last);
 }
 
+/* Sets the target of all jumps of a chain to the next instruction. */
 static void specdec__template_land_all(specdec__template *t, int32_t last)
 {
     while (!t->failed && last >= 0) {
@@ -23532,6 +23647,7 @@ static void specdec__template_land_all(specdec__template *t, int32_t last)
     }
 }
 
+/* Appends a jump to an earlier instruction. */
 static void specdec__template_jump_back(specdec__template *t, int32_t to)
 {
     const int32_t jump = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
@@ -23540,7 +23656,7 @@ static void specdec__template_jump_back(specdec__template *t, int32_t to)
         t->code[jump].argument = to - jump - 1;
 }
 
-/* Appends copies of instructions. */
+/* Appends copies of the instructions [from, to). */
 static void specdec__template_repeat(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < to && !t->failed; from++) {
@@ -23551,6 +23667,7 @@ static void specdec__template_repeat(specdec__template *t, int32_t from, int32_t
     }
 }
 
+/* Reverses the order of the instructions [from, to). */
 static void specdec__template_reverse(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < --to; from++) {
@@ -23561,7 +23678,7 @@ static void specdec__template_reverse(specdec__template *t, int32_t from, int32_
     }
 }
 
-/* Exchanges the instructions from one place to another with those behind them. */
+/* Exchanges the instructions [from, middle) with those from middle to the end. */
 static void specdec__template_exchange(specdec__template *t, int32_t from, int32_t middle)
 {
     if (t->failed)
@@ -23580,11 +23697,13 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* ---- Expressions. Levels: 0 (a if b else c), 1 or, 2 and, 3 not, 4 comparisons, 5 + -, 6 ~, 7 * / // %, 8 **. */
+/* ---- Expressions, by levels of precedence: 0 (a if b else c), 1 or, 2 and, 3 not, 4 comparisons, 5 + -, 6 ~, 7 * / //
+   %, 8 **. */
 
 static void specdec__template_expression(specdec__template *t, int level);
 
-/* Expressions between commas, up to a token that ends them. Returns how many; *comma: there was one. */
+/* Compiles expressions between commas, up to the token that ends them. Returns their number; *comma: there was a
+   comma. */
 static int specdec__template_list(specdec__template *t, int level, int end, int *comma)
 {
     int count = 0;
@@ -23600,7 +23719,7 @@ static int specdec__template_list(specdec__template *t, int level, int end, int 
     return count;
 }
 
-/* An expression, or several that make a tuple. */
+/* Compiles an expression, or a tuple of several. */
 static void specdec__template_tuple(specdec__template *t, int level, int end)
 {
     int comma;
@@ -23612,6 +23731,7 @@ static void specdec__template_tuple(specdec__template *t, int level, int end)
         specdec__template_garbled(t, "an expression is missing");
 }
 
+/* Compiles the members of a dict, behind its {. */
 static void specdec__template_dict(specdec__template *t)
 {
     int count = 0;
@@ -23628,8 +23748,8 @@ static void specdec__template_dict(specdec__template *t)
     specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
 }
 
-/* Arguments between parentheses: their values, then for each that has a name the name and its value. Returns how many,
-   8 bits each, and whether *arguments and **arguments follow. */
+/* Compiles the arguments of a call in parentheses: positional values, then a name and a value for each named one.
+   Returns both numbers, 8 bits each, and the bits of *arguments and **arguments. */
 static int32_t specdec__template_arguments(specdec__template *t)
 {
     int32_t count = 0, names = 0, stars = 0;
@@ -23669,7 +23789,7 @@ static int32_t specdec__template_arguments(specdec__template *t)
     return count | names << 8 | stars;
 }
 
-/* What stands between [ and ]. */
+/* Compiles an index or slice, between [ and ]. */
 static void specdec__template_subscript(specdec__template *t)
 {
     int part, slice = 0;
@@ -23693,7 +23813,7 @@ static void specdec__template_subscript(specdec__template *t)
     specdec__template_emit(t, SPECDEC__TEMPLATE_ITEM, 0);
 }
 
-/* Attributes, items and calls behind a value. */
+/* Compiles the attributes, items and calls behind a value. */
 static void specdec__template_postfix(specdec__template *t)
 {
     while (!t->failed) {
@@ -23719,7 +23839,7 @@ static void specdec__template_postfix(specdec__template *t)
     }
 }
 
-/* A name or a literal. */
+/* Compiles a name, a literal, or an expression in brackets. */
 static void specdec__template_primary(specdec__template *t)
 {
     specdec__template_value value = t->token.value;
@@ -23744,7 +23864,7 @@ static void specdec__template_primary(specdec__template *t)
     } else if (t->token.kind == SPECDEC__TEMPLATE_QUOTED) {
         specdec__template_lex(t);
         specdec__template_emit_constant(t, value);
-        while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* strings behind each other are one */
+        while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* neighbouring strings are one */
             specdec__template_emit_constant(t, t->token.value);
             specdec__template_emit(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
             specdec__template_lex(t);
@@ -23767,7 +23887,7 @@ static void specdec__template_primary(specdec__template *t)
     }
 }
 
-/* One filter, at its name. */
+/* Compiles a filter, from its name on. */
 static void specdec__template_filter(specdec__template *t)
 {
     const int which = specdec__template_filter_find(&t->token.value);
@@ -23786,7 +23906,7 @@ static void specdec__template_filter(specdec__template *t)
         t->code[made].source = (uint32_t)source & 0xffffffu;
 }
 
-/* A test behind "is". */
+/* Compiles a test, behind `is`. */
 static void specdec__template_test(specdec__template *t)
 {
     const int negated = specdec__template_accept_name(t, "not");
@@ -23817,7 +23937,7 @@ static void specdec__template_test(specdec__template *t)
         specdec__template_emit(t, SPECDEC__TEMPLATE_NOT, 0);
 }
 
-/* A value with its signs, and what stands behind it; filters: also filters and tests. */
+/* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
 static void specdec__template_unary(specdec__template *t, int filters)
 {
     char signs[SPECDEC__TEMPLATE_DEPTH];
@@ -23850,7 +23970,8 @@ static void specdec__template_unary(specdec__template *t, int filters)
     }
 }
 
-/* The operator that the token is: its level, and its instruction. 0: it is none. */
+/* The precedence level of the operator that the current token begins; *op: its instruction. 0: the token is no
+   operator. */
 static int specdec__template_operator(specdec__template *t, int *op)
 {
     static const struct { short kind; char level, op; } operators[] = {
@@ -23885,7 +24006,7 @@ static int specdec__template_operator(specdec__template *t, int *op)
     return 0;
 }
 
-/* Comparisons behind a value: of several, as in a < b < c, all must hold. */
+/* Compiles comparisons behind a value; in a chain such as a < b < c, all must hold. */
 static void specdec__template_compare(specdec__template *t, int op)
 {
     int32_t ends = -1;
@@ -23911,7 +24032,7 @@ static void specdec__template_compare(specdec__template *t, int op)
     specdec__template_emit(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
 }
 
-/* "if b else c" behind a value that begins at an instruction; the value is computed behind b. */
+/* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
 static void specdec__template_choice(specdec__template *t, int32_t begin)
 {
     int32_t middle = (int32_t)t->codes, no, end;
@@ -23928,7 +24049,7 @@ static void specdec__template_choice(specdec__template *t, int32_t begin)
     specdec__template_land(t, end);
 }
 
-/* An expression of operators of a level and those above it. */
+/* Compiles an expression of operators of at least the precedence `level`. */
 static void specdec__template_expression(specdec__template *t, int level)
 {
     const int32_t begin = (int32_t)t->codes;
@@ -23964,7 +24085,7 @@ static void specdec__template_expression(specdec__template *t, int level)
 
 /* ---- Statements. */
 
-/* A new block, from the statement that is read. NULL: there are too many. */
+/* Opens a block, of the current statement. NULL: too many blocks are open. */
 static specdec__template_block *specdec__template_open(specdec__template *t, int kind)
 {
     specdec__template_block *block = &t->block[t->blocks];
@@ -23982,7 +24103,7 @@ static specdec__template_block *specdec__template_open(specdec__template *t, int
     return block;
 }
 
-/* The innermost block, which must be of a kind; NULL: it is not. */
+/* The innermost block, if it is of a kind; else NULL and an error. */
 static specdec__template_block *specdec__template_inner(specdec__template *t, int kind)
 {
     if (!t->failed && t->blocks && t->block[t->blocks - 1].kind == kind)
@@ -23991,6 +24112,7 @@ static specdec__template_block *specdec__template_inner(specdec__template *t, in
     return NULL;
 }
 
+/* {% if %} */
 static void specdec__template_if(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open(t, 'i');
@@ -24000,6 +24122,7 @@ static void specdec__template_if(specdec__template *t)
         block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
+/* {% elif %} */
 static void specdec__template_elif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_inner(t, 'i');
@@ -24014,7 +24137,7 @@ static void specdec__template_elif(specdec__template *t)
     block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* The end of a loop's rounds: it is left, or does what stands behind its else. */
+/* Compiles the end of a loop's iterations; the instructions of its `else` follow. */
 static void specdec__template_end_rounds(specdec__template *t, specdec__template_block *block)
 {
     specdec__template_emit(t, SPECDEC__TEMPLATE_RAN, 0);
@@ -24025,6 +24148,7 @@ static void specdec__template_end_rounds(specdec__template *t, specdec__template
     block->kind = 'e';
 }
 
+/* {% else %} of an if or a for. */
 static void specdec__template_else(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -24043,6 +24167,7 @@ static void specdec__template_else(specdec__template *t)
     block->begin = -1;
 }
 
+/* {% endif %} */
 static void specdec__template_endif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_inner(t, 'i');
@@ -24054,7 +24179,7 @@ static void specdec__template_endif(specdec__template *t)
     t->blocks--;
 }
 
-/* Instructions that give the value on the stack to names: a, or a.b, or a, b, or (a, b). */
+/* Compiles the assignment of the value on the stack to a target: a, or a.b, or a, b, or (a, b). */
 static void specdec__template_target(specdec__template *t, int attributes)
 {
     specdec__template_value names[2];
@@ -24096,7 +24221,7 @@ static void specdec__template_target(specdec__template *t, int attributes)
     specdec__template_exchange(t, begin, unpack);
 }
 
-/* for TARGET in LIST [if CONDITION]: with a condition, two loops, the first of which chooses. */
+/* {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
 static void specdec__template_for(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open(t, 'f');
@@ -24118,7 +24243,7 @@ static void specdec__template_for(specdec__template *t)
         specdec__template_land(t, next);
         specdec__template_emit(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
     }
-    specdec__template_accept_name(t, "recursive"); /* a call of its loop is refused */
+    specdec__template_accept_name(t, "recursive"); /* accepted; calls of such a loop are refused */
     specdec__template_emit(t, SPECDEC__TEMPLATE_FOR, 0);
     next = specdec__template_emit(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
     specdec__template_exchange(t, begin, middle);
@@ -24126,6 +24251,7 @@ static void specdec__template_for(specdec__template *t)
         block->begin = block->middle = next;
 }
 
+/* {% endfor %} */
 static void specdec__template_endfor(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -24139,7 +24265,7 @@ static void specdec__template_endfor(specdec__template *t)
     t->blocks--;
 }
 
-/* break, continue: leaves the scopes and captured blocks within the loop. */
+/* {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
 static void specdec__template_leave(specdec__template *t, int breaks)
 {
     int i = t->blocks - 1, inner = 0;
@@ -24161,8 +24287,8 @@ static void specdec__template_leave(specdec__template *t, int breaks)
 static void specdec__template_break(specdec__template *t) { specdec__template_leave(t, 1); }
 static void specdec__template_continue(specdec__template *t) { specdec__template_leave(t, 0); }
 
-/* Begins a block whose output is captured; what is done with it, instructions from `begin` on, is passed over here and
-   repeated at its end. */
+/* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
+   here and repeated at the end of the block. */
 static void specdec__template_capture(specdec__template *t, int kind, int32_t begin)
 {
     specdec__template_block *block = specdec__template_open(t, kind);
@@ -24177,6 +24303,7 @@ static void specdec__template_capture(specdec__template *t, int kind, int32_t be
     }
 }
 
+/* Ends a block whose output is captured. */
 static void specdec__template_end_capture(specdec__template *t, int kind)
 {
     specdec__template_block *block = specdec__template_inner(t, kind);
@@ -24188,7 +24315,7 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
     t->blocks--;
 }
 
-/* set TARGET = VALUE; or set TARGET [| FILTERS], a block. */
+/* {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
 static void specdec__template_set(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->codes;
@@ -24207,8 +24334,10 @@ static void specdec__template_set(specdec__template *t)
     specdec__template_capture(t, 's', begin);
 }
 
+/* {% endset %} */
 static void specdec__template_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
 
+/* {% filter FILTERS %} */
 static void specdec__template_filter_block(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->codes;
@@ -24220,9 +24349,11 @@ static void specdec__template_filter_block(specdec__template *t)
     specdec__template_capture(t, 'l', begin);
 }
 
+/* {% endfilter %} */
 static void specdec__template_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
 
-/* Names between parentheses, with what they are when they are not given: instructions at the beginning of a macro. */
+/* Compiles the parameters of a macro, with their defaults, which are computed at the beginning of the macro. Returns
+   the list of names. */
 static specdec__template_value specdec__template_parameters(specdec__template *t)
 {
     const int from = t->values;
@@ -24260,7 +24391,7 @@ static specdec__template_value specdec__template_parameters(specdec__template *t
     return specdec__template_of(SPECDEC__TEMPLATE_LIST, own, own ? (size_t)count : 0);
 }
 
-/* The instructions that define a macro, whose body follows. */
+/* Compiles the definition of a macro, whose body follows. */
 static specdec__template_macro *specdec__template_define(specdec__template *t, specdec__template_value name)
 {
     specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_top(t, sizeof *macro);
@@ -24274,6 +24405,7 @@ static specdec__template_macro *specdec__template_define(specdec__template *t, s
     return macro;
 }
 
+/* {% macro NAME(PARAMETERS) %} */
 static void specdec__template_macro_block(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open(t, 'm');
@@ -24290,6 +24422,7 @@ static void specdec__template_macro_block(specdec__template *t)
     macro->parameters = specdec__template_parameters(t);
 }
 
+/* {% endmacro %} */
 static void specdec__template_endmacro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_inner(t, 'm');
@@ -24304,8 +24437,8 @@ static void specdec__template_endmacro(specdec__template *t)
     t->blocks--;
 }
 
-/* call [(PARAMETERS)] CALL: the block is a macro that the call is given as `caller`. Code: the call's arguments, the
-   macro, the call. */
+/* {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order of the
+   code: arguments of the call, macro, call. */
 static void specdec__template_call_block(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open(t, 'm');
@@ -24327,7 +24460,7 @@ static void specdec__template_call_block(specdec__template *t)
         specdec__template_garbled(t, "a call block has no call");
         return;
     }
-    block->ends = t->code[--t->codes].argument + (1 << 8); /* one argument with a name more */
+    block->ends = t->code[--t->codes].argument + (1 << 8); /* one more named argument: caller */
     t->used -= sizeof *t->code;
     keyword = specdec__template_intern(t, specdec__template_string("caller"));
     block->name = keyword;
@@ -24344,6 +24477,7 @@ static void specdec__template_call_block(specdec__template *t)
         specdec__template_repeat(t, begin + 1, last);
 }
 
+/* {% endcall %} */
 static void specdec__template_endcall(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_inner(t, 'c');
@@ -24358,13 +24492,14 @@ static void specdec__template_endcall(specdec__template *t)
     t->blocks--;
 }
 
-/* Blocks that only have variables of their own: generation, with, block. */
+/* {% generation %}: a block with a scope of its own. */
 static void specdec__template_scope_block(specdec__template *t)
 {
     if (specdec__template_open(t, 'w'))
         specdec__template_emit(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
+/* {% with NAME = VALUE, ... %} */
 static void specdec__template_with(specdec__template *t)
 {
     specdec__template_scope_block(t);
@@ -24379,6 +24514,7 @@ static void specdec__template_with(specdec__template *t)
     }
 }
 
+/* {% block NAME %} */
 static void specdec__template_named_block(specdec__template *t)
 {
     specdec__template_scope_block(t);
@@ -24386,6 +24522,7 @@ static void specdec__template_named_block(specdec__template *t)
         ;
 }
 
+/* Ends a block with a scope of its own. */
 static void specdec__template_end_scope(specdec__template *t)
 {
     if (specdec__template_inner(t, 'w')) {
@@ -24396,12 +24533,14 @@ static void specdec__template_end_scope(specdec__template *t)
     }
 }
 
+/* {{ EXPRESSION }} */
 static void specdec__template_print(specdec__template *t)
 {
     specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
     specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
 }
 
+/* Compiles the statement of a tag {% %} by its name. */
 static void specdec__template_statement(specdec__template *t)
 {
     static const struct { const char *name; void (*compile)(specdec__template *t); } statements[] = {
@@ -24426,9 +24565,9 @@ static void specdec__template_statement(specdec__template *t)
     specdec__template_garbled(t, "a statement is not known");
 }
 
-/* ---- The text between tags. */
+/* ---- Text between tags. */
 
-/* White space before a place of the text, as far as `from`: where it begins. */
+/* The beginning of the white space in front of an offset of the text, at least `from`. */
 static size_t specdec__template_space_before(const specdec__template *t, size_t from, size_t at)
 {
     while (at > from) {
@@ -24443,7 +24582,7 @@ static size_t specdec__template_space_before(const specdec__template *t, size_t 
     return at;
 }
 
-/* Where the white space at a place of the text ends. */
+/* The end of the white space that begins at an offset of the text. */
 static size_t specdec__template_space_behind(const specdec__template *t, size_t at)
 {
     const char *text = (const char *)t->text.data;
@@ -24453,8 +24592,8 @@ static size_t specdec__template_space_behind(const specdec__template *t, size_t 
     return at;
 }
 
-/* What of the text before a tag stays: without white space where the tag begins with '-', or where a statement or
-   comment is the first of its line (lstrip_blocks). Returns its end. */
+/* The end of the text in front of a tag: without white space if the tag begins with '-', or if a statement or comment
+   is the first of its line (lstrip_blocks). */
 static size_t specdec__template_before(const specdec__template *t, size_t from, size_t tag, int lines)
 {
     const int sign = specdec__template_byte(t, tag + 2);
@@ -24470,6 +24609,7 @@ static size_t specdec__template_before(const specdec__template *t, size_t from, 
     return space == line && (line > from || lines) ? line : tag;
 }
 
+/* Compiles text between tags: an instruction that writes the bytes [from, to). */
 static void specdec__template_emit_text(specdec__template *t, size_t from, size_t to)
 {
     const specdec__template_value value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + from,
@@ -24479,7 +24619,8 @@ static void specdec__template_emit_text(specdec__template *t, size_t from, size_
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_TEXT, &value, 1);
 }
 
-/* Where "raw" or "endraw" and a tag's end stand behind white space; 0: they do not. *strip: what that end says. */
+/* Matches the rest of a tag {% raw %} or {% endraw %} at an offset. Returns the offset behind it; 0: no match. *strip:
+   white space to drop behind it. */
 static size_t specdec__template_raw_tag(const specdec__template *t, size_t at, const char *name, int *strip)
 {
     const size_t size = strlen(name);
@@ -24497,7 +24638,7 @@ static size_t specdec__template_raw_tag(const specdec__template *t, size_t at, c
     return at + 2;
 }
 
-/* The text of a raw block that begins at a byte, up to where its end is left. */
+/* Compiles the text of a raw block from an offset on. Returns the offset behind its end tag. */
 static size_t specdec__template_raw(specdec__template *t, size_t from)
 {
     size_t at, end;
@@ -24519,7 +24660,7 @@ static size_t specdec__template_raw(specdec__template *t, size_t from)
     return t->text.size;
 }
 
-/* The end of a comment whose text begins at a byte. */
+/* Skips a comment, from its text on. Returns the offset behind it. */
 static size_t specdec__template_comment(specdec__template *t, size_t at)
 {
     for (; at + 1 < t->text.size; at++)
@@ -24533,7 +24674,7 @@ static size_t specdec__template_comment(specdec__template *t, size_t at)
     return t->text.size;
 }
 
-/* Compiles one tag, whose two first characters stand at a byte. Returns the byte behind it. */
+/* Compiles a tag, whose first two characters are at an offset. Returns the offset behind it. */
 static size_t specdec__template_tag(specdec__template *t, size_t tag)
 {
     const int sign = specdec__template_byte(t, tag + 2);
@@ -24560,7 +24701,7 @@ static size_t specdec__template_tag(specdec__template *t, size_t tag)
     return t->at;
 }
 
-/* Copies the text without carriage returns, as line feeds. */
+/* Copies the template's text, with \r\n and \r replaced by \n. */
 static void specdec__template_normalise(specdec__template *t)
 {
     unsigned char *out;
@@ -24578,7 +24719,7 @@ static void specdec__template_normalise(specdec__template *t)
     t->text.size -= t->text.size && t->text.data[t->text.size - 1] == '\n';
 }
 
-/* Compiles the whole text to t->code. */
+/* Compiles the whole template to instructions in t->code. */
 static void specdec__template_compile(specdec__template *t)
 {
     size_t at = 0, tag, from;
@@ -24626,7 +24767,7 @@ SPECDEC__FOR_SIZE
 
 /* ---- Operators. */
 
-/* A string or list, so many times. */
+/* A string, list or tuple repeated `times` times. */
 static specdec__template_value specdec__template_times(specdec__template *t, const specdec__template_value *a,
                                                        int64_t times)
 {
@@ -24651,6 +24792,7 @@ static specdec__template_value specdec__template_times(specdec__template *t, con
     return specdec__template_of(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
+/* Python's a * b. */
 static specdec__template_value specdec__template_product(specdec__template *t, const specdec__template_value *a,
                                                          const specdec__template_value *b)
 {
@@ -24672,7 +24814,7 @@ static specdec__template_value specdec__template_product(specdec__template *t, c
     return specdec__template_integer(x * y);
 }
 
-/* The integer below a number. */
+/* The greatest integer not above x. */
 static double specdec__template_floor(double x)
 {
     double whole;
@@ -24683,7 +24825,7 @@ static double specdec__template_floor(double x)
     return whole > x ? whole - 1 : whole;
 }
 
-/* a / b, a // b, a % b */
+/* Python's a / b, a // b or a % b, by the instruction op. */
 static specdec__template_value specdec__template_quotient(specdec__template *t, int op,
                                                           const specdec__template_value *a,
                                                           const specdec__template_value *b)
@@ -24713,6 +24855,7 @@ static specdec__template_value specdec__template_quotient(specdec__template *t, 
     return specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? whole : a->of.integer - whole * b->of.integer);
 }
 
+/* Python's a ** b. */
 static specdec__template_value specdec__template_power(specdec__template *t, const specdec__template_value *a,
                                                        const specdec__template_value *b)
 {
@@ -24727,6 +24870,7 @@ static specdec__template_value specdec__template_power(specdec__template *t, con
     return out;
 }
 
+/* Python's a - b. */
 static specdec__template_value specdec__template_difference(specdec__template *t, const specdec__template_value *a,
                                                             const specdec__template_value *b)
 {
@@ -24743,7 +24887,7 @@ static specdec__template_value specdec__template_difference(specdec__template *t
     return specdec__template_sum(t, a, &negative);
 }
 
-/* a OP b */
+/* The result of an instruction with two operands. */
 static specdec__template_value specdec__template_binary(specdec__template *t, int op, const specdec__template_value *a,
                                                         const specdec__template_value *b)
 {
@@ -24777,6 +24921,7 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
 
 /* ---- The stack, output, scopes. */
 
+/* Pushes a value onto the stack; a full stack is an error. */
 static void specdec__template_push(specdec__template *t, specdec__template_value value)
 {
     if (t->values == SPECDEC__TEMPLATE_STACK)
@@ -24785,12 +24930,13 @@ static void specdec__template_push(specdec__template *t, specdec__template_value
         t->stack[t->values++] = value;
 }
 
-/* The value on top; what instructions take was pushed by those before them. */
+/* Pops the value on top of the stack. The compiler makes sure that there is one. */
 static specdec__template_value specdec__template_pop(specdec__template *t)
 {
     return t->values ? t->stack[--t->values] : specdec__template_refuse(t, "its stack is empty");
 }
 
+/* Writes bytes, with their marks, to the output. */
 static void specdec__template_write(specdec__template *t, const void *from, size_t size)
 {
     specdec__template_step(t, size);
@@ -24805,7 +24951,7 @@ static void specdec__template_write(specdec__template *t, const void *from, size
     t->written += size;
 }
 
-/* What was written since a byte, as a string; it is not written any more. */
+/* Takes the output from offset `from` on back, as a string. */
 static specdec__template_value specdec__template_captured(specdec__template *t, size_t from)
 {
     const size_t at = t->used, size = t->written - from;
@@ -24818,7 +24964,7 @@ static specdec__template_value specdec__template_captured(specdec__template *t, 
     return specdec__template_built(t, at);
 }
 
-/* Gives back what the values of a statement needed. */
+/* Releases the memory of the values that a statement computed. */
 static void specdec__template_release(specdec__template *t)
 {
     const size_t floor = t->frame[t->frames - 1].floor;
@@ -24826,6 +24972,7 @@ static void specdec__template_release(specdec__template *t)
     t->used = floor > t->kept ? floor : t->kept;
 }
 
+/* The variable of a scope with a name; NULL: there is none. */
 static specdec__template_binding *specdec__template_find(const specdec__template_scope *scope,
                                                          const specdec__template_value *name)
 {
@@ -24836,7 +24983,7 @@ static specdec__template_binding *specdec__template_find(const specdec__template
     return binding;
 }
 
-/* Gives a value to a name (which was interned) of a scope. Returns whether that was new. */
+/* Sets a variable of a scope; the name is interned. Returns 1 if the variable is new. */
 static int specdec__template_bind(specdec__template *t, specdec__template_scope *scope,
                                   const specdec__template_value *name, specdec__template_value value)
 {
@@ -24855,13 +25002,14 @@ static int specdec__template_bind(specdec__template *t, specdec__template_scope 
     return !old;
 }
 
+/* Sets a variable of the innermost scope to the value on the stack. */
 static void specdec__template_store(specdec__template *t, const specdec__template_value *name)
 {
     specdec__template_bind(t, t->scope, name, specdec__template_pop(t));
     t->frame[t->frames - 1].floor = t->used;
 }
 
-/* Gives a value to an attribute of a namespace, wherever that was made. */
+/* Sets an attribute of a namespace to the value on the stack; the namespace may be of an outer scope. */
 static void specdec__template_store_attribute(specdec__template *t, const specdec__template_value names[2])
 {
     const specdec__template_scope *scope = t->scope;
@@ -24882,7 +25030,7 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
         t->kept = t->used;
 }
 
-/* A new frame, with a scope unless that is another one's. NULL: there are too many. */
+/* Pushes a frame with a new scope, whose parent is given. NULL: there are too many frames. */
 static specdec__template_frame *specdec__template_enter(specdec__template *t, int kind, specdec__template_scope *parent)
 {
     specdec__template_frame *frame = &t->frame[t->frames];
@@ -24909,7 +25057,7 @@ static specdec__template_frame *specdec__template_enter(specdec__template *t, in
     return frame;
 }
 
-/* Ends the innermost frame: memory in use is again what it was, but for what is kept. */
+/* Pops the innermost frame, and releases its memory except values that are kept. */
 static void specdec__template_exit(specdec__template *t)
 {
     const specdec__template_frame *frame = &t->frame[--t->frames];
@@ -24918,8 +25066,9 @@ static void specdec__template_exit(specdec__template *t)
     t->scope = frame->outer;
 }
 
-/* ---- Functions. */
+/* ---- Functions of templates. */
 
+/* range(start, stop, step): a list. */
 static specdec__template_value specdec__template_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
@@ -24942,7 +25091,7 @@ static specdec__template_value specdec__template_range(specdec__template *t, con
     return specdec__template_listing(out, (size_t)count);
 }
 
-/* namespace(NAME=VALUE, ...), or of a dict. */
+/* namespace(NAME=VALUE, ...), or namespace(dict). */
 static specdec__template_value specdec__template_space(specdec__template *t, const specdec__template_call *call)
 {
     specdec__template_scope *space = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *space);
@@ -24970,6 +25119,7 @@ static specdec__template_value specdec__template_space(specdec__template *t, con
     return specdec__template_of(SPECDEC__TEMPLATE_SPACE, space, 1);
 }
 
+/* A new dict of pairs of names and values; of equal names the last one counts. */
 static specdec__template_value specdec__template_new_dict(specdec__template *t, const specdec__template_value *pairs,
                                                           size_t count)
 {
@@ -24992,6 +25142,7 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     return dict;
 }
 
+/* dict(NAME=VALUE, ...). */
 static specdec__template_value specdec__template_dict_of(specdec__template *t, const specdec__template_call *call)
 {
     if (call->count && (call->count > 1 || call->value->kind != SPECDEC__TEMPLATE_DICT || call->names))
@@ -24999,6 +25150,7 @@ static specdec__template_value specdec__template_dict_of(specdec__template *t, c
     return call->count ? *call->value : specdec__template_new_dict(t, call->named, (size_t)call->names);
 }
 
+/* raise_exception(MESSAGE): the template stops with an error. */
 static specdec__template_value specdec__template_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string("");
@@ -25010,6 +25162,7 @@ static specdec__template_value specdec__template_raise(specdec__template *t, con
                                   specdec__template_bytes(text.of.at, text.size));
 }
 
+/* Appends a number with leading zeros. */
 static void specdec__template_put_padded(specdec__template *t, int64_t number, int digits)
 {
     char text[10];
@@ -25020,7 +25173,8 @@ static void specdec__template_put_padded(specdec__template *t, int64_t number, i
     specdec__template_put(t, text, (size_t)digits);
 }
 
-/* A date: year, month 1..12, day of the month 1..31 and of the year 1..366 (Gregorian, from days since 1970). */
+/* The Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of year 1 to
+   366. */
 static void specdec__template_date(int64_t days, int64_t *year, int *month, int *day, int *of_year)
 {
     static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
@@ -25038,7 +25192,7 @@ static void specdec__template_date(int64_t days, int64_t *year, int *month, int 
     *of_year = before[*month - 1] + *day + (leap && *month > 2);
 }
 
-/* strftime_now(FORMAT): the clock that the caller gave, with English names. */
+/* strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
 static specdec__template_value specdec__template_clock(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
@@ -25109,6 +25263,7 @@ static specdec__template_value specdec__template_clock(specdec__template *t, con
     return specdec__template_built(t, from);
 }
 
+/* Functions by name. */
 static const struct {
     const char *name;
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
@@ -25116,7 +25271,7 @@ static const struct {
                                    {"namespace", specdec__template_space}, {"dict", specdec__template_dict_of},
                                    {"strftime_now", specdec__template_clock}};
 
-/* The value of a name, in the scopes from the innermost on; then functions; else it is not defined. */
+/* The value of a name: a variable of the innermost scope that has it, else a function, else undefined. */
 static specdec__template_value specdec__template_load(specdec__template *t, const specdec__template_value *name)
 {
     const specdec__template_scope *scope;
@@ -25136,7 +25291,7 @@ static specdec__template_value specdec__template_load(specdec__template *t, cons
 
 /* ---- Calls. */
 
-/* Puts the arguments of a call that *arguments and **arguments add behind the others, in memory. */
+/* Appends the arguments that *arguments and **arguments contain to the others, in new memory. */
 static void specdec__template_expand_arguments(specdec__template *t, int32_t packed, specdec__template_call *call)
 {
     const int count = packed & 255, names = packed >> 8 & 255;
@@ -25170,7 +25325,7 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
     t->values -= count + 2 * names;
 }
 
-/* Takes the arguments of a call from the stack; they stay where they are until something is pushed. */
+/* Pops the arguments of a call from the stack; they stay valid until the next push. */
 static specdec__template_call specdec__template_take_arguments(specdec__template *t, int32_t packed)
 {
     specdec__template_call call;
@@ -25192,7 +25347,7 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     return call;
 }
 
-/* Binds a macro's parameters; what else it is given is an error, unless the macro names varargs or kwargs. */
+/* Binds arguments to a macro's parameters. Further arguments are an error, unless the macro uses varargs or kwargs. */
 static void specdec__template_bind_arguments(specdec__template *t, const specdec__template_macro *macro,
                                              const specdec__template_call *call)
 {
@@ -25234,7 +25389,7 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     }
 }
 
-/* loop.cycle(...), loop.changed(...) */
+/* loop.cycle(...) and loop.changed(...). */
 static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_call *call)
 {
@@ -25256,7 +25411,7 @@ static specdec__template_value specdec__template_loop_call(specdec__template *t,
     return specdec__template_bool(1);
 }
 
-/* Calls what lies on the stack below its arguments. Returns the instruction to go on with. */
+/* Calls the value on the stack below its arguments. Returns the next instruction. */
 static size_t specdec__template_invoke(specdec__template *t, int32_t packed, size_t next)
 {
     const specdec__template_call call = specdec__template_take_arguments(t, packed);
@@ -25293,7 +25448,7 @@ static size_t specdec__template_invoke(specdec__template *t, int32_t packed, siz
 
 /* ---- Loops. */
 
-/* Begins a loop over the value on the stack; chosen: it only chooses. */
+/* Begins a loop over the value on the stack; choose = 1: a loop that only filters the items. */
 static void specdec__template_begin_loop(specdec__template *t, int choose)
 {
     const specdec__template_value over = specdec__template_pop(t);
@@ -25313,7 +25468,7 @@ static void specdec__template_begin_loop(specdec__template *t, int choose)
     frame->loop = loop;
 }
 
-/* Begins the next round of a loop, with its item on the stack. Returns 0 when there is none. */
+/* Begins the next iteration of a loop, and pushes its item. Returns 0 when there is none. */
 static int specdec__template_round(specdec__template *t)
 {
     specdec__template_frame *frame = &t->frame[t->frames - 1];
@@ -25331,13 +25486,15 @@ static int specdec__template_round(specdec__template *t)
     return 1;
 }
 
-/* ---- Instructions. */
+/* ---- Running instructions. */
 
+/* The constant of an instruction, by its place in memory. */
 static const void *specdec__template_constant(const specdec__template *t, int32_t place)
 {
     return t->memory + (size_t)place * 8;
 }
 
+/* Pushes a macro as a value. */
 static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
 {
     specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take(t, 1, sizeof *closure);
@@ -25346,11 +25503,11 @@ static void specdec__template_define_macro(specdec__template *t, int32_t place, 
         return;
     closure->macro = (const specdec__template_macro *)specdec__template_constant(t, place);
     closure->scope = t->scope;
-    closure->entry = next + 1; /* behind the jump over the body */
+    closure->entry = next + 1; /* the jump over the body is skipped */
     specdec__template_push(t, specdec__template_of(SPECDEC__TEMPLATE_MACRO, closure, 1));
 }
 
-/* Makes a value of those on the stack. */
+/* Makes a list, tuple, dict or slice of `count` values on the stack. */
 static void specdec__template_make(specdec__template *t, int op, int32_t count)
 {
     const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
@@ -25375,7 +25532,7 @@ static void specdec__template_make(specdec__template *t, int op, int32_t count)
     specdec__template_push(t, out);
 }
 
-/* Puts the values of a list on the stack, the first on top; there must be so many. */
+/* Pushes the items of a list, the first one on top; their number must be `count`. */
 static void specdec__template_unpack(specdec__template *t, int32_t count)
 {
     const specdec__template_value value = specdec__template_pop(t);
@@ -25389,6 +25546,7 @@ static void specdec__template_unpack(specdec__template *t, int32_t count)
         specdec__template_push(t, specdec__template_items(&list)[count]);
 }
 
+/* Writes the value on the stack to the output: {{ }}. */
 static void specdec__template_emit_value(specdec__template *t)
 {
     const specdec__template_value value = specdec__template_pop(t);
@@ -25398,7 +25556,7 @@ static void specdec__template_emit_value(specdec__template *t)
     specdec__template_release(t);
 }
 
-/* Filters and tests: arguments as of a call, above the value. */
+/* Applies a filter or test to the value below its arguments on the stack. packed: as for a call, with the row. */
 static void specdec__template_use(specdec__template *t, int op, int32_t packed)
 {
     const specdec__template_call call = specdec__template_take_arguments(t,
@@ -25413,7 +25571,7 @@ static void specdec__template_use(specdec__template *t, int op, int32_t packed)
                                   : specdec__template_bool(specdec__template_tests_true(t, which, &value, &call)));
 }
 
-/* Executes an instruction that only computes values on the stack. */
+/* Runs an instruction that only computes values on the stack. */
 static void specdec__template_compute(specdec__template *t, int op, int32_t argument)
 {
     const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
@@ -25468,7 +25626,7 @@ static void specdec__template_compute(specdec__template *t, int op, int32_t argu
         specdec__template_push(t, specdec__template_binary(t, op, &below, &top));
 }
 
-/* Leaves the innermost frames, so many. */
+/* Pops the innermost `count` frames. */
 static void specdec__template_leave_frames(specdec__template *t, int32_t count)
 {
     for (; count > 0 && t->frames > 1; count--) {
@@ -25479,7 +25637,7 @@ static void specdec__template_leave_frames(specdec__template *t, int32_t count)
     specdec__template_release(t);
 }
 
-/* The end of a macro or of a captured block: what was written becomes a value. */
+/* Ends a macro or a captured block: its output becomes a value on the stack. Returns the instruction to return to. */
 static size_t specdec__template_finish(specdec__template *t)
 {
     const specdec__template_frame *frame = &t->frame[t->frames - 1];
@@ -25490,7 +25648,7 @@ static size_t specdec__template_finish(specdec__template *t)
     return frame->back;
 }
 
-/* Instructions that lead elsewhere, or change frames. Returns the instruction to go on with. */
+/* Runs an instruction that jumps, calls or changes frames. Returns the next instruction. */
 static size_t specdec__template_flow(specdec__template *t, int op, int32_t argument, size_t next)
 {
     const size_t target = (size_t)((int64_t)next + argument);
@@ -25538,7 +25696,7 @@ static size_t specdec__template_flow(specdec__template *t, int op, int32_t argum
     }
 }
 
-/* Runs the compiled instructions, from the first to the end. */
+/* Runs the compiled instructions from the first to the end. */
 static void specdec__template_execute(specdec__template *t)
 {
     size_t next = 0;
@@ -25562,16 +25720,16 @@ static void specdec__template_execute(specdec__template *t)
     }
 }
 
-/* ---- What a template is given. */
+/* ---- Input values of a template. */
 
-/* Gives a value to a name that the template may use. */
+/* Defines a name that the template may use. */
 static void specdec__template_give(specdec__template *t, specdec__template_value name, specdec__template_value value)
 {
     name = specdec__template_intern(t, name);
     specdec__template_bind(t, &t->root, &name, value);
 }
 
-/* A copy of bytes, which come from a message. */
+/* A string with a copy of bytes, marked as a message's. */
 static specdec__template_value specdec__template_marked(specdec__template *t, const void *from, size_t size)
 {
     const size_t at = t->used;
@@ -25580,7 +25738,8 @@ static specdec__template_value specdec__template_marked(specdec__template *t, co
     return specdec__template_built(t, at);
 }
 
-/* A role that templates know is a word of theirs, as some write control tokens with it; NULL: another one. */
+/* The constant string of a known role, which is not marked, as some templates write control tokens with it; NULL:
+   another role. */
 static const char *specdec__template_role(const char *text, size_t size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
@@ -25592,7 +25751,7 @@ static const char *specdec__template_role(const char *text, size_t size)
     return NULL;
 }
 
-/* A string of a JSON text; its bytes come from a message, but for a member's known role. */
+/* The value of a JSON string; its bytes are marked as a message's, except for known roles. */
 static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
@@ -25615,7 +25774,7 @@ static specdec__template_value specdec__template_json_string(specdec__template *
     return specdec__template_built(t, at);
 }
 
-/* The value of a JSON text's node, without what is in it. */
+/* The value of a JSON node; arrays and objects stay empty. */
 static specdec__template_value specdec__template_json_value(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t count = j->nodes[node].count;
@@ -25641,7 +25800,7 @@ static specdec__template_value specdec__template_json_value(specdec__template *t
     }
 }
 
-/* The value of a JSON text that was read. */
+/* The value of a JSON text that was parsed, with everything in it. */
 static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec__template *t, const specdec__json *j)
 {
     struct {
@@ -25670,7 +25829,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec_
     return t->failed ? specdec__template_undefined() : all;
 }
 
-/* The value of a JSON text; none where there is no text. */
+/* Parses a JSON text to a value; Jinja's none for an empty text. */
 SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
@@ -25694,9 +25853,9 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
     return value;
 }
 
-/* ---- The whole. */
+/* ---- Rendering. */
 
-/* Memory in which a template of so many bytes is compiled, and run for a few messages. */
+/* Bytes of memory that compiling a template of `bytes` bytes, and running it for a few messages, needs. */
 static SPECDEC__UNUSED size_t specdec__template_room(size_t bytes)
 {
     const size_t most = SPECDEC__TEMPLATE_LONGEST;
@@ -25704,8 +25863,8 @@ static SPECDEC__UNUSED size_t specdec__template_room(size_t bytes)
     return (bytes < most ? bytes : most) * 8 + 65536;
 }
 
-/* Sets up a template in memory[size] for what it computes, and room for what it writes: output[room], and plain[] with
-   a bit for each byte of it. Memory is aligned as for pointers. */
+/* Prepares a template. memory[size], aligned for pointers, is for its values; output[room] receives its text; plain[]
+   receives a bit for each byte of the text. */
 static void specdec__template_begin(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
                                     unsigned char *plain, size_t room)
 {
@@ -25724,8 +25883,8 @@ static void specdec__template_begin(specdec__template *t, specdec__bytes text, v
     t->start = t->used;
 }
 
-/* Runs a template that was given what it may use. Afterwards t->output holds t->written bytes, or t->failed says why
-   not, and t->line and t->column (from 1, in bytes) where. */
+/* Compiles and runs a template whose input is defined. Afterwards t->output holds t->written bytes; or t->failed says
+   why not, and t->line and t->column (from 1, in bytes) say where. */
 static void specdec__template_render(specdec__template *t)
 {
     size_t i;
@@ -25760,9 +25919,9 @@ typedef struct specdec__chat_format {
     const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
     int trims;                           /* bit 1 << role: white space around messages of the role is dropped */
     int ends;                            /* bit 1 << role: the end-of-text token stands in front of `after` */
-const char *opening;                 /* in front of a system message, and of a user message without one: the first time */
-    const char *reopening;               /* the same, from the second time on */
-const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES]; /* around a message of a role */
+    const char *opening;                 /* in front of a system message, and of a user message without one: first */
+    const char *reopening;               /* the same, in front of all later ones */
+    const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES]; /* around a message of a role */
     const char *generate;                /* begins the model's turn */
 } specdec__chat_format;
 

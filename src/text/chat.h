@@ -24,9 +24,9 @@ typedef struct specdec__chat_format {
     const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
     int trims;                           /* bit 1 << role: white space around messages of the role is dropped */
     int ends;                            /* bit 1 << role: the end-of-text token stands in front of `after` */
-const char *opening;                 /* in front of a system message, and of a user message without one: first */
+    const char *opening;                 /* in front of a system message, and of a user message without one: first */
     const char *reopening;               /* the same, in front of all later ones */
-const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES]; /* around a message of a role */
+    const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES]; /* around a message of a role */
     const char *generate;                /* begins the model's turn */
 } specdec__chat_format;
 

@@ -10,35 +10,39 @@
 
 SPECDEC__FOR_SIZE
 
+/* States of a splitter. */
 enum {
-    SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
-    SPECDEC__ANSWER_BETWEEN,  /* before a call, between calls, or behind one */
+    SPECDEC__ANSWER_TEXT,     /* content, or a thought (flag ANSWER_INSIDE) */
+    SPECDEC__ANSWER_BETWEEN,  /* in front of a call, between calls, or behind one */
     SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments */
     SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS,
     SPECDEC__ANSWER_PAIRS, SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE,
-    SPECDEC__ANSWER_LITERAL,  /* arguments in another syntax than JSON */
-    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss) */
+    SPECDEC__ANSWER_LITERAL,  /* arguments in a syntax other than JSON */
+    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss's Harmony format) */
 };
 
+/* Flags of a splitter. */
 enum {
-    SPECDEC__ANSWER_INSIDE = 1,   /* a thought */
-    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until something else comes */
-    SPECDEC__ANSWER_START = 4,    /* nothing but white space has come */
-    SPECDEC__ANSWER_STRING = 8,   /* in a string, */
-    SPECDEC__ANSWER_ESCAPE = 16,  /* behind its backslash */
-    SPECDEC__ANSWER_QUOTED = 32,  /* arguments are a JSON string that spells them */
+    SPECDEC__ANSWER_INSIDE = 1,   /* inside a thought */
+    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until another byte comes */
+    SPECDEC__ANSWER_START = 4,    /* only white space has come so far */
+    SPECDEC__ANSWER_STRING = 8,   /* inside a string */
+    SPECDEC__ANSWER_ESCAPE = 16,  /* inside a string, behind a backslash */
+    SPECDEC__ANSWER_QUOTED = 32,  /* the arguments are spelled inside a JSON string */
     SPECDEC__ANSWER_BEGUN = 64,   /* the value has begun */
-    SPECDEC__ANSWER_COMMA = 128,  /* a comma stands before the next item */
-    SPECDEC__ANSWER_CALLING = 256,/* the message is a call */
-    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes, or is read */
+    SPECDEC__ANSWER_COMMA = 128,  /* a comma must be written before the next item */
+    SPECDEC__ANSWER_CALLING = 256,/* the message (Harmony) is a call */
+    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes next, or is being read */
 };
 
-/* What values of an argument are, as settings.calls knows it: a hash of the names of tool and argument, a kind. */
+/* Words of an argument's kind: 64 bits of a hash of the names of tool and argument, then 1: string, 2: other JSON, 0:
+   unknown. Most bytes of an argument's name. */
 enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
 
+/* Most bytes held back; most bytes of a noted name or value; room for bytes and for parts that are handed out. */
 enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
 
-/* Does the mark of an argument say whether its value is a string? (DeepSeek) */
+/* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
 static int specdec__answer_says_kind(const specdec__calls *row)
 {
     const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
@@ -46,16 +50,16 @@ static int specdec__answer_says_kind(const specdec__calls *row)
     return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
 }
 
-/* The hash of a tool's name becomes that of one of its arguments. */
+/* The hash of an argument, from the hash of its tool's name and the argument's name. */
 static uint64_t specdec__answer_hash(uint64_t tool, const unsigned char *name, size_t size)
 {
     return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
 }
 
-/* The rows of a splitter. */
+/* The row of specdec__call_table by which a splitter reads calls. */
 static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
 
-/* Begins an answer. */
+/* Begins an answer. inside: 1: the prompt has already opened a thought. */
 static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const specdec__calls *calls,
                                                   const specdec__thoughts *thoughts, int inside)
 {
@@ -67,17 +71,17 @@ static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const spe
     s->flags = inside ? SPECDEC__ANSWER_INSIDE | SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_START;
 }
 
-/* Appends bytes to the parts that are handed out. */
+/* Appends bytes to the parts that are to be handed out; a new part begins where the kind or the call changes. */
 static void specdec__answer_emit(specdec_splitter *s, int kind, const char *bytes, size_t count)
 {
     const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
     const int last = s->queued - 1;
 
     if (count > (size_t)(SPECDEC__ANSWER_OUT - s->out))
-        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* never: see specdec__answer_next */
+        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* cannot happen: see specdec__answer_next */
     if (last < 0 || s->kinds[last] != kind || s->numbers[last] != call || kind == SPECDEC_PART_END) {
         if (s->queued == SPECDEC__ANSWER_QUEUE)
-            return; /* never */
+            return; /* cannot happen */
         s->kinds[s->queued] = (unsigned char)kind;
         s->numbers[s->queued++] = call;
     }
@@ -87,14 +91,16 @@ static void specdec__answer_emit(specdec_splitter *s, int kind, const char *byte
     s->ends[s->queued - 1] = s->out;
 }
 
+/* Appends a terminated string to the parts. */
 static void specdec__answer_say(specdec_splitter *s, int kind, const char *text)
 {
     specdec__answer_emit(s, kind, text, strlen(text));
 }
 
+/* Is a byte white space? */
 static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* A byte inside a JSON string. */
+/* Appends a byte of a string value to the arguments, escaped as in a JSON string. */
 static void specdec__answer_escape(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
@@ -114,12 +120,12 @@ static void specdec__answer_escape(specdec_splitter *s, int c)
     }
 }
 
-/* White space that is held back before a mark, at most: of more, the first becomes text. With the longest mark, it has
-   room in `hold`. */
+/* Most bytes of white space that are held back in front of a mark; of more, the first become text. Together with the
+   longest mark they fit into `hold`. */
 enum { SPECDEC__ANSWER_SPACES = 47 };
 
-/* Compares what is held back with a mark, behind white space if `spaces`: 2: it is there, 1: it may be, 0: it is
-   not. */
+/* Compares the held bytes with a mark, behind white space if `spaces`. 2: the mark is complete; 1: it may become
+   complete; 0: it does not match. */
 static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int spaces)
 {
     int skip = 0, size;
@@ -135,7 +141,7 @@ static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int
     return s->held - skip == size && memcmp(s->hold + skip, mark, (size_t)size) == 0 ? 2 : 0;
 }
 
-/* Which of several marks is there: its number; -1: one of them may be; -2: none. */
+/* Finds a mark in the held bytes: its number; -1: a mark may become complete; -2: none matches. */
 static int specdec__answer_find(const specdec_splitter *s, const char *const *marks, int count, int spaces)
 {
     int i, found = -2;
@@ -151,7 +157,7 @@ static int specdec__answer_find(const specdec_splitter *s, const char *const *ma
     return found;
 }
 
-/* Takes the first byte that is held back. */
+/* Removes the first held byte and returns it. */
 static int specdec__answer_shift(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
@@ -160,7 +166,7 @@ static int specdec__answer_shift(specdec_splitter *s)
     return c;
 }
 
-/* Notes a byte of a name or a value. Returns 0 when there is no room for it. */
+/* Adds a byte to the noted name or value. Returns 0 when there is no room for it. */
 static int specdec__answer_note(specdec_splitter *s, int c)
 {
     if (s->noted == SPECDEC__ANSWER_NOTE)
@@ -169,8 +175,9 @@ static int specdec__answer_note(specdec_splitter *s, int c)
     return 1;
 }
 
-/* ---- Calls begin and end. */
+/* ---- Beginning and ending calls. */
 
+/* Enters a state of the splitter, with nothing held or noted. */
 static void specdec__answer_enter(specdec_splitter *s, int state)
 {
     s->state = state;
@@ -178,6 +185,7 @@ static void specdec__answer_enter(specdec_splitter *s, int state)
     s->flags &= SPECDEC__ANSWER_INSIDE;
 }
 
+/* Begins a call. */
 static void specdec__answer_call(specdec_splitter *s, int state)
 {
     specdec__answer_enter(s, state);
@@ -185,14 +193,15 @@ static void specdec__answer_call(specdec_splitter *s, int state)
     s->call = s->calls_begun++;
 }
 
-/* What a call is constrained by begins here: behind its mark (1), or in the object without a mark of a number (2..).
-   */
+/* Records where the constraint of a call begins: behind the mark (how is 1), or with the object of a call without mark
+   (how is 2 + the number of its beginning). */
 static void specdec__answer_starts(specdec_splitter *s, int how)
 {
     s->started = how;
     s->since = 0;
 }
 
+/* Ends a call. */
 static void specdec__answer_whole(specdec_splitter *s)
 {
     s->started = 0;
@@ -200,7 +209,7 @@ static void specdec__answer_whole(specdec_splitter *s)
     specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
 }
 
-/* The name was noted: arguments follow. */
+/* Hands out the name of the call that was noted; arguments follow. */
 static void specdec__answer_named(specdec_splitter *s)
 {
     static const char path[] = "functions.";
@@ -233,10 +242,10 @@ static void specdec__answer_named(specdec_splitter *s)
     s->flags = SPECDEC__ANSWER_MEMBER;
 }
 
-/* ---- JSON. */
+/* ---- Calls and arguments as JSON. */
 
-/* A byte of arguments that are JSON, as they are; depth: brackets that are open. Returns 1 when they have ended with
-   it. */
+/* Hands out a byte of arguments that are JSON; depth: open brackets. Returns 1 when the arguments end with this
+   byte. */
 static int specdec__answer_raw(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
@@ -256,7 +265,8 @@ static int specdec__answer_raw(specdec_splitter *s, int c)
     return !s->depth && !(s->flags & SPECDEC__ANSWER_STRING) && (c == '}' || c == ']' || c == '"');
 }
 
-/* A byte of arguments that a JSON string spells. Returns 1 at its end. */
+/* Hands out a byte of arguments that are spelled inside a JSON string, unescaped. Returns 1 at the end of the
+   string. */
 static int specdec__answer_unquote(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
@@ -277,7 +287,8 @@ static int specdec__answer_unquote(specdec_splitter *s, int c)
     return 0;
 }
 
-/* What a member of a call is: 1: its name, 2: its arguments, 3: an object with both, 0: something else. */
+/* The role of a call's member by its noted name: 1: name of the call, 2: arguments, 3: an object with both, 0:
+   ignored. */
 static int specdec__answer_member(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
@@ -292,7 +303,7 @@ static int specdec__answer_member(const specdec_splitter *s)
     return 0;
 }
 
-/* A byte of the value of a call's member (phase 3 + its role). Returns 1 when it is no part of it any more. */
+/* Reads a byte of a member's value (phase is 3 + role of the member). Returns 1 when the byte is behind the value. */
 static int specdec__answer_value(specdec_splitter *s, int c)
 {
     const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
@@ -326,12 +337,13 @@ static int specdec__answer_value(specdec_splitter *s, int c)
     return 0;
 }
 
-/* A byte of a JSON object that is a call. phase: 0 before a member, 1 in its name, 2 behind that, 3.. in its value. */
+/* Reads a byte of a JSON object that is a call. phase: 0: in front of a member, 1: in its name, 2: behind the name, 3 +
+   role: in its value. */
 static void specdec__answer_object(specdec_splitter *s, int c)
 {
     if (s->phase >= 3) {
         if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
-            s->phase = 0; /* the object in which name and arguments are */
+            s->phase = 0; /* the nested object that holds name and arguments */
             s->stack++;
             return;
         }
@@ -365,7 +377,7 @@ static void specdec__answer_object(specdec_splitter *s, int c)
     }
 }
 
-/* ---- Names and values apart from each other. */
+/* ---- Calls whose arguments are names and values between marks. */
 
 /* Notes whether a byte of JSON begins or ends a string. */
 static void specdec__answer_string(specdec_splitter *s, int c)
@@ -376,7 +388,7 @@ static void specdec__answer_string(specdec_splitter *s, int c)
         s->flags ^= c == '"' ? SPECDEC__ANSWER_STRING : SPECDEC__ANSWER_ESCAPE;
 }
 
-/* Is what was noted JSON, and no string? */
+/* Is the noted value JSON, but not a string? */
 static int specdec__answer_is_json(const specdec_splitter *s)
 {
     specdec__json_node node;
@@ -390,7 +402,8 @@ static int specdec__answer_is_json(const specdec_splitter *s)
     return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
-/* What settings.calls knows of the argument whose name was noted: 1: a string, 2: none; 0: it may be both. */
+/* The kind of the argument whose name was noted, as the constraint of calls knows it: 1: string, 2: other JSON, 0:
+   unknown. */
 static int specdec__answer_kind(const specdec_splitter *s, int size)
 {
     int tries, i;
@@ -408,7 +421,8 @@ static int specdec__answer_kind(const specdec_splitter *s, int size)
     return 0;
 }
 
-/* The name of an argument was noted; what stands behind a quotation mark in it says whether its value is a string. */
+/* Hands out the noted name of an argument. In DeepSeek's form, text behind a quotation mark tells whether its value is
+   a string. */
 static void specdec__answer_keyed(specdec_splitter *s)
 {
     const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
@@ -428,7 +442,7 @@ static void specdec__answer_keyed(specdec_splitter *s)
         specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
-/* Whether the bytes noted so far can only begin an object, a list or a long number. */
+/* Can the noted bytes only be the beginning of an object, a list or a long number? */
 static int specdec__answer_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
@@ -440,7 +454,7 @@ static int specdec__answer_begins_json(const specdec_splitter *s)
     return from < s->noted && (s->note[from] == '{' || s->note[from] == '[' || i == s->noted);
 }
 
-/* A byte of a value. phase: 0: what it is is not known, 1: a string, 2: JSON. */
+/* Reads a byte of an argument's value. phase: 0: its kind is still unknown, 1: string, 2: other JSON. */
 static void specdec__answer_put(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
@@ -451,7 +465,7 @@ static void specdec__answer_put(specdec_splitter *s, int c)
         if (c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
     }
-    if (s->phase == 0) { /* where schemas are known, no string begins as objects and lists do */
+    if (s->phase == 0) { /* with known schemas, no string begins like an object or list */
         const int room = s->noted < 64;
 
         if (room)
@@ -474,7 +488,7 @@ static void specdec__answer_put(specdec_splitter *s, int c)
     specdec__answer_string(s, c);
 }
 
-/* A value has ended. */
+/* Ends an argument's value; one of unknown kind is JSON if it parses as JSON, else a string. */
 static void specdec__answer_valued(specdec_splitter *s)
 {
     int i;
@@ -493,9 +507,9 @@ static void specdec__answer_valued(specdec_splitter *s)
     s->flags = SPECDEC__ANSWER_COMMA;
 }
 
-/* ---- Python's and Gemma's way to write values: stack has a bit for each open bracket, 1: of a dict. */
+/* ---- Values in Python's and Gemma's syntax. stack: a bit for each open bracket, 1: a dict. */
 
-/* What stands before an item or a member's name. */
+/* Hands out the comma in front of an item or member, if one must be written. */
 static void specdec__answer_comma(specdec_splitter *s)
 {
     if (s->flags & SPECDEC__ANSWER_COMMA)
@@ -503,13 +517,13 @@ static void specdec__answer_comma(specdec_splitter *s)
     s->flags &= ~SPECDEC__ANSWER_COMMA;
 }
 
-/* A word has ended: a member's name, a number, a constant. */
+/* Hands out a noted word, which has ended: a member's name, a number, or a constant such as True. */
 static void specdec__answer_word(specdec_splitter *s)
 {
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
-    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the rest of a long number */
+    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the last part of a long number */
         specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
         s->flags &= ~SPECDEC__ANSWER_BEGUN;
         s->noted = 0;
@@ -534,7 +548,7 @@ static void specdec__answer_word(specdec_splitter *s)
     s->noted = 0;
 }
 
-/* A byte inside a string between quotation marks; phase: which mark. */
+/* Reads a byte inside a string between quotation marks; phase: the quotation mark. */
 static void specdec__answer_quoted(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
@@ -556,7 +570,7 @@ static void specdec__answer_quoted(specdec_splitter *s, int c)
     }
 }
 
-/* A bracket opens (1) or closes. */
+/* Reads an opening (open = 1) or closing bracket. */
 static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
 {
     if (open) {
@@ -577,7 +591,7 @@ static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
     s->depth--;
 }
 
-/* A byte of arguments in such a syntax, outside strings. */
+/* Reads a byte of arguments in Python's or Gemma's syntax, outside strings. */
 static void specdec__answer_literal(specdec_splitter *s, int c)
 {
     const int python = specdec__answer_row(s)->form == SPECDEC__CALLS_PYTHON;
@@ -601,7 +615,7 @@ static void specdec__answer_literal(specdec_splitter *s, int c)
         specdec__answer_word(s);
         specdec__answer_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
-        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number goes out in parts */
+        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number is handed out in parts */
             (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_begins_json(s))) {
             specdec__answer_comma(s);
             specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
@@ -612,9 +626,9 @@ static void specdec__answer_literal(specdec_splitter *s, int c)
     }
 }
 
-/* ---- Messages with headers. */
+/* ---- Messages with headers: gpt-oss's Harmony format. */
 
-/* The value behind a word of the header, up to a space or the next mark; NULL: there is none. */
+/* The value behind a word of a message's header, up to a space or the next mark; NULL: the word is absent. */
 static const char *specdec__answer_header(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
@@ -630,7 +644,7 @@ static const char *specdec__answer_header(const specdec_splitter *s, const char 
     return NULL;
 }
 
-/* The header has ended: what is the message? */
+/* Decides by its header what a message is: content, a thought or a call. */
 static void specdec__answer_message(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
@@ -650,9 +664,9 @@ static void specdec__answer_message(specdec_splitter *s)
     s->held = s->noted = 0;
 }
 
-/* ---- A byte. */
+/* ---- Reading bytes. */
 
-/* Text that is held back and is no mark. */
+/* Hands out the held bytes as text, as they are no mark. */
 static void specdec__answer_plain(specdec_splitter *s)
 {
     const int c = specdec__answer_shift(s);
@@ -664,7 +678,7 @@ static void specdec__answer_plain(specdec_splitter *s)
     specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT, &byte, 1);
 }
 
-/* Is only white space held back? It may stand before a mark. */
+/* Are all held bytes white space? It may stand in front of a mark. */
 static int specdec__answer_holds_space(const specdec_splitter *s)
 {
     int i;
@@ -675,7 +689,7 @@ static int specdec__answer_holds_space(const specdec_splitter *s)
     return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES;
 }
 
-/* A mark of a call, or of all of them. */
+/* Reacts to the mark of a call, or (section) of all calls. */
 static void specdec__answer_marked(specdec_splitter *s, int section)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -691,10 +705,10 @@ static void specdec__answer_marked(specdec_splitter *s, int section)
     s->flags = 0;
 }
 
-/* The beginnings of an answer that is a call without a mark. */
+/* Beginnings of an answer that is a call without a mark. */
 static const char *const specdec__answer_bare[] = {"{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
-/* Content or a thought: marks are looked for. */
+/* Reads content or a thought, and looks for marks. */
 static void specdec__answer_text(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -742,7 +756,7 @@ static void specdec__answer_text(specdec_splitter *s)
     }
 }
 
-/* Before, between and behind calls: marks and what separates calls; anything else is content. */
+/* Reads marks and separators in front of calls, between them and behind them; other text is content. */
 static void specdec__answer_between(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -772,7 +786,7 @@ static void specdec__answer_between(specdec_splitter *s)
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
             specdec__answer_shift(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
-            if (!s->started) { /* another object of a list */
+            if (!s->started) { /* the next object of a list */
                 specdec__answer_starts(s, 1);
                 s->since = 1;
             }
@@ -794,8 +808,7 @@ static void specdec__answer_between(specdec_splitter *s)
     }
 }
 
-/* What follows the mark of a call is no call of a tool that there is, and nothing of one was handed out: it becomes
-   content. */
+/* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was handed out. */
 static void specdec__answer_no_call(specdec_splitter *s)
 {
     const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
@@ -812,7 +825,7 @@ static void specdec__answer_no_call(specdec_splitter *s)
     specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
 }
 
-/* A name, up to its mark. */
+/* Reads the name of a call, up to its mark. */
 static void specdec__answer_name(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -823,7 +836,7 @@ static void specdec__answer_name(specdec_splitter *s)
     marks[1] = row->id;
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
-        if (!s->noted && specdec__answer_is_space(c)) { /* a name begins behind white space */
+        if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
             specdec__answer_shift(s);
             continue;
         }
@@ -854,7 +867,7 @@ static void specdec__answer_name(specdec_splitter *s)
     }
 }
 
-/* Names and values of arguments, and their marks. */
+/* Reads names and values of arguments, and their marks. */
 static void specdec__answer_pairs(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -903,7 +916,7 @@ static void specdec__answer_pairs(specdec_splitter *s)
     }
 }
 
-/* Strings between marks (Gemma), else byte by byte. */
+/* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
 static void specdec__answer_literals(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_row(s);
@@ -930,13 +943,13 @@ static void specdec__answer_literals(specdec_splitter *s)
     }
 }
 
-/* Arguments that are JSON. */
+/* Reads arguments that are JSON. */
 static void specdec__answer_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
-        s->state = SPECDEC__ANSWER_BETWEEN; /* there are none */
+        s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
         specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
         specdec__answer_between(s);
@@ -946,13 +959,13 @@ static void specdec__answer_arguments(specdec_splitter *s)
         specdec__answer_whole(s);
 }
 
-/* Headers and bodies of messages (gpt-oss). */
+/* Reads headers and bodies of Harmony messages (gpt-oss). */
 static void specdec__answer_channels(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
-    while (s->held) { /* what obeys schemas is JSON, in whose strings no mark is one */
+    while (s->held) { /* constrained arguments are JSON, whose strings may contain marks */
         found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 5, 0);
         if (found == -1)
             return;
@@ -963,7 +976,7 @@ static void specdec__answer_channels(specdec_splitter *s)
             if (s->state == SPECDEC__ANSWER_BODY) {
                 if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
                     if (specdec__answer_is_space(c))
-                        continue; /* before arguments */
+                        continue; /* white space in front of arguments */
                     s->flags |= SPECDEC__ANSWER_BEGUN;
                 }
                 specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
@@ -975,7 +988,8 @@ static void specdec__answer_channels(specdec_splitter *s)
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
                     specdec__answer_starts(s, 1);
             } else {
-                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* no header at all */
+                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* the message has no
+                                                                                             header */
                 specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
                 s->state = SPECDEC__ANSWER_BODY;
                 s->flags = s->noted = 0;
@@ -994,7 +1008,7 @@ static void specdec__answer_channels(specdec_splitter *s)
     }
 }
 
-/* Looks at what is held back, to which a byte was added. */
+/* Processes the held bytes after a byte was added to them. */
 static void specdec__answer_step(specdec_splitter *s)
 {
     switch (s->state) {
@@ -1009,7 +1023,7 @@ static void specdec__answer_step(specdec_splitter *s)
     }
 }
 
-/* Ends the answer: bytes that were held back become the kind of part that they look like. */
+/* Ends the answer: held bytes become a part of the kind that they look like. */
 static void specdec__answer_finish(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
@@ -1031,7 +1045,7 @@ static void specdec__answer_finish(specdec_splitter *s)
     s->held = s->noted = 0;
 }
 
-/* ---- Taken from outside. */
+/* ---- Interface of the splitter. */
 
 /* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
 static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
@@ -1041,7 +1055,8 @@ static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char
     s->ended = !bytes;
 }
 
-/* The next part. A step adds less than 1,000 bytes, a name's or a value's, each as an escape; and few parts. */
+/* Returns the next part. A step adds less than 1,000 bytes (a name or value, each byte as an escape) and few parts, so
+   that nothing overflows. */
 static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_part *part)
 {
     int from;
@@ -1049,7 +1064,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
     if (s->taken == s->queued) {
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
-            if (s->held == (int)sizeof s->hold) /* no mark is as long */
+            if (s->held == (int)sizeof s->hold) /* longer than any mark */
                 specdec__answer_plain(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
@@ -1071,7 +1086,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
     return 1;
 }
 
-/* Is a control token spelled in one of the marks that a splitter looks for? */
+/* Does a control token occur in the marks that a splitter looks for, so that it must be shown? */
 static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, specdec__bytes token)
 {
     const specdec__calls *row = specdec__answer_row(s);

@@ -19,7 +19,7 @@ typedef struct specdec__stop_scan {
     int held_of;  /* number of the stop string whose beginning is held back */
     size_t held;  /* bytes held back */
     int stopped;  /* 1 + the number of the stop string that was found; 0: none */
-    size_t cut;   /* bytes of the stop string that were held back or taken; 0: none was found, or it was cut off */
+    size_t cut;   /* bytes taken from the beginning of the found stop string on; 0: none, or already cut off */
     size_t bytes; /* bytes of all stop strings */
     specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;

@@ -11,11 +11,11 @@
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__TEMPLATE_APPLIED = 3 }; /* filters that call filters, in each other */
+enum { SPECDEC__TEMPLATE_APPLIED = 3 }; /* most filters that call filters (map) within each other */
 
 /* ---- Tests. */
 
-/* Is a value in a list, a dict or (one string in another) a string? */
+/* Is a value in a list, a key of a dict, or a part of a string? Python's `in`. */
 static int specdec__template_contains(specdec__template *t, const specdec__template_value *in,
                                       const specdec__template_value *value)
 {
@@ -39,6 +39,7 @@ static int specdec__template_contains(specdec__template *t, const specdec__templ
     return 0;
 }
 
+/* Tests: the words behind `is`. */
 enum {
     SPECDEC__TEMPLATE_IS_DEFINED,
     SPECDEC__TEMPLATE_IS_UNDEFINED,
@@ -63,7 +64,7 @@ enum {
     SPECDEC__TEMPLATE_IS_TEST,
     SPECDEC__TEMPLATE_IS_IN,
     SPECDEC__TEMPLATE_IS_SAME,
-    SPECDEC__TEMPLATE_IS_DIVISIBLE, /* from here with an argument */
+    SPECDEC__TEMPLATE_IS_DIVISIBLE, /* tests from here on take an argument */
     SPECDEC__TEMPLATE_IS_EQUAL,
     SPECDEC__TEMPLATE_IS_UNEQUAL,
     SPECDEC__TEMPLATE_IS_LESS,
@@ -72,6 +73,7 @@ enum {
     SPECDEC__TEMPLATE_IS_AT_LEAST
 };
 
+/* Jinja's tests by name. */
 static const struct { const char *name; int how; } specdec__template_tests[] = {
     {"defined", SPECDEC__TEMPLATE_IS_DEFINED}, {"undefined", SPECDEC__TEMPLATE_IS_UNDEFINED},
     {"none", SPECDEC__TEMPLATE_IS_NONE}, {"true", SPECDEC__TEMPLATE_IS_TRUE}, {"false", SPECDEC__TEMPLATE_IS_FALSE},
@@ -91,6 +93,7 @@ static const struct { const char *name; int how; } specdec__template_tests[] = {
     {"greaterthan", SPECDEC__TEMPLATE_IS_GREATER}, {"ge", SPECDEC__TEMPLATE_IS_AT_LEAST},
     {">=", SPECDEC__TEMPLATE_IS_AT_LEAST}};
 
+/* The row of a test's name; behind the end of the table: unknown. */
 static int specdec__template_test_find(const specdec__template_value *name)
 {
     size_t i;
@@ -104,7 +107,7 @@ static int specdec__template_test_find(const specdec__template_value *name)
 static int specdec__template_filter_find(const specdec__template_value *name);
 static int specdec__template_filter_known(int which);
 
-/* Tests of a value alone. */
+/* The result of a test that takes no argument. */
 static int specdec__template_is_of(specdec__template *t, const specdec__template_value *value, int how)
 {
     const specdec__template_call none = {NULL, NULL, 0, 0};
@@ -147,7 +150,7 @@ static int specdec__template_is_of(specdec__template *t, const specdec__template
     }
 }
 
-/* A test, by its row in the table; call: its arguments. */
+/* The result of a test, by its row in the table and the arguments of its call. */
 static int specdec__template_tests_true(specdec__template *t, int which, const specdec__template_value *value,
                                         const specdec__template_call *call)
 {
@@ -191,8 +194,10 @@ static int specdec__template_tests_true(specdec__template *t, int which, const s
     }
 }
 
-/* ---- Filters of strings. */
+/* ---- Filters of strings. Each gets the value, the arguments of its call, and the number `how` of its row in the
+   table. */
 
+/* Filters upper, lower, capitalize, title: the string in another case. */
 static specdec__template_value specdec__template_filter_case(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int to)
 {
@@ -202,6 +207,7 @@ static specdec__template_value specdec__template_filter_case(specdec__template *
     return specdec__template_cased(t, &text, to);
 }
 
+/* Filter trim(chars): the string without these characters, or white space, at its ends. */
 static specdec__template_value specdec__template_filter_trim(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
@@ -211,6 +217,7 @@ static specdec__template_value specdec__template_filter_trim(specdec__template *
     return specdec__template_method_strip(t, &text, call, 3);
 }
 
+/* Filter replace(old, new, count): the string with `new` in place of `old`. */
 static specdec__template_value specdec__template_filter_replace(specdec__template *t,
                                                                 const specdec__template_value *value,
                                                                 const specdec__template_call *call, int unused)
@@ -228,6 +235,7 @@ static specdec__template_value specdec__template_filter_replace(specdec__templat
     return specdec__template_replace(t, &text, &what, &with, specdec__template_count(t, call, 2, "count", -1));
 }
 
+/* Filters string (safe = 0), safe (1): the value as a string, marked as safe in HTML. */
 static specdec__template_value specdec__template_filter_string(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int safe)
@@ -239,7 +247,7 @@ static specdec__template_value specdec__template_filter_string(specdec__template
     return text;
 }
 
-/* A string in which what HTML reads otherwise is escaped. */
+/* A string with &, <, >, ' and " escaped for HTML; a safe string only if `force`. */
 static specdec__template_value specdec__template_escaped(specdec__template *t, const specdec__template_value *value,
                                                          int force)
 {
@@ -264,6 +272,7 @@ static specdec__template_value specdec__template_escaped(specdec__template *t, c
     return text;
 }
 
+/* Filters escape (force = 0), forceescape (1): the string escaped for HTML. */
 static specdec__template_value specdec__template_filter_escape(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int force)
@@ -272,7 +281,7 @@ static specdec__template_value specdec__template_filter_escape(specdec__template
     return specdec__template_escaped(t, value, force);
 }
 
-/* indent(width=4, first=false, blank=false): width may be a string. */
+/* Filter indent(width=4, first=false, blank=false): width is a number or a string. */
 static specdec__template_value specdec__template_filter_indent(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int unused)
@@ -288,7 +297,7 @@ static specdec__template_value specdec__template_filter_indent(specdec__template
     if (value->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_refuse(t, "it indents what is no string");
     from = t->used;
-    for (at = 0; at <= value->size && !t->failed; at = next) { /* as if it ended with a line feed */
+    for (at = 0; at <= value->size && !t->failed; at = next) { /* as if the text ended with a line feed */
         end = specdec__template_line(value, at, &next);
         if (at ? end > at || blank : first)
             specdec__template_put_times(t, &tab, times);
@@ -300,6 +309,7 @@ static specdec__template_value specdec__template_filter_indent(specdec__template
     return specdec__template_built(t, from);
 }
 
+/* Filter truncate(length=255, killwords=false, end='...', leeway=5): the beginning of a long string. */
 static specdec__template_value specdec__template_filter_truncate(specdec__template *t,
                                                                  const specdec__template_value *value,
                                                                  const specdec__template_call *call, int unused)
@@ -323,6 +333,7 @@ static specdec__template_value specdec__template_filter_truncate(specdec__templa
     return specdec__template_join(t, &head, &end);
 }
 
+/* Filter wordcount: the number of runs of letters, digits and underscores. */
 static specdec__template_value specdec__template_filter_words(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
@@ -345,6 +356,7 @@ static specdec__template_value specdec__template_filter_words(specdec__template 
     return specdec__template_integer(count);
 }
 
+/* Filter urlencode: percent-encoding of a string, or of a dict's members as a query. */
 static specdec__template_value specdec__template_filter_urlencode(specdec__template *t,
                                                                   const specdec__template_value *value,
                                                                   const specdec__template_call *call, int unused)
@@ -369,6 +381,7 @@ static specdec__template_value specdec__template_filter_urlencode(specdec__templ
     return specdec__template_built(t, from);
 }
 
+/* Filter tojson(indent, ensure_ascii, separators, sort_keys): the value as JSON, as transformers defines it. */
 static specdec__template_value specdec__template_filter_json(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
@@ -404,6 +417,7 @@ static specdec__template_value specdec__template_filter_json(specdec__template *
 
 /* ---- Filters of numbers. */
 
+/* The number that a text spells in a base; *found: whether it spells one. */
 static specdec__template_value specdec__template_parse_number(const specdec__template_value *text, int base, int *found)
 {
     specdec__json number;
@@ -434,7 +448,7 @@ static specdec__template_value specdec__template_parse_number(const specdec__tem
     return specdec__template_double(real);
 }
 
-/* int (0), float (1); default: what else gives. */
+/* Filters int(default, base) (real = 0), float(default) (1): default is the result for texts that spell no number. */
 static specdec__template_value specdec__template_filter_number(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int real)
@@ -462,6 +476,7 @@ static specdec__template_value specdec__template_filter_number(specdec__template
                 : specdec__template_integer(number.of.integer);
 }
 
+/* Filter abs: the absolute value of a number. */
 static specdec__template_value specdec__template_filter_abs(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int unused)
 {
@@ -475,7 +490,7 @@ static specdec__template_value specdec__template_filter_abs(specdec__template *t
     return specdec__template_integer(value->of.integer < 0 ? -value->of.integer : value->of.integer);
 }
 
-/* round(precision=0, method='common'). */
+/* Filter round(precision=0, method='common'): a number rounded to decimal places. */
 static specdec__template_value specdec__template_filter_round(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
@@ -506,6 +521,7 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
 
 /* ---- Filters of lists. */
 
+/* Filter length: the number of characters, items or members. */
 static specdec__template_value specdec__template_filter_length(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int unused)
@@ -524,7 +540,7 @@ static specdec__template_value specdec__template_filter_length(specdec__template
     return specdec__template_integer((int64_t)value->size);
 }
 
-/* first (0), last (1). */
+/* Filters first (last = 0), last (1): an item of a list or a character of a string. */
 static specdec__template_value specdec__template_filter_end(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int last)
 {
@@ -536,7 +552,7 @@ static specdec__template_value specdec__template_filter_end(specdec__template *t
     return list.size ? specdec__template_items(&list)[last ? list.size - 1 : 0] : specdec__template_undefined();
 }
 
-/* list (0), reverse (1). */
+/* Filters list (reverse = 0), reverse (1): the items of a value as a list. */
 static specdec__template_value specdec__template_filter_list(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int reverse)
 {
@@ -554,7 +570,8 @@ static specdec__template_value specdec__template_filter_list(specdec__template *
     return value->kind == SPECDEC__TEMPLATE_STRING ? specdec__template_join_all(t, &list, &none, 0) : list;
 }
 
-/* An attribute by its path, "a.b.0", as filters have it. otherwise: for what is not defined; NULL: none. */
+/* An attribute of an item by its path, such as "a.b.0". otherwise: the result for an undefined attribute; NULL:
+   undefined. */
 static specdec__template_value specdec__template_path(specdec__template *t, const specdec__template_value *item,
                                                       const specdec__template_value *path,
                                                       const specdec__template_value *otherwise)
@@ -584,7 +601,7 @@ static specdec__template_value specdec__template_apply(specdec__template *t, int
                                                        const specdec__template_value *value,
                                                        const specdec__template_call *call);
 
-/* The arguments of a call from a place on. */
+/* The arguments of a call from number `from` on. */
 static specdec__template_call specdec__template_rest(const specdec__template_call *call, int from)
 {
     specdec__template_call rest = *call;
@@ -594,14 +611,14 @@ static specdec__template_call specdec__template_rest(const specdec__template_cal
     return rest;
 }
 
-/* What map and select go through: nothing where a value is not true. */
+/* The items of a value as a list, for map and select; empty when the value is false. */
 static specdec__template_value specdec__template_iterate_true(specdec__template *t,
                                                               const specdec__template_value *value)
 {
     return specdec__template_truth(value) ? specdec__template_iterate(t, value) : specdec__template_listing(NULL, 0);
 }
 
-/* map(attribute=..., default=...), or map(FILTER, its arguments). */
+/* Filter map(attribute=..., default=...), or map(FILTER, arguments): the attribute, or filter result, of each item. */
 static specdec__template_value specdec__template_filter_map(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int unused)
 {
@@ -624,12 +641,12 @@ static specdec__template_value specdec__template_filter_map(specdec__template *t
     return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
 }
 
-/* select (0), reject (1), selectattr (2), rejectattr (3). */
+/* Filters select (how = 0), reject (1), selectattr (2), rejectattr (3): the items that pass, or fail, a test. */
 static specdec__template_value specdec__template_filter_select(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int how)
 {
-    const int test = how / 2; /* the place of the test's name */
+    const int test = how / 2; /* number of the argument that names the test */
     const specdec__template_value list = specdec__template_iterate_true(t, value);
     const specdec__template_call rest = specdec__template_rest(call, test + 1);
     specdec__template_value *out = specdec__template_new_list(t, list.size);
@@ -652,6 +669,7 @@ static specdec__template_value specdec__template_filter_select(specdec__template
     return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
 }
 
+/* Filter join(separator, attribute): the items as strings in one string. */
 static specdec__template_value specdec__template_filter_join(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
@@ -672,7 +690,7 @@ static specdec__template_value specdec__template_filter_join(specdec__template *
     return specdec__template_join_all(t, &joined, &text, 1);
 }
 
-/* What a value is sorted or compared by: of a string, unless case matters, its lower case. */
+/* The key of an item for sorting and comparing: the item or its attribute, in lower case unless case matters. */
 static specdec__template_value specdec__template_key(specdec__template *t, const specdec__template_value *item,
                                                      const specdec__template_value *attribute, int cases)
 {
@@ -685,7 +703,7 @@ static specdec__template_value specdec__template_key(specdec__template *t, const
     return key;
 }
 
-/* Sorts values by their keys; those of equal keys stay as they are. */
+/* Sorts items by their keys (stable insertion sort). */
 static void specdec__template_sort(specdec__template *t, specdec__template_value *items, specdec__template_value *keys,
                                    size_t count, int reverse)
 {
@@ -707,7 +725,7 @@ static void specdec__template_sort(specdec__template *t, specdec__template_value
     }
 }
 
-/* sort(reverse, case_sensitive, attribute) (0), dictsort(case_sensitive, by, reverse) (1). */
+/* Filters sort(reverse, case_sensitive, attribute) (dict = 0), dictsort(case_sensitive, by, reverse) (1). */
 static specdec__template_value specdec__template_filter_sort(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int dict)
 {
@@ -737,7 +755,7 @@ static specdec__template_value specdec__template_filter_sort(specdec__template *
     return specdec__template_listing(out, list.size);
 }
 
-/* unique (0), min (1), max (2). */
+/* Filters unique (how = 0), min (1), max (2) of a list's items. */
 static specdec__template_value specdec__template_filter_extreme(specdec__template *t,
                                                                 const specdec__template_value *value,
                                                                 const specdec__template_call *call, int how)
@@ -767,7 +785,7 @@ static specdec__template_value specdec__template_filter_extreme(specdec__templat
     return count ? out[best] : specdec__template_undefined();
 }
 
-/* a + b */
+/* The sum of two numbers, strings, lists or tuples: Python's a + b. */
 static specdec__template_value specdec__template_sum(specdec__template *t, const specdec__template_value *a,
                                                      const specdec__template_value *b)
 {
@@ -800,6 +818,7 @@ static specdec__template_value specdec__template_sum(specdec__template *t, const
     return specdec__template_integer(a->of.integer + b->of.integer);
 }
 
+/* Filter sum(attribute, start): the sum of the items or their attributes. */
 static specdec__template_value specdec__template_filter_sum(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int unused)
 {
@@ -817,7 +836,7 @@ static specdec__template_value specdec__template_filter_sum(specdec__template *t
     return out;
 }
 
-/* groupby(attribute, default, case_sensitive): pairs of a key and a list, sorted by key. */
+/* Filter groupby(attribute, default, case_sensitive): pairs of a key and the list of its items, sorted by key. */
 static specdec__template_value specdec__template_filter_group(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
@@ -853,7 +872,7 @@ static specdec__template_value specdec__template_filter_group(specdec__template 
     return specdec__template_listing(out, count);
 }
 
-/* batch(linecount, fill_with) (0), slice(slices, fill_with) (1): lists of lists. */
+/* Filters batch(linecount, fill_with) (slices = 0), slice(slices, fill_with) (1): a list divided into lists. */
 static specdec__template_value specdec__template_filter_batch(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int slices)
@@ -887,6 +906,7 @@ static specdec__template_value specdec__template_filter_batch(specdec__template 
     return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
 }
 
+/* Filter items: the members of a dict as pairs. */
 static specdec__template_value specdec__template_filter_items(specdec__template *t,
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
@@ -903,6 +923,7 @@ static specdec__template_value specdec__template_filter_items(specdec__template 
     return out;
 }
 
+/* Filter default(default_value, boolean): the default for an undefined value, or (boolean) for a false one. */
 static specdec__template_value specdec__template_filter_default(specdec__template *t,
                                                                 const specdec__template_value *value,
                                                                 const specdec__template_call *call, int unused)
@@ -917,6 +938,7 @@ static specdec__template_value specdec__template_filter_default(specdec__templat
     return otherwise ? *otherwise : specdec__template_string("");
 }
 
+/* Filter attr(name): an attribute of the value. */
 static specdec__template_value specdec__template_filter_attr(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
@@ -927,7 +949,7 @@ static specdec__template_value specdec__template_filter_attr(specdec__template *
                                                  : specdec__template_attribute(t, value, &name, 0);
 }
 
-/* A string's % : its fields take values of a tuple, or one value. */
+/* Python's format % values: fields take the values of a tuple, or a single value. */
 static specdec__template_value specdec__template_formatted(specdec__template *t, const specdec__template_value *format,
                                                            const specdec__template_value *values, size_t count)
 {
@@ -961,6 +983,7 @@ static specdec__template_value specdec__template_formatted(specdec__template *t,
                          : specdec__template_refuse(t, "a format has more values than fields");
 }
 
+/* Filter format: the string's fields filled in, as Python's % does. */
 static specdec__template_value specdec__template_filter_format(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int unused)
@@ -971,6 +994,7 @@ static specdec__template_value specdec__template_filter_format(specdec__template
     return specdec__template_formatted(t, &text, call->value, (size_t)call->count);
 }
 
+/* Filter center(width=80): the string between spaces. */
 static specdec__template_value specdec__template_filter_center(specdec__template *t,
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int how)
@@ -980,6 +1004,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
     return specdec__template_method_pad(t, &text, call, how);
 }
 
+/* Jinja's filters by name. */
 static const struct {
     const char *name;
     int how;
@@ -1013,12 +1038,13 @@ static const struct {
     {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_words},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
+/* Is a row a filter of the table? */
 static int specdec__template_filter_known(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
 }
 
-/* A filter's row in the table; behind its end: it is not known. */
+/* The row of a filter's name; behind the end of the table: unknown. */
 static int specdec__template_filter_find(const specdec__template_value *name)
 {
     size_t i;
@@ -1029,7 +1055,7 @@ static int specdec__template_filter_find(const specdec__template_value *name)
     return SPECDEC__COUNT(specdec__template_filters);
 }
 
-/* A filter, by its row in the table. */
+/* The result of a filter, by its row in the table and the arguments of its call. */
 static specdec__template_value specdec__template_apply(specdec__template *t, int which,
                                                        const specdec__template_value *value,
                                                        const specdec__template_call *call)

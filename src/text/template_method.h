@@ -10,7 +10,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* An argument by place or by name; NULL: it was not given. */
+/* An argument of a call by position or by name; NULL: it was not given. */
 static const specdec__template_value *specdec__template_argument(const specdec__template_call *call, int index,
                                                                  const char *name)
 {
@@ -25,7 +25,7 @@ static const specdec__template_value *specdec__template_argument(const specdec__
     return NULL;
 }
 
-/* An argument that is true or false; otherwise what it is when it is not given. */
+/* The truth of an argument; otherwise: its default. */
 static int specdec__template_flag(const specdec__template_call *call, int index, const char *name, int otherwise)
 {
     const specdec__template_value *value = specdec__template_argument(call, index, name);
@@ -33,7 +33,7 @@ static int specdec__template_flag(const specdec__template_call *call, int index,
     return value ? specdec__template_truth(value) : otherwise;
 }
 
-/* An argument that is an integer. */
+/* The integer of an argument; otherwise: its default. Another type is an error. */
 static int64_t specdec__template_count(specdec__template *t, const specdec__template_call *call, int index,
                                        const char *name, int64_t otherwise)
 {
@@ -46,7 +46,7 @@ static int64_t specdec__template_count(specdec__template *t, const specdec__temp
     return value->of.integer;
 }
 
-/* An argument that is a string; size 0, and none is NULL, when it was not given. */
+/* The string of an argument; otherwise: its default. An absent argument without default has size 0. */
 static specdec__template_value specdec__template_words(specdec__template *t, const specdec__template_call *call,
                                                        int index, const char *name, const char *otherwise)
 {
@@ -59,18 +59,19 @@ static specdec__template_value specdec__template_words(specdec__template *t, con
     return *value;
 }
 
-/* A list that is filled value by value; room for `most` is taken at once. */
+/* Memory for a list of at most `most` values, filled one by one. */
 static specdec__template_value *specdec__template_new_list(specdec__template *t, size_t most)
 {
     return (specdec__template_value *)specdec__template_take(t, most, sizeof(specdec__template_value));
 }
 
+/* The list of `count` items, which were stored by the caller. */
 static specdec__template_value specdec__template_listing(const specdec__template_value *items, size_t count)
 {
     return specdec__template_of(SPECDEC__TEMPLATE_LIST, items, items ? count : 0);
 }
 
-/* What a loop over a value goes through: as a list. The run ends where it cannot be gone through. */
+/* The list of values over which a loop over a value iterates; a value that cannot be iterated is an error. */
 static specdec__template_value specdec__template_iterate(specdec__template *t, const specdec__template_value *value)
 {
     specdec__template_value *out;
@@ -98,7 +99,7 @@ static specdec__template_value specdec__template_iterate(specdec__template *t, c
 
 /* ---- Strings. */
 
-/* Upper and lower case of a character, as far as scripts in use pair them one to one. */
+/* The upper case of a code point, for scripts in use whose cases pair one to one. */
 static uint32_t specdec__template_upper(uint32_t c)
 {
     if (c < 128)
@@ -122,6 +123,7 @@ static uint32_t specdec__template_upper(uint32_t c)
     return c == 0x131 ? 'I' : c == 0x3ac ? 0x386 : c >= 0x3ad && c <= 0x3af ? c - 37 : c == 0x3cc ? 0x38c : c;
 }
 
+/* The lower case of a code point. */
 static uint32_t specdec__template_lower(uint32_t c)
 {
     if (c < 128)
@@ -143,6 +145,7 @@ static uint32_t specdec__template_lower(uint32_t c)
     return c;
 }
 
+/* Has a code point upper or lower case? */
 static int specdec__template_is_letter(uint32_t c)
 {
     const int kind = specdec__text_class_facts[specdec__text_class(c)].kind;
@@ -150,13 +153,14 @@ static int specdec__template_is_letter(uint32_t c)
     return kind == SPECDEC__TEXT_LETTER;
 }
 
+/* Conversions of case. */
 enum {
     SPECDEC__TEMPLATE_TO_LOWER, SPECDEC__TEMPLATE_TO_UPPER, SPECDEC__TEMPLATE_TO_CAPITAL, SPECDEC__TEMPLATE_TO_TITLE,
-    SPECDEC__TEMPLATE_TO_WORDS, /* as the filter `title` */
+    SPECDEC__TEMPLATE_TO_WORDS, /* the filter `title` */
     SPECDEC__TEMPLATE_TO_SWAPPED
 };
 
-/* A string in another case. */
+/* A string converted to another case. */
 static specdec__template_value specdec__template_cased(specdec__template *t, const specdec__template_value *self,
                                                        int to)
 {
@@ -195,7 +199,7 @@ static specdec__template_value specdec__template_cased(specdec__template *t, con
     return cased_string;
 }
 
-/* Is the character at a place of a string among those to strip: of chars, or (none) white space? */
+/* Is the character at an offset of a string among those to strip: in chars, or (NULL) white space? */
 static int specdec__template_strips(const specdec__template_value *self, size_t at, size_t size,
                                     const specdec__template_value *chars)
 {
@@ -207,7 +211,7 @@ static int specdec__template_strips(const specdec__template_value *self, size_t 
     return specdec__template_is_space(specdec__template_code_at(text, size, 0));
 }
 
-/* A string without some characters at its ends (1: the left, 2: the right). */
+/* A string without the characters to strip at its ends (bits 1: left, 2: right). */
 static specdec__template_value specdec__template_strip(specdec__template *t, const specdec__template_value *self,
                                                        const specdec__template_value *chars, int ends)
 {
@@ -234,6 +238,7 @@ static specdec__template_value specdec__template_strip(specdec__template *t, con
     return specdec__template_part(self, from, to);
 }
 
+/* Methods strip(chars) (ends = 3), lstrip (1), rstrip (2) of a string. */
 static specdec__template_value specdec__template_method_strip(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int ends)
 {
@@ -242,7 +247,7 @@ static specdec__template_value specdec__template_method_strip(specdec__template 
     return specdec__template_strip(t, self, &chars, ends);
 }
 
-/* A string in which (at most `count` times, -1: always) one string stands for another. */
+/* A string in which `by` replaces the first `count` occurrences (-1: all) of `old`. */
 static specdec__template_value specdec__template_replace(specdec__template *t, const specdec__template_value *self,
                                                          const specdec__template_value *old,
                                                          const specdec__template_value *by, int64_t count)
@@ -257,7 +262,7 @@ static specdec__template_value specdec__template_replace(specdec__template *t, c
         specdec__template_put(t, specdec__template_text(self) + at, found - at);
         specdec__template_put(t, by->of.at, by->size);
         at = found + old->size;
-        if (!old->size) { /* between all characters */
+        if (!old->size) { /* an empty string occurs between all characters */
             if (found == self->size)
                 break;
             size = specdec__template_character(specdec__template_text(self), self->size, found);
@@ -271,6 +276,7 @@ static specdec__template_value specdec__template_replace(specdec__template *t, c
     return specdec__template_built(t, from);
 }
 
+/* Method replace(old, new, count) of a string. */
 static specdec__template_value specdec__template_method_replace(specdec__template *t,
                                                                 const specdec__template_value *self,
                                                                 const specdec__template_call *call, int unused)
@@ -284,7 +290,7 @@ static specdec__template_value specdec__template_method_replace(specdec__templat
     return specdec__template_replace(t, self, &old, &by, specdec__template_count(t, call, 2, "count", -1));
 }
 
-/* The last place before `to` at which a string has another one; its size + 1: nowhere. */
+/* The offset of the last occurrence of a string in another one that ends at or before `to`; size + 1: none. */
 static size_t specdec__template_search_back(const specdec__template_value *in, size_t to,
                                             const specdec__template_value *what)
 {
@@ -296,7 +302,7 @@ static size_t specdec__template_search_back(const specdec__template_value *in, s
     return (size_t)in->size + 1;
 }
 
-/* split, rsplit at white space: at most `most` times. */
+/* split (right = 0), rsplit at white space, at most `most` times (-1: always). */
 static specdec__template_value specdec__template_split_space(specdec__template *t, const specdec__template_value *self,
                                                              int64_t most, int right)
 {
@@ -339,7 +345,7 @@ static specdec__template_value specdec__template_split_space(specdec__template *
     return specdec__template_listing(out, count);
 }
 
-/* split (right = 0), rsplit. */
+/* Methods split(sep, maxsplit) (right = 0), rsplit (1) of a string: a list of strings. */
 static specdec__template_value specdec__template_method_split(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int right)
 {
@@ -377,7 +383,7 @@ static specdec__template_value specdec__template_method_split(specdec__template 
     return specdec__template_listing(out, parts);
 }
 
-/* The end of a line that begins at a place, and in *next where the following one begins. */
+/* The end of the line that begins at an offset; *next: the beginning of the next line. */
 static size_t specdec__template_line(const specdec__template_value *self, size_t at, size_t *next)
 {
     const char *text = specdec__template_text(self);
@@ -396,6 +402,7 @@ static size_t specdec__template_line(const specdec__template_value *self, size_t
     return self->size;
 }
 
+/* Method splitlines(keepends) of a string: a list of lines. */
 static specdec__template_value specdec__template_method_lines(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int unused)
 {
@@ -415,7 +422,7 @@ static specdec__template_value specdec__template_method_lines(specdec__template 
     return specdec__template_listing(out, count);
 }
 
-/* startswith (0), endswith (1): a string, or one of a tuple. */
+/* Methods startswith (end = 0), endswith (1) of a string, for a string or any string of a tuple. */
 static specdec__template_value specdec__template_method_begins(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int end)
@@ -437,7 +444,7 @@ static specdec__template_value specdec__template_method_begins(specdec__template
     return specdec__template_bool(0);
 }
 
-/* find (0), rfind (1), index (2), rindex (3), count (4). */
+/* Methods find (how = 0), rfind (1), index (2), rindex (3), count (4) of a string in another one. */
 static specdec__template_value specdec__template_method_find(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int how)
 {
@@ -462,7 +469,7 @@ static specdec__template_value specdec__template_method_find(specdec__template *
     return specdec__template_integer((int64_t)specdec__template_length(&head));
 }
 
-/* Strings of a list, with another one between them; any values are strings for the filter. */
+/* The strings of a list joined with a separator; any = 1: values that are no strings are converted. */
 static specdec__template_value specdec__template_join_all(specdec__template *t, const specdec__template_value *list,
                                                           const specdec__template_value *between, int any)
 {
@@ -485,6 +492,7 @@ static specdec__template_value specdec__template_join_all(specdec__template *t, 
     return specdec__template_built(t, from);
 }
 
+/* Method join(list) of a string: the list's strings with this string between them. */
 static specdec__template_value specdec__template_method_join(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int unused)
 {
@@ -496,6 +504,7 @@ static specdec__template_value specdec__template_method_join(specdec__template *
     return specdec__template_join_all(t, &list, self, 0);
 }
 
+/* Methods lower, upper, capitalize, title, swapcase of a string. */
 static specdec__template_value specdec__template_method_case(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int to)
 {
@@ -503,8 +512,8 @@ static specdec__template_value specdec__template_method_case(specdec__template *
     return specdec__template_cased(t, self, to);
 }
 
-/* isspace (0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5): of all characters, of which there
-   must be one. */
+/* Methods isspace (what = 0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5) of a string: are all
+   characters so, and is there at least one? */
 static specdec__template_value specdec__template_method_all(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int what)
 {
@@ -529,7 +538,7 @@ static specdec__template_value specdec__template_method_all(specdec__template *t
     return specdec__template_bool(self->size > 0 && (what < 4 || cased));
 }
 
-/* removeprefix (0), removesuffix (1). */
+/* Methods removeprefix (end = 0), removesuffix (1) of a string. */
 static specdec__template_value specdec__template_method_remove(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int end)
@@ -543,7 +552,7 @@ static specdec__template_value specdec__template_method_remove(specdec__template
                : specdec__template_part(self, what.size, self->size);
 }
 
-/* partition (0), rpartition (1). */
+/* Methods partition(sep) (right = 0), rpartition(sep) (1): a tuple of three strings. */
 static specdec__template_value specdec__template_method_partition(specdec__template *t,
                                                                   const specdec__template_value *self,
                                                                   const specdec__template_call *call, int right)
@@ -566,7 +575,7 @@ static specdec__template_value specdec__template_method_partition(specdec__templ
     return specdec__template_of(SPECDEC__TEMPLATE_TUPLE, out, 3);
 }
 
-/* ljust (0), rjust (1), center (2), zfill (3). */
+/* Methods ljust (how = 0), rjust (1), center (2), zfill (3): a string padded to a width. */
 static specdec__template_value specdec__template_method_pad(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int how)
 {
@@ -586,7 +595,7 @@ static specdec__template_value specdec__template_method_pad(specdec__template *t
     return specdec__template_built(t, from);
 }
 
-/* str.format, with fields that have no conversion and no format. */
+/* Method format of a string, for fields without conversion and format specification. */
 static specdec__template_value specdec__template_method_format(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
@@ -630,7 +639,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
 
 /* ---- Dicts and lists. */
 
-/* keys (0), values (1), items (2). */
+/* keys (0), values (1), items (2) of a dict. */
 static specdec__template_value specdec__template_view(specdec__template *t, const specdec__template_value *self,
                                                       int what)
 {
@@ -653,6 +662,7 @@ static specdec__template_value specdec__template_view(specdec__template *t, cons
     return view;
 }
 
+/* Methods keys (what = 0), values (1), items (2) of a dict. */
 static specdec__template_value specdec__template_method_view(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int what)
 {
@@ -660,6 +670,7 @@ static specdec__template_value specdec__template_method_view(specdec__template *
     return specdec__template_view(t, self, what);
 }
 
+/* Method get(name, default) of a dict. */
 static specdec__template_value specdec__template_method_get(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int unused)
 {
@@ -673,6 +684,7 @@ static specdec__template_value specdec__template_method_get(specdec__template *t
     return found ? *found : otherwise ? *otherwise : specdec__template_none();
 }
 
+/* Method copy of a dict or list. */
 static specdec__template_value specdec__template_method_copy(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int unused)
 {
@@ -682,7 +694,7 @@ static specdec__template_value specdec__template_method_copy(specdec__template *
     return *self;
 }
 
-/* index (0), count (1) of a value in a list. */
+/* Methods index(value) (counts = 0), count(value) (1) of a list. */
 static specdec__template_value specdec__template_method_index(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int counts)
 {
@@ -699,7 +711,7 @@ static specdec__template_value specdec__template_method_index(specdec__template 
     return counts ? specdec__template_integer(count) : specdec__template_refuse(t, "a list has not what is looked for");
 }
 
-/* What would change a value: the sandbox is immutable. */
+/* Methods that would change a value are an error, as the sandbox is immutable. */
 static specdec__template_value specdec__template_method_unsafe(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
@@ -710,10 +722,11 @@ static specdec__template_value specdec__template_method_unsafe(specdec__template
     return specdec__template_refuse(t, "it changes a list or dict, which is not allowed");
 }
 
+/* A method of Python's strings, lists and dicts. */
 typedef struct specdec__template_method {
     const char *name;
-    int kinds; /* 1 << SPECDEC__TEMPLATE_... */
-    int how;
+    int kinds; /* kinds of values that have it: bits 1 << SPECDEC__TEMPLATE_... */
+    int how;   /* the last argument of call() */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *self,
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
@@ -723,6 +736,7 @@ typedef struct specdec__template_method {
 #define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
 #define SPECDEC__TEMPLATE_DICTS   (1 << SPECDEC__TEMPLATE_DICT)
 
+/* All methods by name and kind of value. */
 static const specdec__template_method specdec__template_methods[] = {
     {"strip", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_strip},
     {"lstrip", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_strip},
@@ -784,7 +798,7 @@ static const specdec__template_method specdec__template_methods[] = {
 
 /* ---- Attributes and items. */
 
-/* An undefined value that remembers its name. */
+/* An undefined value that keeps its name, for errors. */
 static specdec__template_value specdec__template_missing(const specdec__template_value *name)
 {
     specdec__template_value out = specdec__template_undefined();
@@ -796,14 +810,14 @@ static specdec__template_value specdec__template_missing(const specdec__template
     return out;
 }
 
-/* The run ends as a value is used that is not defined. */
+/* Stores an error: an undefined value was used. */
 static specdec__template_value specdec__template_is_missing(specdec__template *t, const specdec__template_value *value)
 {
     return specdec__template_fail(t, "it uses what is not defined",
                                   specdec__template_bytes(value->of.at, value->of.at ? value->size : 0));
 }
 
-/* A method of a value, bound to it. */
+/* A method of a value, bound to the value; undefined: the value has no such method. */
 static specdec__template_value specdec__template_bound(specdec__template *t, const specdec__template_value *self,
                                                        const specdec__template_value *name)
 {
@@ -822,7 +836,7 @@ static specdec__template_value specdec__template_bound(specdec__template *t, con
     return specdec__template_missing(name);
 }
 
-/* loop.NAME */
+/* An attribute of `loop`: index, first, length and others. */
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {
@@ -850,7 +864,7 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     return specdec__template_missing(name);
 }
 
-/* Python's order for a.b: a method, then a member; for a['b'] (items = 1) the other way round. */
+/* Jinja's lookup: for a.b a method, then a member; for a['b'] (items = 1) a member, then a method. */
 static specdec__template_value specdec__template_attribute(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_value *name, int items)
 {
@@ -884,7 +898,7 @@ static specdec__template_value specdec__template_attribute(specdec__template *t,
     return found ? *found : method;
 }
 
-/* Where a slice begins, ends and how it steps, for so many items, as Python has it. */
+/* The beginning, end and step of a slice of `count` items, as in Python. Returns 0 for a step of 0. */
 static int specdec__template_bounds(specdec__template *t, const specdec__template_value *slice, int64_t count,
                                     int64_t bounds[3])
 {
@@ -916,7 +930,7 @@ static int specdec__template_bounds(specdec__template *t, const specdec__templat
     return 1;
 }
 
-/* self[from:to:step] */
+/* Python's self[from:to:step]. */
 static specdec__template_value specdec__template_sliced(specdec__template *t, const specdec__template_value *self,
                                                         const specdec__template_value *slice)
 {
@@ -958,7 +972,7 @@ static specdec__template_value specdec__template_sliced(specdec__template *t, co
     return list;
 }
 
-/* self[key] */
+/* Python's self[key]. */
 static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *self,
                                                       const specdec__template_value *key)
 {

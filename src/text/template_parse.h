@@ -10,11 +10,13 @@
 
 SPECDEC__FOR_SIZE
 
-/* ---- Expressions. Levels: 0 (a if b else c), 1 or, 2 and, 3 not, 4 comparisons, 5 + -, 6 ~, 7 * / // %, 8 **. */
+/* ---- Expressions, by levels of precedence: 0 (a if b else c), 1 or, 2 and, 3 not, 4 comparisons, 5 + -, 6 ~, 7 * / //
+   %, 8 **. */
 
 static void specdec__template_expression(specdec__template *t, int level);
 
-/* Expressions between commas, up to a token that ends them. Returns how many; *comma: there was one. */
+/* Compiles expressions between commas, up to the token that ends them. Returns their number; *comma: there was a
+   comma. */
 static int specdec__template_list(specdec__template *t, int level, int end, int *comma)
 {
     int count = 0;
@@ -30,7 +32,7 @@ static int specdec__template_list(specdec__template *t, int level, int end, int 
     return count;
 }
 
-/* An expression, or several that make a tuple. */
+/* Compiles an expression, or a tuple of several. */
 static void specdec__template_tuple(specdec__template *t, int level, int end)
 {
     int comma;
@@ -42,6 +44,7 @@ static void specdec__template_tuple(specdec__template *t, int level, int end)
         specdec__template_garbled(t, "an expression is missing");
 }
 
+/* Compiles the members of a dict, behind its {. */
 static void specdec__template_dict(specdec__template *t)
 {
     int count = 0;
@@ -58,8 +61,8 @@ static void specdec__template_dict(specdec__template *t)
     specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
 }
 
-/* Arguments between parentheses: their values, then for each that has a name the name and its value. Returns how many,
-   8 bits each, and whether *arguments and **arguments follow. */
+/* Compiles the arguments of a call in parentheses: positional values, then a name and a value for each named one.
+   Returns both numbers, 8 bits each, and the bits of *arguments and **arguments. */
 static int32_t specdec__template_arguments(specdec__template *t)
 {
     int32_t count = 0, names = 0, stars = 0;
@@ -99,7 +102,7 @@ static int32_t specdec__template_arguments(specdec__template *t)
     return count | names << 8 | stars;
 }
 
-/* What stands between [ and ]. */
+/* Compiles an index or slice, between [ and ]. */
 static void specdec__template_subscript(specdec__template *t)
 {
     int part, slice = 0;
@@ -123,7 +126,7 @@ static void specdec__template_subscript(specdec__template *t)
     specdec__template_emit(t, SPECDEC__TEMPLATE_ITEM, 0);
 }
 
-/* Attributes, items and calls behind a value. */
+/* Compiles the attributes, items and calls behind a value. */
 static void specdec__template_postfix(specdec__template *t)
 {
     while (!t->failed) {
@@ -149,7 +152,7 @@ static void specdec__template_postfix(specdec__template *t)
     }
 }
 
-/* A name or a literal. */
+/* Compiles a name, a literal, or an expression in brackets. */
 static void specdec__template_primary(specdec__template *t)
 {
     specdec__template_value value = t->token.value;
@@ -174,7 +177,7 @@ static void specdec__template_primary(specdec__template *t)
     } else if (t->token.kind == SPECDEC__TEMPLATE_QUOTED) {
         specdec__template_lex(t);
         specdec__template_emit_constant(t, value);
-        while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* strings behind each other are one */
+        while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* neighbouring strings are one */
             specdec__template_emit_constant(t, t->token.value);
             specdec__template_emit(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
             specdec__template_lex(t);
@@ -197,7 +200,7 @@ static void specdec__template_primary(specdec__template *t)
     }
 }
 
-/* One filter, at its name. */
+/* Compiles a filter, from its name on. */
 static void specdec__template_filter(specdec__template *t)
 {
     const int which = specdec__template_filter_find(&t->token.value);
@@ -216,7 +219,7 @@ static void specdec__template_filter(specdec__template *t)
         t->code[made].source = (uint32_t)source & 0xffffffu;
 }
 
-/* A test behind "is". */
+/* Compiles a test, behind `is`. */
 static void specdec__template_test(specdec__template *t)
 {
     const int negated = specdec__template_accept_name(t, "not");
@@ -247,7 +250,7 @@ static void specdec__template_test(specdec__template *t)
         specdec__template_emit(t, SPECDEC__TEMPLATE_NOT, 0);
 }
 
-/* A value with its signs, and what stands behind it; filters: also filters and tests. */
+/* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
 static void specdec__template_unary(specdec__template *t, int filters)
 {
     char signs[SPECDEC__TEMPLATE_DEPTH];
@@ -280,7 +283,8 @@ static void specdec__template_unary(specdec__template *t, int filters)
     }
 }
 
-/* The operator that the token is: its level, and its instruction. 0: it is none. */
+/* The precedence level of the operator that the current token begins; *op: its instruction. 0: the token is no
+   operator. */
 static int specdec__template_operator(specdec__template *t, int *op)
 {
     static const struct { short kind; char level, op; } operators[] = {
@@ -315,7 +319,7 @@ static int specdec__template_operator(specdec__template *t, int *op)
     return 0;
 }
 
-/* Comparisons behind a value: of several, as in a < b < c, all must hold. */
+/* Compiles comparisons behind a value; in a chain such as a < b < c, all must hold. */
 static void specdec__template_compare(specdec__template *t, int op)
 {
     int32_t ends = -1;
@@ -341,7 +345,7 @@ static void specdec__template_compare(specdec__template *t, int op)
     specdec__template_emit(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
 }
 
-/* "if b else c" behind a value that begins at an instruction; the value is computed behind b. */
+/* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
 static void specdec__template_choice(specdec__template *t, int32_t begin)
 {
     int32_t middle = (int32_t)t->codes, no, end;
@@ -358,7 +362,7 @@ static void specdec__template_choice(specdec__template *t, int32_t begin)
     specdec__template_land(t, end);
 }
 
-/* An expression of operators of a level and those above it. */
+/* Compiles an expression of operators of at least the precedence `level`. */
 static void specdec__template_expression(specdec__template *t, int level)
 {
     const int32_t begin = (int32_t)t->codes;
@@ -394,7 +398,7 @@ static void specdec__template_expression(specdec__template *t, int level)
 
 /* ---- Statements. */
 
-/* A new block, from the statement that is read. NULL: there are too many. */
+/* Opens a block, of the current statement. NULL: too many blocks are open. */
 static specdec__template_block *specdec__template_open(specdec__template *t, int kind)
 {
     specdec__template_block *block = &t->block[t->blocks];
@@ -412,7 +416,7 @@ static specdec__template_block *specdec__template_open(specdec__template *t, int
     return block;
 }
 
-/* The innermost block, which must be of a kind; NULL: it is not. */
+/* The innermost block, if it is of a kind; else NULL and an error. */
 static specdec__template_block *specdec__template_inner(specdec__template *t, int kind)
 {
     if (!t->failed && t->blocks && t->block[t->blocks - 1].kind == kind)
@@ -421,6 +425,7 @@ static specdec__template_block *specdec__template_inner(specdec__template *t, in
     return NULL;
 }
 
+/* {% if %} */
 static void specdec__template_if(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open(t, 'i');
@@ -430,6 +435,7 @@ static void specdec__template_if(specdec__template *t)
         block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
+/* {% elif %} */
 static void specdec__template_elif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_inner(t, 'i');
@@ -444,7 +450,7 @@ static void specdec__template_elif(specdec__template *t)
     block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* The end of a loop's rounds: it is left, or does what stands behind its else. */
+/* Compiles the end of a loop's iterations; the instructions of its `else` follow. */
 static void specdec__template_end_rounds(specdec__template *t, specdec__template_block *block)
 {
     specdec__template_emit(t, SPECDEC__TEMPLATE_RAN, 0);
@@ -455,6 +461,7 @@ static void specdec__template_end_rounds(specdec__template *t, specdec__template
     block->kind = 'e';
 }
 
+/* {% else %} of an if or a for. */
 static void specdec__template_else(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -473,6 +480,7 @@ static void specdec__template_else(specdec__template *t)
     block->begin = -1;
 }
 
+/* {% endif %} */
 static void specdec__template_endif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_inner(t, 'i');
@@ -484,7 +492,7 @@ static void specdec__template_endif(specdec__template *t)
     t->blocks--;
 }
 
-/* Instructions that give the value on the stack to names: a, or a.b, or a, b, or (a, b). */
+/* Compiles the assignment of the value on the stack to a target: a, or a.b, or a, b, or (a, b). */
 static void specdec__template_target(specdec__template *t, int attributes)
 {
     specdec__template_value names[2];
@@ -526,7 +534,7 @@ static void specdec__template_target(specdec__template *t, int attributes)
     specdec__template_exchange(t, begin, unpack);
 }
 
-/* for TARGET in LIST [if CONDITION]: with a condition, two loops, the first of which chooses. */
+/* {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
 static void specdec__template_for(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open(t, 'f');
@@ -548,7 +556,7 @@ static void specdec__template_for(specdec__template *t)
         specdec__template_land(t, next);
         specdec__template_emit(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
     }
-    specdec__template_accept_name(t, "recursive"); /* a call of its loop is refused */
+    specdec__template_accept_name(t, "recursive"); /* accepted; calls of such a loop are refused */
     specdec__template_emit(t, SPECDEC__TEMPLATE_FOR, 0);
     next = specdec__template_emit(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
     specdec__template_exchange(t, begin, middle);
@@ -556,6 +564,7 @@ static void specdec__template_for(specdec__template *t)
         block->begin = block->middle = next;
 }
 
+/* {% endfor %} */
 static void specdec__template_endfor(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -569,7 +578,7 @@ static void specdec__template_endfor(specdec__template *t)
     t->blocks--;
 }
 
-/* break, continue: leaves the scopes and captured blocks within the loop. */
+/* {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
 static void specdec__template_leave(specdec__template *t, int breaks)
 {
     int i = t->blocks - 1, inner = 0;
@@ -591,8 +600,8 @@ static void specdec__template_leave(specdec__template *t, int breaks)
 static void specdec__template_break(specdec__template *t) { specdec__template_leave(t, 1); }
 static void specdec__template_continue(specdec__template *t) { specdec__template_leave(t, 0); }
 
-/* Begins a block whose output is captured; what is done with it, instructions from `begin` on, is passed over here and
-   repeated at its end. */
+/* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
+   here and repeated at the end of the block. */
 static void specdec__template_capture(specdec__template *t, int kind, int32_t begin)
 {
     specdec__template_block *block = specdec__template_open(t, kind);
@@ -607,6 +616,7 @@ static void specdec__template_capture(specdec__template *t, int kind, int32_t be
     }
 }
 
+/* Ends a block whose output is captured. */
 static void specdec__template_end_capture(specdec__template *t, int kind)
 {
     specdec__template_block *block = specdec__template_inner(t, kind);
@@ -618,7 +628,7 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
     t->blocks--;
 }
 
-/* set TARGET = VALUE; or set TARGET [| FILTERS], a block. */
+/* {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
 static void specdec__template_set(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->codes;
@@ -637,8 +647,10 @@ static void specdec__template_set(specdec__template *t)
     specdec__template_capture(t, 's', begin);
 }
 
+/* {% endset %} */
 static void specdec__template_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
 
+/* {% filter FILTERS %} */
 static void specdec__template_filter_block(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->codes;
@@ -650,9 +662,11 @@ static void specdec__template_filter_block(specdec__template *t)
     specdec__template_capture(t, 'l', begin);
 }
 
+/* {% endfilter %} */
 static void specdec__template_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
 
-/* Names between parentheses, with what they are when they are not given: instructions at the beginning of a macro. */
+/* Compiles the parameters of a macro, with their defaults, which are computed at the beginning of the macro. Returns
+   the list of names. */
 static specdec__template_value specdec__template_parameters(specdec__template *t)
 {
     const int from = t->values;
@@ -690,7 +704,7 @@ static specdec__template_value specdec__template_parameters(specdec__template *t
     return specdec__template_of(SPECDEC__TEMPLATE_LIST, own, own ? (size_t)count : 0);
 }
 
-/* The instructions that define a macro, whose body follows. */
+/* Compiles the definition of a macro, whose body follows. */
 static specdec__template_macro *specdec__template_define(specdec__template *t, specdec__template_value name)
 {
     specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_top(t, sizeof *macro);
@@ -704,6 +718,7 @@ static specdec__template_macro *specdec__template_define(specdec__template *t, s
     return macro;
 }
 
+/* {% macro NAME(PARAMETERS) %} */
 static void specdec__template_macro_block(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open(t, 'm');
@@ -720,6 +735,7 @@ static void specdec__template_macro_block(specdec__template *t)
     macro->parameters = specdec__template_parameters(t);
 }
 
+/* {% endmacro %} */
 static void specdec__template_endmacro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_inner(t, 'm');
@@ -734,8 +750,8 @@ static void specdec__template_endmacro(specdec__template *t)
     t->blocks--;
 }
 
-/* call [(PARAMETERS)] CALL: the block is a macro that the call is given as `caller`. Code: the call's arguments, the
-   macro, the call. */
+/* {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order of the
+   code: arguments of the call, macro, call. */
 static void specdec__template_call_block(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open(t, 'm');
@@ -757,7 +773,7 @@ static void specdec__template_call_block(specdec__template *t)
         specdec__template_garbled(t, "a call block has no call");
         return;
     }
-    block->ends = t->code[--t->codes].argument + (1 << 8); /* one argument with a name more */
+    block->ends = t->code[--t->codes].argument + (1 << 8); /* one more named argument: caller */
     t->used -= sizeof *t->code;
     keyword = specdec__template_intern(t, specdec__template_string("caller"));
     block->name = keyword;
@@ -774,6 +790,7 @@ static void specdec__template_call_block(specdec__template *t)
         specdec__template_repeat(t, begin + 1, last);
 }
 
+/* {% endcall %} */
 static void specdec__template_endcall(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_inner(t, 'c');
@@ -788,13 +805,14 @@ static void specdec__template_endcall(specdec__template *t)
     t->blocks--;
 }
 
-/* Blocks that only have variables of their own: generation, with, block. */
+/* {% generation %}: a block with a scope of its own. */
 static void specdec__template_scope_block(specdec__template *t)
 {
     if (specdec__template_open(t, 'w'))
         specdec__template_emit(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
+/* {% with NAME = VALUE, ... %} */
 static void specdec__template_with(specdec__template *t)
 {
     specdec__template_scope_block(t);
@@ -809,6 +827,7 @@ static void specdec__template_with(specdec__template *t)
     }
 }
 
+/* {% block NAME %} */
 static void specdec__template_named_block(specdec__template *t)
 {
     specdec__template_scope_block(t);
@@ -816,6 +835,7 @@ static void specdec__template_named_block(specdec__template *t)
         ;
 }
 
+/* Ends a block with a scope of its own. */
 static void specdec__template_end_scope(specdec__template *t)
 {
     if (specdec__template_inner(t, 'w')) {
@@ -826,12 +846,14 @@ static void specdec__template_end_scope(specdec__template *t)
     }
 }
 
+/* {{ EXPRESSION }} */
 static void specdec__template_print(specdec__template *t)
 {
     specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
     specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
 }
 
+/* Compiles the statement of a tag {% %} by its name. */
 static void specdec__template_statement(specdec__template *t)
 {
     static const struct { const char *name; void (*compile)(specdec__template *t); } statements[] = {
@@ -856,9 +878,9 @@ static void specdec__template_statement(specdec__template *t)
     specdec__template_garbled(t, "a statement is not known");
 }
 
-/* ---- The text between tags. */
+/* ---- Text between tags. */
 
-/* White space before a place of the text, as far as `from`: where it begins. */
+/* The beginning of the white space in front of an offset of the text, at least `from`. */
 static size_t specdec__template_space_before(const specdec__template *t, size_t from, size_t at)
 {
     while (at > from) {
@@ -873,7 +895,7 @@ static size_t specdec__template_space_before(const specdec__template *t, size_t 
     return at;
 }
 
-/* Where the white space at a place of the text ends. */
+/* The end of the white space that begins at an offset of the text. */
 static size_t specdec__template_space_behind(const specdec__template *t, size_t at)
 {
     const char *text = (const char *)t->text.data;
@@ -883,8 +905,8 @@ static size_t specdec__template_space_behind(const specdec__template *t, size_t 
     return at;
 }
 
-/* What of the text before a tag stays: without white space where the tag begins with '-', or where a statement or
-   comment is the first of its line (lstrip_blocks). Returns its end. */
+/* The end of the text in front of a tag: without white space if the tag begins with '-', or if a statement or comment
+   is the first of its line (lstrip_blocks). */
 static size_t specdec__template_before(const specdec__template *t, size_t from, size_t tag, int lines)
 {
     const int sign = specdec__template_byte(t, tag + 2);
@@ -900,6 +922,7 @@ static size_t specdec__template_before(const specdec__template *t, size_t from, 
     return space == line && (line > from || lines) ? line : tag;
 }
 
+/* Compiles text between tags: an instruction that writes the bytes [from, to). */
 static void specdec__template_emit_text(specdec__template *t, size_t from, size_t to)
 {
     const specdec__template_value value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + from,
@@ -909,7 +932,8 @@ static void specdec__template_emit_text(specdec__template *t, size_t from, size_
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_TEXT, &value, 1);
 }
 
-/* Where "raw" or "endraw" and a tag's end stand behind white space; 0: they do not. *strip: what that end says. */
+/* Matches the rest of a tag {% raw %} or {% endraw %} at an offset. Returns the offset behind it; 0: no match. *strip:
+   white space to drop behind it. */
 static size_t specdec__template_raw_tag(const specdec__template *t, size_t at, const char *name, int *strip)
 {
     const size_t size = strlen(name);
@@ -927,7 +951,7 @@ static size_t specdec__template_raw_tag(const specdec__template *t, size_t at, c
     return at + 2;
 }
 
-/* The text of a raw block that begins at a byte, up to where its end is left. */
+/* Compiles the text of a raw block from an offset on. Returns the offset behind its end tag. */
 static size_t specdec__template_raw(specdec__template *t, size_t from)
 {
     size_t at, end;
@@ -949,7 +973,7 @@ static size_t specdec__template_raw(specdec__template *t, size_t from)
     return t->text.size;
 }
 
-/* The end of a comment whose text begins at a byte. */
+/* Skips a comment, from its text on. Returns the offset behind it. */
 static size_t specdec__template_comment(specdec__template *t, size_t at)
 {
     for (; at + 1 < t->text.size; at++)
@@ -963,7 +987,7 @@ static size_t specdec__template_comment(specdec__template *t, size_t at)
     return t->text.size;
 }
 
-/* Compiles one tag, whose two first characters stand at a byte. Returns the byte behind it. */
+/* Compiles a tag, whose first two characters are at an offset. Returns the offset behind it. */
 static size_t specdec__template_tag(specdec__template *t, size_t tag)
 {
     const int sign = specdec__template_byte(t, tag + 2);
@@ -990,7 +1014,7 @@ static size_t specdec__template_tag(specdec__template *t, size_t tag)
     return t->at;
 }
 
-/* Copies the text without carriage returns, as line feeds. */
+/* Copies the template's text, with \r\n and \r replaced by \n. */
 static void specdec__template_normalise(specdec__template *t)
 {
     unsigned char *out;
@@ -1008,7 +1032,7 @@ static void specdec__template_normalise(specdec__template *t)
     t->text.size -= t->text.size && t->text.data[t->text.size - 1] == '\n';
 }
 
-/* Compiles the whole text to t->code. */
+/* Compiles the whole template to instructions in t->code. */
 static void specdec__template_compile(specdec__template *t)
 {
     size_t at = 0, tag, from;

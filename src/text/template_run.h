@@ -16,7 +16,7 @@ SPECDEC__FOR_SIZE
 
 /* ---- Operators. */
 
-/* A string or list, so many times. */
+/* A string, list or tuple repeated `times` times. */
 static specdec__template_value specdec__template_times(specdec__template *t, const specdec__template_value *a,
                                                        int64_t times)
 {
@@ -41,6 +41,7 @@ static specdec__template_value specdec__template_times(specdec__template *t, con
     return specdec__template_of(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
+/* Python's a * b. */
 static specdec__template_value specdec__template_product(specdec__template *t, const specdec__template_value *a,
                                                          const specdec__template_value *b)
 {
@@ -62,7 +63,7 @@ static specdec__template_value specdec__template_product(specdec__template *t, c
     return specdec__template_integer(x * y);
 }
 
-/* The integer below a number. */
+/* The greatest integer not above x. */
 static double specdec__template_floor(double x)
 {
     double whole;
@@ -73,7 +74,7 @@ static double specdec__template_floor(double x)
     return whole > x ? whole - 1 : whole;
 }
 
-/* a / b, a // b, a % b */
+/* Python's a / b, a // b or a % b, by the instruction op. */
 static specdec__template_value specdec__template_quotient(specdec__template *t, int op,
                                                           const specdec__template_value *a,
                                                           const specdec__template_value *b)
@@ -103,6 +104,7 @@ static specdec__template_value specdec__template_quotient(specdec__template *t, 
     return specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? whole : a->of.integer - whole * b->of.integer);
 }
 
+/* Python's a ** b. */
 static specdec__template_value specdec__template_power(specdec__template *t, const specdec__template_value *a,
                                                        const specdec__template_value *b)
 {
@@ -117,6 +119,7 @@ static specdec__template_value specdec__template_power(specdec__template *t, con
     return out;
 }
 
+/* Python's a - b. */
 static specdec__template_value specdec__template_difference(specdec__template *t, const specdec__template_value *a,
                                                             const specdec__template_value *b)
 {
@@ -133,7 +136,7 @@ static specdec__template_value specdec__template_difference(specdec__template *t
     return specdec__template_sum(t, a, &negative);
 }
 
-/* a OP b */
+/* The result of an instruction with two operands. */
 static specdec__template_value specdec__template_binary(specdec__template *t, int op, const specdec__template_value *a,
                                                         const specdec__template_value *b)
 {
@@ -167,6 +170,7 @@ static specdec__template_value specdec__template_binary(specdec__template *t, in
 
 /* ---- The stack, output, scopes. */
 
+/* Pushes a value onto the stack; a full stack is an error. */
 static void specdec__template_push(specdec__template *t, specdec__template_value value)
 {
     if (t->values == SPECDEC__TEMPLATE_STACK)
@@ -175,12 +179,13 @@ static void specdec__template_push(specdec__template *t, specdec__template_value
         t->stack[t->values++] = value;
 }
 
-/* The value on top; what instructions take was pushed by those before them. */
+/* Pops the value on top of the stack. The compiler makes sure that there is one. */
 static specdec__template_value specdec__template_pop(specdec__template *t)
 {
     return t->values ? t->stack[--t->values] : specdec__template_refuse(t, "its stack is empty");
 }
 
+/* Writes bytes, with their marks, to the output. */
 static void specdec__template_write(specdec__template *t, const void *from, size_t size)
 {
     specdec__template_step(t, size);
@@ -195,7 +200,7 @@ static void specdec__template_write(specdec__template *t, const void *from, size
     t->written += size;
 }
 
-/* What was written since a byte, as a string; it is not written any more. */
+/* Takes the output from offset `from` on back, as a string. */
 static specdec__template_value specdec__template_captured(specdec__template *t, size_t from)
 {
     const size_t at = t->used, size = t->written - from;
@@ -208,7 +213,7 @@ static specdec__template_value specdec__template_captured(specdec__template *t, 
     return specdec__template_built(t, at);
 }
 
-/* Gives back what the values of a statement needed. */
+/* Releases the memory of the values that a statement computed. */
 static void specdec__template_release(specdec__template *t)
 {
     const size_t floor = t->frame[t->frames - 1].floor;
@@ -216,6 +221,7 @@ static void specdec__template_release(specdec__template *t)
     t->used = floor > t->kept ? floor : t->kept;
 }
 
+/* The variable of a scope with a name; NULL: there is none. */
 static specdec__template_binding *specdec__template_find(const specdec__template_scope *scope,
                                                          const specdec__template_value *name)
 {
@@ -226,7 +232,7 @@ static specdec__template_binding *specdec__template_find(const specdec__template
     return binding;
 }
 
-/* Gives a value to a name (which was interned) of a scope. Returns whether that was new. */
+/* Sets a variable of a scope; the name is interned. Returns 1 if the variable is new. */
 static int specdec__template_bind(specdec__template *t, specdec__template_scope *scope,
                                   const specdec__template_value *name, specdec__template_value value)
 {
@@ -245,13 +251,14 @@ static int specdec__template_bind(specdec__template *t, specdec__template_scope 
     return !old;
 }
 
+/* Sets a variable of the innermost scope to the value on the stack. */
 static void specdec__template_store(specdec__template *t, const specdec__template_value *name)
 {
     specdec__template_bind(t, t->scope, name, specdec__template_pop(t));
     t->frame[t->frames - 1].floor = t->used;
 }
 
-/* Gives a value to an attribute of a namespace, wherever that was made. */
+/* Sets an attribute of a namespace to the value on the stack; the namespace may be of an outer scope. */
 static void specdec__template_store_attribute(specdec__template *t, const specdec__template_value names[2])
 {
     const specdec__template_scope *scope = t->scope;
@@ -272,7 +279,7 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
         t->kept = t->used;
 }
 
-/* A new frame, with a scope unless that is another one's. NULL: there are too many. */
+/* Pushes a frame with a new scope, whose parent is given. NULL: there are too many frames. */
 static specdec__template_frame *specdec__template_enter(specdec__template *t, int kind, specdec__template_scope *parent)
 {
     specdec__template_frame *frame = &t->frame[t->frames];
@@ -299,7 +306,7 @@ static specdec__template_frame *specdec__template_enter(specdec__template *t, in
     return frame;
 }
 
-/* Ends the innermost frame: memory in use is again what it was, but for what is kept. */
+/* Pops the innermost frame, and releases its memory except values that are kept. */
 static void specdec__template_exit(specdec__template *t)
 {
     const specdec__template_frame *frame = &t->frame[--t->frames];
@@ -308,8 +315,9 @@ static void specdec__template_exit(specdec__template *t)
     t->scope = frame->outer;
 }
 
-/* ---- Functions. */
+/* ---- Functions of templates. */
 
+/* range(start, stop, step): a list. */
 static specdec__template_value specdec__template_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
@@ -332,7 +340,7 @@ static specdec__template_value specdec__template_range(specdec__template *t, con
     return specdec__template_listing(out, (size_t)count);
 }
 
-/* namespace(NAME=VALUE, ...), or of a dict. */
+/* namespace(NAME=VALUE, ...), or namespace(dict). */
 static specdec__template_value specdec__template_space(specdec__template *t, const specdec__template_call *call)
 {
     specdec__template_scope *space = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *space);
@@ -360,6 +368,7 @@ static specdec__template_value specdec__template_space(specdec__template *t, con
     return specdec__template_of(SPECDEC__TEMPLATE_SPACE, space, 1);
 }
 
+/* A new dict of pairs of names and values; of equal names the last one counts. */
 static specdec__template_value specdec__template_new_dict(specdec__template *t, const specdec__template_value *pairs,
                                                           size_t count)
 {
@@ -382,6 +391,7 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     return dict;
 }
 
+/* dict(NAME=VALUE, ...). */
 static specdec__template_value specdec__template_dict_of(specdec__template *t, const specdec__template_call *call)
 {
     if (call->count && (call->count > 1 || call->value->kind != SPECDEC__TEMPLATE_DICT || call->names))
@@ -389,6 +399,7 @@ static specdec__template_value specdec__template_dict_of(specdec__template *t, c
     return call->count ? *call->value : specdec__template_new_dict(t, call->named, (size_t)call->names);
 }
 
+/* raise_exception(MESSAGE): the template stops with an error. */
 static specdec__template_value specdec__template_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string("");
@@ -400,6 +411,7 @@ static specdec__template_value specdec__template_raise(specdec__template *t, con
                                   specdec__template_bytes(text.of.at, text.size));
 }
 
+/* Appends a number with leading zeros. */
 static void specdec__template_put_padded(specdec__template *t, int64_t number, int digits)
 {
     char text[10];
@@ -410,7 +422,8 @@ static void specdec__template_put_padded(specdec__template *t, int64_t number, i
     specdec__template_put(t, text, (size_t)digits);
 }
 
-/* A date: year, month 1..12, day of the month 1..31 and of the year 1..366 (Gregorian, from days since 1970). */
+/* The Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of year 1 to
+   366. */
 static void specdec__template_date(int64_t days, int64_t *year, int *month, int *day, int *of_year)
 {
     static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
@@ -428,7 +441,7 @@ static void specdec__template_date(int64_t days, int64_t *year, int *month, int 
     *of_year = before[*month - 1] + *day + (leap && *month > 2);
 }
 
-/* strftime_now(FORMAT): the clock that the caller gave, with English names. */
+/* strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
 static specdec__template_value specdec__template_clock(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
@@ -499,6 +512,7 @@ static specdec__template_value specdec__template_clock(specdec__template *t, con
     return specdec__template_built(t, from);
 }
 
+/* Functions by name. */
 static const struct {
     const char *name;
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
@@ -506,7 +520,7 @@ static const struct {
                                    {"namespace", specdec__template_space}, {"dict", specdec__template_dict_of},
                                    {"strftime_now", specdec__template_clock}};
 
-/* The value of a name, in the scopes from the innermost on; then functions; else it is not defined. */
+/* The value of a name: a variable of the innermost scope that has it, else a function, else undefined. */
 static specdec__template_value specdec__template_load(specdec__template *t, const specdec__template_value *name)
 {
     const specdec__template_scope *scope;
@@ -526,7 +540,7 @@ static specdec__template_value specdec__template_load(specdec__template *t, cons
 
 /* ---- Calls. */
 
-/* Puts the arguments of a call that *arguments and **arguments add behind the others, in memory. */
+/* Appends the arguments that *arguments and **arguments contain to the others, in new memory. */
 static void specdec__template_expand_arguments(specdec__template *t, int32_t packed, specdec__template_call *call)
 {
     const int count = packed & 255, names = packed >> 8 & 255;
@@ -560,7 +574,7 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
     t->values -= count + 2 * names;
 }
 
-/* Takes the arguments of a call from the stack; they stay where they are until something is pushed. */
+/* Pops the arguments of a call from the stack; they stay valid until the next push. */
 static specdec__template_call specdec__template_take_arguments(specdec__template *t, int32_t packed)
 {
     specdec__template_call call;
@@ -582,7 +596,7 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     return call;
 }
 
-/* Binds a macro's parameters; what else it is given is an error, unless the macro names varargs or kwargs. */
+/* Binds arguments to a macro's parameters. Further arguments are an error, unless the macro uses varargs or kwargs. */
 static void specdec__template_bind_arguments(specdec__template *t, const specdec__template_macro *macro,
                                              const specdec__template_call *call)
 {
@@ -624,7 +638,7 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     }
 }
 
-/* loop.cycle(...), loop.changed(...) */
+/* loop.cycle(...) and loop.changed(...). */
 static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_call *call)
 {
@@ -646,7 +660,7 @@ static specdec__template_value specdec__template_loop_call(specdec__template *t,
     return specdec__template_bool(1);
 }
 
-/* Calls what lies on the stack below its arguments. Returns the instruction to go on with. */
+/* Calls the value on the stack below its arguments. Returns the next instruction. */
 static size_t specdec__template_invoke(specdec__template *t, int32_t packed, size_t next)
 {
     const specdec__template_call call = specdec__template_take_arguments(t, packed);
@@ -683,7 +697,7 @@ static size_t specdec__template_invoke(specdec__template *t, int32_t packed, siz
 
 /* ---- Loops. */
 
-/* Begins a loop over the value on the stack; chosen: it only chooses. */
+/* Begins a loop over the value on the stack; choose = 1: a loop that only filters the items. */
 static void specdec__template_begin_loop(specdec__template *t, int choose)
 {
     const specdec__template_value over = specdec__template_pop(t);
@@ -703,7 +717,7 @@ static void specdec__template_begin_loop(specdec__template *t, int choose)
     frame->loop = loop;
 }
 
-/* Begins the next round of a loop, with its item on the stack. Returns 0 when there is none. */
+/* Begins the next iteration of a loop, and pushes its item. Returns 0 when there is none. */
 static int specdec__template_round(specdec__template *t)
 {
     specdec__template_frame *frame = &t->frame[t->frames - 1];
@@ -721,13 +735,15 @@ static int specdec__template_round(specdec__template *t)
     return 1;
 }
 
-/* ---- Instructions. */
+/* ---- Running instructions. */
 
+/* The constant of an instruction, by its place in memory. */
 static const void *specdec__template_constant(const specdec__template *t, int32_t place)
 {
     return t->memory + (size_t)place * 8;
 }
 
+/* Pushes a macro as a value. */
 static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
 {
     specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take(t, 1, sizeof *closure);
@@ -736,11 +752,11 @@ static void specdec__template_define_macro(specdec__template *t, int32_t place, 
         return;
     closure->macro = (const specdec__template_macro *)specdec__template_constant(t, place);
     closure->scope = t->scope;
-    closure->entry = next + 1; /* behind the jump over the body */
+    closure->entry = next + 1; /* the jump over the body is skipped */
     specdec__template_push(t, specdec__template_of(SPECDEC__TEMPLATE_MACRO, closure, 1));
 }
 
-/* Makes a value of those on the stack. */
+/* Makes a list, tuple, dict or slice of `count` values on the stack. */
 static void specdec__template_make(specdec__template *t, int op, int32_t count)
 {
     const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
@@ -765,7 +781,7 @@ static void specdec__template_make(specdec__template *t, int op, int32_t count)
     specdec__template_push(t, out);
 }
 
-/* Puts the values of a list on the stack, the first on top; there must be so many. */
+/* Pushes the items of a list, the first one on top; their number must be `count`. */
 static void specdec__template_unpack(specdec__template *t, int32_t count)
 {
     const specdec__template_value value = specdec__template_pop(t);
@@ -779,6 +795,7 @@ static void specdec__template_unpack(specdec__template *t, int32_t count)
         specdec__template_push(t, specdec__template_items(&list)[count]);
 }
 
+/* Writes the value on the stack to the output: {{ }}. */
 static void specdec__template_emit_value(specdec__template *t)
 {
     const specdec__template_value value = specdec__template_pop(t);
@@ -788,7 +805,7 @@ static void specdec__template_emit_value(specdec__template *t)
     specdec__template_release(t);
 }
 
-/* Filters and tests: arguments as of a call, above the value. */
+/* Applies a filter or test to the value below its arguments on the stack. packed: as for a call, with the row. */
 static void specdec__template_use(specdec__template *t, int op, int32_t packed)
 {
     const specdec__template_call call = specdec__template_take_arguments(t,
@@ -803,7 +820,7 @@ static void specdec__template_use(specdec__template *t, int op, int32_t packed)
                                   : specdec__template_bool(specdec__template_tests_true(t, which, &value, &call)));
 }
 
-/* Executes an instruction that only computes values on the stack. */
+/* Runs an instruction that only computes values on the stack. */
 static void specdec__template_compute(specdec__template *t, int op, int32_t argument)
 {
     const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
@@ -858,7 +875,7 @@ static void specdec__template_compute(specdec__template *t, int op, int32_t argu
         specdec__template_push(t, specdec__template_binary(t, op, &below, &top));
 }
 
-/* Leaves the innermost frames, so many. */
+/* Pops the innermost `count` frames. */
 static void specdec__template_leave_frames(specdec__template *t, int32_t count)
 {
     for (; count > 0 && t->frames > 1; count--) {
@@ -869,7 +886,7 @@ static void specdec__template_leave_frames(specdec__template *t, int32_t count)
     specdec__template_release(t);
 }
 
-/* The end of a macro or of a captured block: what was written becomes a value. */
+/* Ends a macro or a captured block: its output becomes a value on the stack. Returns the instruction to return to. */
 static size_t specdec__template_finish(specdec__template *t)
 {
     const specdec__template_frame *frame = &t->frame[t->frames - 1];
@@ -880,7 +897,7 @@ static size_t specdec__template_finish(specdec__template *t)
     return frame->back;
 }
 
-/* Instructions that lead elsewhere, or change frames. Returns the instruction to go on with. */
+/* Runs an instruction that jumps, calls or changes frames. Returns the next instruction. */
 static size_t specdec__template_flow(specdec__template *t, int op, int32_t argument, size_t next)
 {
     const size_t target = (size_t)((int64_t)next + argument);
@@ -928,7 +945,7 @@ static size_t specdec__template_flow(specdec__template *t, int op, int32_t argum
     }
 }
 
-/* Runs the compiled instructions, from the first to the end. */
+/* Runs the compiled instructions from the first to the end. */
 static void specdec__template_execute(specdec__template *t)
 {
     size_t next = 0;
@@ -952,16 +969,16 @@ static void specdec__template_execute(specdec__template *t)
     }
 }
 
-/* ---- What a template is given. */
+/* ---- Input values of a template. */
 
-/* Gives a value to a name that the template may use. */
+/* Defines a name that the template may use. */
 static void specdec__template_give(specdec__template *t, specdec__template_value name, specdec__template_value value)
 {
     name = specdec__template_intern(t, name);
     specdec__template_bind(t, &t->root, &name, value);
 }
 
-/* A copy of bytes, which come from a message. */
+/* A string with a copy of bytes, marked as a message's. */
 static specdec__template_value specdec__template_marked(specdec__template *t, const void *from, size_t size)
 {
     const size_t at = t->used;
@@ -970,7 +987,8 @@ static specdec__template_value specdec__template_marked(specdec__template *t, co
     return specdec__template_built(t, at);
 }
 
-/* A role that templates know is a word of theirs, as some write control tokens with it; NULL: another one. */
+/* The constant string of a known role, which is not marked, as some templates write control tokens with it; NULL:
+   another role. */
 static const char *specdec__template_role(const char *text, size_t size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
@@ -982,7 +1000,7 @@ static const char *specdec__template_role(const char *text, size_t size)
     return NULL;
 }
 
-/* A string of a JSON text; its bytes come from a message, but for a member's known role. */
+/* The value of a JSON string; its bytes are marked as a message's, except for known roles. */
 static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
@@ -1005,7 +1023,7 @@ static specdec__template_value specdec__template_json_string(specdec__template *
     return specdec__template_built(t, at);
 }
 
-/* The value of a JSON text's node, without what is in it. */
+/* The value of a JSON node; arrays and objects stay empty. */
 static specdec__template_value specdec__template_json_value(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t count = j->nodes[node].count;
@@ -1031,7 +1049,7 @@ static specdec__template_value specdec__template_json_value(specdec__template *t
     }
 }
 
-/* The value of a JSON text that was read. */
+/* The value of a JSON text that was parsed, with everything in it. */
 static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec__template *t, const specdec__json *j)
 {
     struct {
@@ -1060,7 +1078,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec_
     return t->failed ? specdec__template_undefined() : all;
 }
 
-/* The value of a JSON text; none where there is no text. */
+/* Parses a JSON text to a value; Jinja's none for an empty text. */
 SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
@@ -1084,9 +1102,9 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
     return value;
 }
 
-/* ---- The whole. */
+/* ---- Rendering. */
 
-/* Memory in which a template of so many bytes is compiled, and run for a few messages. */
+/* Bytes of memory that compiling a template of `bytes` bytes, and running it for a few messages, needs. */
 static SPECDEC__UNUSED size_t specdec__template_room(size_t bytes)
 {
     const size_t most = SPECDEC__TEMPLATE_LONGEST;
@@ -1094,8 +1112,8 @@ static SPECDEC__UNUSED size_t specdec__template_room(size_t bytes)
     return (bytes < most ? bytes : most) * 8 + 65536;
 }
 
-/* Sets up a template in memory[size] for what it computes, and room for what it writes: output[room], and plain[] with
-   a bit for each byte of it. Memory is aligned as for pointers. */
+/* Prepares a template. memory[size], aligned for pointers, is for its values; output[room] receives its text; plain[]
+   receives a bit for each byte of the text. */
 static void specdec__template_begin(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
                                     unsigned char *plain, size_t room)
 {
@@ -1114,8 +1132,8 @@ static void specdec__template_begin(specdec__template *t, specdec__bytes text, v
     t->start = t->used;
 }
 
-/* Runs a template that was given what it may use. Afterwards t->output holds t->written bytes, or t->failed says why
-   not, and t->line and t->column (from 1, in bytes) where. */
+/* Compiles and runs a template whose input is defined. Afterwards t->output holds t->written bytes; or t->failed says
+   why not, and t->line and t->column (from 1, in bytes) say where. */
 static void specdec__template_render(specdec__template *t)
 {
     size_t i;

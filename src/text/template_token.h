@@ -9,15 +9,16 @@
 
 SPECDEC__FOR_SIZE
 
-/* Instructions. Those of a part of the text that comes too early are moved or copied, so jumps count from the
-   instruction behind them. */
+/* Instructions of a compiled template. Instructions may be moved or copied by the compiler, so jumps are relative to
+   the instruction behind them. */
 enum {
     SPECDEC__TEMPLATE_TEXT, SPECDEC__TEMPLATE_EMIT, SPECDEC__TEMPLATE_CONSTANT, SPECDEC__TEMPLATE_LOAD,
     SPECDEC__TEMPLATE_STORE, SPECDEC__TEMPLATE_STORE_ATTRIBUTE, SPECDEC__TEMPLATE_UNPACK,
-    SPECDEC__TEMPLATE_ROTATE,     /* a b: b a b, for a < b < c */
-    SPECDEC__TEMPLATE_DROP_BELOW, /* a b: b */
+    SPECDEC__TEMPLATE_ROTATE,     /* for a < b < c: stack a b becomes b a b */
+    SPECDEC__TEMPLATE_DROP_BELOW, /* stack a b becomes b */
     SPECDEC__TEMPLATE_JUMP, SPECDEC__TEMPLATE_JUMP_FALSE,
-    SPECDEC__TEMPLATE_KEEP_FALSE, SPECDEC__TEMPLATE_KEEP_TRUE, /* jump, and keep the value; else drop it */
+    SPECDEC__TEMPLATE_KEEP_FALSE, SPECDEC__TEMPLATE_KEEP_TRUE, /* jump and keep the value on the stack, or drop it and
+                                                                  go on */
     SPECDEC__TEMPLATE_NOT, SPECDEC__TEMPLATE_NEGATE, SPECDEC__TEMPLATE_PLUS,
     SPECDEC__TEMPLATE_ADD, SPECDEC__TEMPLATE_SUBTRACT, SPECDEC__TEMPLATE_MULTIPLY, SPECDEC__TEMPLATE_DIVIDE,
     SPECDEC__TEMPLATE_FLOOR, SPECDEC__TEMPLATE_MODULO, SPECDEC__TEMPLATE_POWER, SPECDEC__TEMPLATE_CONCATENATE,
@@ -25,39 +26,42 @@ enum {
     SPECDEC__TEMPLATE_GREATER, SPECDEC__TEMPLATE_AT_LEAST, SPECDEC__TEMPLATE_IN, SPECDEC__TEMPLATE_NOT_IN,
     SPECDEC__TEMPLATE_ATTRIBUTE, SPECDEC__TEMPLATE_ITEM, SPECDEC__TEMPLATE_MAKE_SLICE, SPECDEC__TEMPLATE_MAKE_LIST,
     SPECDEC__TEMPLATE_MAKE_TUPLE, SPECDEC__TEMPLATE_MAKE_DICT,
-    SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* see specdec__template_arguments */
+    SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* arguments as packed by
+                                                                                 specdec__template_arguments */
     SPECDEC__TEMPLATE_FOR, SPECDEC__TEMPLATE_NEXT, SPECDEC__TEMPLATE_RAN, SPECDEC__TEMPLATE_END_FOR,
-    SPECDEC__TEMPLATE_CHOOSE,     /* a loop that chooses those items for which a condition is true */
+    SPECDEC__TEMPLATE_CHOOSE,     /* a loop that keeps the items whose condition is true */
     SPECDEC__TEMPLATE_CHOSEN, SPECDEC__TEMPLATE_END_CHOOSE,
-    SPECDEC__TEMPLATE_DEFINE,     /* a macro, whose body begins behind the jump that follows */
-    SPECDEC__TEMPLATE_MISSING,    /* skips the jump that follows when a parameter was not given */
+    SPECDEC__TEMPLATE_DEFINE,     /* a macro; its body begins behind the following jump */
+    SPECDEC__TEMPLATE_MISSING,    /* skips the following jump when a parameter was not given */
     SPECDEC__TEMPLATE_RETURN,
     SPECDEC__TEMPLATE_SCOPE, SPECDEC__TEMPLATE_CAPTURE, SPECDEC__TEMPLATE_END_CAPTURE, SPECDEC__TEMPLATE_LEAVE,
     SPECDEC__TEMPLATE_HALT
 };
 
-/* Kinds of tokens; an operator's is its character, or two, the first times 256. */
+/* Kinds of tokens; an operator is its character, or first character << 8 | second. */
 enum { SPECDEC__TEMPLATE_TAG_END = 1, SPECDEC__TEMPLATE_NAME, SPECDEC__TEMPLATE_LITERAL, SPECDEC__TEMPLATE_QUOTED };
 
+/* Bits of the argument of CALL, FILTER and TEST. */
 enum {
-    SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* *arguments, **arguments */
-    SPECDEC__TEMPLATE_WHICH = 18 /* bits below the number of a filter or test */
+    SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* the call has *arguments, **arguments */
+    SPECDEC__TEMPLATE_WHICH = 18 /* bits below the row of a filter or test */
 };
 
 /* ---- Tokens. */
 
+/* May a byte be in a name? */
 static int specdec__template_letter(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c > 127;
 }
 
-/* A byte of the text; 0: behind its end. */
+/* A byte of the template's text; 0 behind its end. */
 static int specdec__template_byte(const specdec__template *t, size_t at)
 {
     return at < t->text.size ? t->text.data[at] : 0;
 }
 
-/* The run ends at a byte of the text, as it is not understood. */
+/* Stores a syntax error at the current byte of the text. */
 static void specdec__template_garbled(specdec__template *t, const char *why)
 {
     const size_t from = t->token.from < t->text.size ? t->token.from : t->text.size, left = t->text.size - from;
@@ -66,7 +70,7 @@ static void specdec__template_garbled(specdec__template *t, const char *why)
     specdec__template_fail(t, why, specdec__template_bytes(t->text.data + from, left < 24 ? left : 24));
 }
 
-/* One escape behind its backslash, into out[4]. Returns its bytes, and moves *at behind it. */
+/* Reads an escape of a string, behind its backslash, into out[4]. Returns its bytes; *at moves behind it. */
 static size_t specdec__template_escape(const specdec__template *t, size_t *at, unsigned char out[4])
 {
     static const char names[] = "nrtabfv\\'\"", meant[] = "\n\r\t\a\b\f\v\\'\"";
@@ -104,7 +108,7 @@ static size_t specdec__template_escape(const specdec__template *t, size_t *at, u
     return c ? 2 : 1;
 }
 
-/* A string between quotes, whose first is at t->at. */
+/* Reads a string, from its quote at t->at on. */
 static void specdec__template_lex_string(specdec__template *t)
 {
     const int quote = specdec__template_byte(t, t->at);
@@ -125,7 +129,7 @@ static void specdec__template_lex_string(specdec__template *t)
     t->at = end + 1;
     if (!escapes)
         return;
-    out = (unsigned char *)specdec__template_take_top(t, 2 * (end - from)); /* \N is the only one that grows */
+    out = (unsigned char *)specdec__template_take_top(t, 2 * (end - from)); /* only \N grows */
     for (at = from; out && at < end;) {
         count = 1;
         bytes[0] = t->text.data[at++];
@@ -137,7 +141,7 @@ static void specdec__template_lex_string(specdec__template *t)
     t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, out, out ? size : 0);
 }
 
-/* A number: decimal digits, perhaps with a fraction and an exponent; or 0x, 0o, 0b. */
+/* Reads a number: decimal digits, perhaps with fraction and exponent; or 0x, 0o, 0b. */
 static void specdec__template_lex_number(specdec__template *t)
 {
     specdec__json number;
@@ -195,7 +199,7 @@ static void specdec__template_lex_number(specdec__template *t)
     t->at = at;
 }
 
-/* Does the tag that is read end here? Moves behind its end. */
+/* Reads the end of the current tag, if it is here, and the white space to drop behind it. Returns whether it is. */
 static int specdec__template_lex_end(specdec__template *t)
 {
     const int c = specdec__template_byte(t, t->at);
@@ -211,10 +215,10 @@ static int specdec__template_lex_end(specdec__template *t)
     return 1;
 }
 
-/* Reads the next token of a tag. */
+/* Reads the next token of a tag into t->token. */
 static void specdec__template_lex(specdec__template *t)
 {
-    static const char doubles[] = "==!=<=>=//**";
+    static const char doubles[] = "==!=<=>=//**"; /* operators of two characters */
     int c, i, next;
 
     if (t->token.kind == SPECDEC__TEMPLATE_TAG_END)
@@ -253,7 +257,7 @@ static void specdec__template_lex(specdec__template *t)
     }
 }
 
-/* The token behind the one that is read. */
+/* The token behind the current one, which stays current. */
 static specdec__template_token specdec__template_peek(specdec__template *t)
 {
     const specdec__template_token now = t->token;
@@ -265,18 +269,19 @@ static specdec__template_token specdec__template_peek(specdec__template *t)
     next = t->token;
     t->token = now;
     t->at = at;
-    t->limit = limit; /* what an escaped string took */
+    t->limit = limit; /* releases the memory of an escaped string */
     t->brackets = brackets;
     t->strip = strip;
     return next;
 }
 
+/* Is the current token this name? */
 static int specdec__template_sees(const specdec__template *t, const char *name)
 {
     return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_is(&t->token.value, name);
 }
 
-/* Takes an operator, or a name, if it is there. */
+/* Reads the current token if it is an operator. Returns whether it was. */
 static int specdec__template_accept(specdec__template *t, int kind)
 {
     if (t->failed || t->token.kind != kind)
@@ -285,6 +290,7 @@ static int specdec__template_accept(specdec__template *t, int kind)
     return 1;
 }
 
+/* Reads the current token if it is a name. Returns whether it was. */
 static int specdec__template_accept_name(specdec__template *t, const char *name)
 {
     if (t->failed || !specdec__template_sees(t, name))
@@ -293,15 +299,16 @@ static int specdec__template_accept_name(specdec__template *t, const char *name)
     return 1;
 }
 
+/* Reads an operator; another token is an error. */
 static void specdec__template_expect(specdec__template *t, int kind)
 {
     if (!specdec__template_accept(t, kind))
         specdec__template_garbled(t, "it is not understood");
 }
 
-/* ---- Instructions. */
+/* ---- Appending instructions. */
 
-/* The one copy of a name. */
+/* The interned copy of a name. */
 static specdec__template_value specdec__template_intern(specdec__template *t, specdec__template_value name)
 {
     specdec__template_name **head, *own;
@@ -323,7 +330,7 @@ static specdec__template_value specdec__template_intern(specdec__template *t, sp
     return name;
 }
 
-/* Appends an instruction. Returns its number. */
+/* Appends an instruction. Returns its index. */
 static int32_t specdec__template_emit(specdec__template *t, int op, int32_t argument)
 {
     specdec__template_code *code = &t->code[t->codes];
@@ -339,7 +346,7 @@ static int32_t specdec__template_emit(specdec__template *t, int op, int32_t argu
     return (int32_t)t->codes++;
 }
 
-/* Appends an instruction with some values, which are kept. */
+/* Appends an instruction with values as its constant. */
 static void specdec__template_emit_values(specdec__template *t, int op, const specdec__template_value *values,
                                           int count)
 {
@@ -351,30 +358,33 @@ static void specdec__template_emit_values(specdec__template *t, int op, const sp
     specdec__template_emit(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
 }
 
+/* Appends an instruction that pushes a constant. */
 static void specdec__template_emit_constant(specdec__template *t, specdec__template_value value)
 {
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_CONSTANT, &value, 1);
 }
 
+/* Appends an instruction with an interned name as its constant. */
 static void specdec__template_emit_name(specdec__template *t, int op, specdec__template_value name)
 {
     name = specdec__template_intern(t, name);
     specdec__template_emit_values(t, op, &name, 1);
 }
 
-/* Makes a jump go to the next instruction. */
+/* Sets the target of a jump to the next instruction. */
 static void specdec__template_land(specdec__template *t, int32_t jump)
 {
     if (!t->failed && jump >= 0)
         t->code[jump].argument = (int32_t)t->codes - jump - 1;
 }
 
-/* Appends a jump to the end of a chain; makes all of a chain go to the next instruction. */
+/* Appends a jump to a chain of jumps with one target, which is set later. Returns the chain's new head. */
 static int32_t specdec__template_chain(specdec__template *t, int32_t last)
 {
     return specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, last);
 }
 
+/* Sets the target of all jumps of a chain to the next instruction. */
 static void specdec__template_land_all(specdec__template *t, int32_t last)
 {
     while (!t->failed && last >= 0) {
@@ -385,6 +395,7 @@ static void specdec__template_land_all(specdec__template *t, int32_t last)
     }
 }
 
+/* Appends a jump to an earlier instruction. */
 static void specdec__template_jump_back(specdec__template *t, int32_t to)
 {
     const int32_t jump = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
@@ -393,7 +404,7 @@ static void specdec__template_jump_back(specdec__template *t, int32_t to)
         t->code[jump].argument = to - jump - 1;
 }
 
-/* Appends copies of instructions. */
+/* Appends copies of the instructions [from, to). */
 static void specdec__template_repeat(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < to && !t->failed; from++) {
@@ -404,6 +415,7 @@ static void specdec__template_repeat(specdec__template *t, int32_t from, int32_t
     }
 }
 
+/* Reverses the order of the instructions [from, to). */
 static void specdec__template_reverse(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < --to; from++) {
@@ -414,7 +426,7 @@ static void specdec__template_reverse(specdec__template *t, int32_t from, int32_
     }
 }
 
-/* Exchanges the instructions from one place to another with those behind them. */
+/* Exchanges the instructions [from, middle) with those from middle to the end. */
 static void specdec__template_exchange(specdec__template *t, int32_t from, int32_t middle)
 {
     if (t->failed)

@@ -8,13 +8,15 @@
 
 SPECDEC__FOR_SIZE
 
+/* How values are written: as Python's repr or as JSON. */
 typedef struct specdec__template_form {
-    int json, ascii, sort;   /* ascii: other characters are escaped; sort: members by name */
-    int indent;              /* spaces a level; -1: all on one line */
-    specdec__template_value tab; /* what a level is indented by, where that is a string; size 0: spaces */
-    specdec__template_value item, name; /* what stands between items, and between a name and its value */
+    int json, ascii, sort;   /* ascii: characters beyond ASCII are escaped; sort: members in order of their names */
+    int indent;              /* spaces of a level of indentation; -1: all on one line */
+    specdec__template_value tab; /* string of a level of indentation; size 0: spaces */
+    specdec__template_value item, name; /* separators: between items, and between a name and its value */
 } specdec__template_form;
 
+/* The default form of repr or (json) of json.dumps. */
 static specdec__template_form specdec__template_form_of(int json)
 {
     specdec__template_form form;
@@ -27,6 +29,7 @@ static specdec__template_form specdec__template_form_of(int json)
     return form;
 }
 
+/* Appends an integer in decimal. */
 static void specdec__template_put_integer(specdec__template *t, int64_t number)
 {
     char digits[24];
@@ -41,7 +44,7 @@ static void specdec__template_put_integer(specdec__template *t, int64_t number)
     specdec__template_put(t, digits + at, sizeof digits - at);
 }
 
-/* An escape of so many hexadecimal digits. */
+/* Appends an escape, such as \u, with `digits` hexadecimal digits. */
 static void specdec__template_put_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
 {
     specdec__template_put_text(t, escape);
@@ -49,7 +52,7 @@ static void specdec__template_put_escape(specdec__template *t, const char *escap
         specdec__template_put(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
-/* Is a character one that repr escapes? (Unicode's classes Cc, Cf, Zl, Zp, Zs, Co, as far as they matter.) */
+/* Does repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
 static int specdec__template_unprintable(uint32_t c)
 {
     return c < 32 || (c >= 127 && c < 0xa1) || c == 0xad || (c > 0x1000 && specdec__template_is_space(c)) ||
@@ -57,7 +60,7 @@ static int specdec__template_unprintable(uint32_t c)
            (c >= 0xe000 && c <= 0xf8ff) || c == 0xfeff || (c >= 0xfff0 && c <= 0xfffb) || c >= 0xe0000;
 }
 
-/* A character of a string between quotes. */
+/* Appends a character of a string between quotes, escaped if the form needs it. */
 static void specdec__template_put_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
                                          size_t size, uint32_t code, int quote)
 {
@@ -83,7 +86,7 @@ static void specdec__template_put_quoted(specdec__template *t, const specdec__te
     }
 }
 
-/* A string with quotes and escapes; all between the quotes has the marks of what it stands for. */
+/* Appends a string with quotes and escapes; the marks of its bytes are kept between the quotes. */
 static void specdec__template_quote(specdec__template *t, const specdec__template_form *form,
                                     const specdec__template_value *string)
 {
@@ -117,15 +120,16 @@ static void specdec__template_quote(specdec__template *t, const specdec__templat
     specdec__template_put(t, &mark, 1);
 }
 
-/* ---- Doubles: the fewest digits that no other double is nearer to. */
+/* ---- Doubles: the shortest decimal number that is nearest to the double, as Python's repr writes. */
 
+/* Words of 9 decimal digits, and digits, of the exact value of any double. */
 enum { SPECDEC__TEMPLATE_WORDS = 90, SPECDEC__TEMPLATE_DIGITS = 9 * SPECDEC__TEMPLATE_WORDS };
 
-/* mantissa * 2^exponent, as a decimal number of SPECDEC__TEMPLATE_DIGITS digits, exactly; where the exponent is
-   negative, times 10^-exponent. */
+/* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DIGITS decimal digits; for a negative exponent the number
+   is multiplied by 10^-exponent. */
 static void specdec__template_expand(uint64_t mantissa, int exponent, char *digits)
 {
-    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* each 9 digits, the lowest first */
+    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
     int left = exponent < 0 ? -exponent : exponent, i, k;
 
@@ -149,8 +153,8 @@ static void specdec__template_expand(uint64_t mantissa, int exponent, char *digi
             digits[SPECDEC__TEMPLATE_DIGITS - 1 - 9 * i - k] = (char)('0' + word[i] % 10);
 }
 
-/* Rounds the digits of a number from `first` on to so many, half to even. Those behind become 0; a carry may go in
-   front of them. first > 0. */
+/* Rounds a number to `count` digits from digit `first` on, half to even; later digits become 0, and a carry may reach
+   digit first - 1. first > 0. */
 static void specdec__template_round_digits(const char *digits, int first, int count, char *out)
 {
     int end = first + count, i, up;
@@ -168,8 +172,8 @@ static void specdec__template_round_digits(const char *digits, int first, int co
     }
 }
 
-/* The shortest digits of a finite double above 0, in out[18], and *point: the number is 0.DIGITS * 10^point. Returns
-   how many. room[4 * SPECDEC__TEMPLATE_DIGITS]. */
+/* Finds the shortest digits of a finite double above 0: out[18] and *point give the number 0.DIGITS * 10^point. Returns
+   the number of digits. room: scratch memory of 4 * SPECDEC__TEMPLATE_DIGITS bytes. */
 static int specdec__template_shortest(double number, char *room, char *out, int *point)
 {
     char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DIGITS,
@@ -181,7 +185,7 @@ static int specdec__template_shortest(double number, char *room, char *out, int 
     memcpy(&bits, &number, sizeof bits);
     mantissa = bits & ((1ull << 52) - 1);
     exponent = (int)(bits >> 52 & 2047);
-    bound = !mantissa && exponent > 1; /* the double below is half as far */
+    bound = !mantissa && exponent > 1; /* the next double below is only half as far away */
     mantissa |= exponent ? 1ull << 52 : 0;
     exponent = (exponent ? exponent : 1) - 1075 - 2;
     specdec__template_expand(4 * mantissa - (bound ? 1 : 2), exponent, low);
@@ -202,6 +206,7 @@ static int specdec__template_shortest(double number, char *room, char *out, int 
     return count;
 }
 
+/* Appends a double as Python's repr or json.dumps writes it. */
 static void specdec__template_put_double(specdec__template *t, double number, int json)
 {
     char digits[18], exponent[2];
@@ -209,7 +214,7 @@ static void specdec__template_put_double(specdec__template *t, double number, in
     const size_t used = t->used;
     int count, point, i;
 
-    if (number - number != 0) { /* no number, or infinite */
+    if (number - number != 0) { /* NaN or infinite */
         specdec__template_put_text(t, number != number ? (json ? "NaN" : "nan")
                                       : number > 0     ? (json ? "Infinity" : "inf")
                                                        : (json ? "-Infinity" : "-inf"));
@@ -252,20 +257,21 @@ static void specdec__template_put_double(specdec__template *t, double number, in
 
 /* ---- Lists and dicts. */
 
-/* A list or dict that is being written. */
+/* A list or dict that is being written, on a stack of such levels. */
 typedef struct specdec__template_level {
     specdec__template_value value;
-    const specdec__template_value *name; /* of the member that was written last */
-    uint32_t at;
+    const specdec__template_value *name; /* name of the last member that was written */
+    uint32_t at; /* next item */
 } specdec__template_level;
 
-/* Bytes that the template or its filters write, so often. */
+/* Appends a string `times` times. */
 static void specdec__template_put_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
         specdec__template_put(t, string->of.at, string->size);
 }
 
+/* Appends a line end and the indentation of a level. */
 static void specdec__template_new_line(specdec__template *t, const specdec__template_form *form, int level)
 {
     const specdec__template_value space = specdec__template_string(" ");
@@ -279,7 +285,7 @@ static void specdec__template_new_line(specdec__template *t, const specdec__temp
         specdec__template_put_times(t, &space, (int64_t)form->indent * level);
 }
 
-/* What stands around a list or dict: index 0 before it, 1 behind it. */
+/* The brackets of a list, tuple or dict: index 0: the opening one, 1: the closing one. */
 static const char *specdec__template_bracket(const specdec__template_form *form, const specdec__template_value *value,
                                              int index)
 {
@@ -296,7 +302,7 @@ static const char *specdec__template_bracket(const specdec__template_form *form,
     return index ? "]" : "[";
 }
 
-/* The member of a dict that is written next: in its order, or of those behind `before` the one with the least name. */
+/* The member of a dict that is written next: in order, or (form->sort) the least name behind that of `before`. */
 static const specdec__template_value *specdec__template_next_member(specdec__template *t,
                                                                     const specdec__template_form *form,
                                                                     const specdec__template_level *level,
@@ -314,7 +320,7 @@ static const specdec__template_value *specdec__template_next_member(specdec__tem
     return best ? best : items;
 }
 
-/* A value that has no others in it; name: as the name of a member, in JSON always a string. */
+/* Appends a value without items. name = 1: it is the name of a member, always a string in JSON. */
 static void specdec__template_put_plain(specdec__template *t, const specdec__template_value *value,
                                         const specdec__template_form *form, int name)
 {
@@ -340,13 +346,14 @@ static void specdec__template_put_plain(specdec__template *t, const specdec__tem
     specdec__template_put_text(t, quote);
 }
 
+/* Has a value items that must be written within brackets? */
 static int specdec__template_nests(const specdec__template_value *value, const specdec__template_form *form)
 {
     return (value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_TUPLE) ||
            value->kind == SPECDEC__TEMPLATE_DICT || (value->kind == SPECDEC__TEMPLATE_VIEW && !form->json);
 }
 
-/* Puts any value, as repr or as JSON. */
+/* Appends any value, in a form of repr or JSON. */
 static SPECDEC__NOINLINE void specdec__template_put_value(specdec__template *t, const specdec__template_value *value,
                                                           const specdec__template_form *form)
 {
@@ -388,7 +395,7 @@ static SPECDEC__NOINLINE void specdec__template_put_value(specdec__template *t, 
     }
 }
 
-/* A value as a string, as Python's str has it. */
+/* A value converted to a string, by Python's str. */
 static specdec__template_value specdec__template_str(specdec__template *t, const specdec__template_value *value)
 {
     const specdec__template_form form = specdec__template_form_of(0);

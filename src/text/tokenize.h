@@ -11,13 +11,14 @@
 
 SPECDEC__FOR_SIZE
 
-/* Text up to end in which special tokens from the given one on (in order of specials) are still to be looked for. */
+/* Text up to offset `end` in which special tokens, from number `special` of v->specials on, are still to be
+   searched. */
 typedef struct specdec__text_frame {
     uint32_t end, special;
 } specdec__text_frame;
 
-/* Scratch bytes with which specdec__tokenize can take any text of so many bytes: about 13 per byte. Less is enough when
-   the longest word (BPE), or text up to the next space (SPM), is shorter than the text. */
+/* Bytes of scratch memory with which specdec__tokenize takes any text of `length` bytes: about 13 a byte. Less is
+   enough when the longest word (BPE) or the longest part without spaces (SPM) is shorter than the text. */
 static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v, size_t length)
 {
     size_t frames = (v->special_count < length ? v->special_count : length) + 1;
@@ -27,7 +28,7 @@ static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v,
                              3 * sizeof(uint32_t)); /* for alignment */
 }
 
-/* Tokens of a text without special tokens; prefix: 1 to put a space before it. */
+/* Tokenizes a text without special tokens; prefix: 1 to put a space in front. */
 static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, const unsigned char *text, size_t length,
                                                    size_t prefix, specdec__text_sink *sink, uint32_t *scratch,
                                                    size_t scratch_size, specdec_error *error)
@@ -50,7 +51,7 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* The first place in [from, end) of a text where a token's text stands; end when there is none. */
+/* The first offset in [from, end) at which a text contains another one; end: none. */
 static size_t specdec__text_search(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
 {
     while (end - from >= what.size) {
@@ -66,8 +67,8 @@ static size_t specdec__text_search(const unsigned char *text, size_t from, size_
     return end;
 }
 
-/* The first place in [from, end) of a text where a special token stands that is wanted there: none in bytes whose bit
-   in plain is 1 (NULL: there are no such), unless it is user-defined; end when there is none. */
+/* The first offset in [from, end) at which a special token is recognised; end: none. Bytes whose bit in plain is 1
+   (NULL: no bytes) only spell user-defined tokens. */
 static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
                                     size_t end, int flags, const unsigned char *plain)
 {
@@ -87,9 +88,9 @@ static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const 
     }
 }
 
-/* Cuts a text at special tokens, the longest anywhere in it first, then the next longest in what is left, and tokenizes
-   the rest. plain: see specdec__text_special. frames grow from the beginning of scratch; runs are merged in what lies
-   behind them. */
+/* Splits a text at special tokens, the longest one first, then the next longest in the remaining parts, and tokenizes
+   the parts between them. plain: see specdec__text_special. Frames grow from the beginning of scratch; the memory
+   behind them is for merging. */
 static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
                                                    int flags, const unsigned char *plain, specdec__text_sink *sink,
                                                    uint32_t *scratch, size_t words, specdec_error *error)
@@ -140,15 +141,15 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* Beside SPECDEC_TOKENIZE_...: BEGIN, whatever add_bos_token says; no BEGIN. */
+/* Internal flags beside SPECDEC_TOKENIZE_...: write the beginning-of-text token, or do not, whatever add_bos_token
+   says. */
 enum { SPECDEC__TOKENIZE_BEGUN = 32, SPECDEC__TOKENIZE_BARE = 64 };
 
-/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part of
-   no control token; NULL: all may be. *count is the number of tokens, at most 4
-   per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
-   specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
-   Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
-   characters that are neither letter, number nor space. */
+/* Tokenizes a text, which may contain any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part
+   of no control token; NULL: all bytes may be. *count: the number of tokens, at most 4 a byte and 5 more, also when it
+   is above capacity (BUFFER; then only the first ones are written). scratch: see specdec__tokenize_scratch; MEMORY when
+   it is too small. Takes n log n time. Implements SentencePiece (Kudo and Richardson 2018) and byte-level BPE (Radford
+   et al. 2019) as llama.cpp does; invalid UTF-8 counts as characters that are neither letter, number nor space. */
 static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
                                                         int flags, const unsigned char *plain, int32_t *tokens,
                                                         size_t capacity, size_t *count, void *scratch,
