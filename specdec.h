@@ -15621,7 +15621,7 @@ enum {
 #define SPECDEC__VOCAB_MAX_ENDS 64          /* most end-of-text tokens */
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* longer texts are refused: offsets in a text have 32 bits */
 #define SPECDEC__TEXT_NONE UINT32_MAX       /* no token, no merge, no key */
-#define SPECDEC__TEXT_BLOCK 16             /* symbols of a block of the merger's tournament tree */
+#define SPECDEC__TEXT_MERGE_BLOCK 16       /* symbols of a block of the merger's tournament tree */
 
 /* What the text of a token tells about it, whatever type the file gives, as in llama.cpp. */
 enum {
@@ -15731,39 +15731,39 @@ static const struct specdec__vocab_marked {
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are in memory. */
 typedef struct specdec__vocab {
-    int model;                    /* SPECDEC__VOCAB_... */
-    const struct specdec__vocab_words *words; /* BPE only */
-    uint32_t count;               /* number of tokens */
-    uint32_t longest;             /* bytes of the longest token's text */
-    int32_t bos, eos, eot, eom, unknown; /* ids of special tokens; -1: none */
-    int32_t gap[SPECDEC__GAP_COUNT]; /* ids that the file names for fill-in-the-middle; -1: none */
+    int model;                                  /* SPECDEC__VOCAB_... */
+    const struct specdec__vocab_words *words;   /* BPE: the pre-tokenizer */
+    uint32_t count;                             /* number of tokens */
+    uint32_t longest;                           /* bytes of the longest token's text */
+    int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
+    int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
-    int has;                      /* bits SPECDEC__MARK_RETURN and others: which of these tokens exist */
-    int words_given;              /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown, GPT-2's is
-                                     used */
-    int strips_space;             /* white space behind most special tokens is dropped */
-    int cuts_at_space;            /* SPM: no token has U+2581 behind another character, so no merge crosses a space */
-    const unsigned char *texts;   /* the string array of the file */
+    int marks_present;                          /* bits SPECDEC__MARK_RETURN and others: which of these tokens exist */
+    int words_source;                           /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
+                                                   GPT-2's is used */
+    int strips_space;                           /* 1: white space behind most special tokens is dropped */
+    int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */
+    const unsigned char *texts;                 /* the string array of the file */
     size_t texts_size;
-    const unsigned char *scores;  /* (count) f32, SPM only */
-    const unsigned char *types;   /* (count) i32 or NULL */
-    uint32_t *text_at;            /* (count) offset of each token in texts */
-    uint32_t *slots;              /* (slot_mask + 1) hash table of plain tokens: id + 1; 0: empty */
-    uint32_t slot_mask;
-    uint32_t *merges;             /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
-    uint32_t *merge_slots;        /* (merge_mask + 1) hash table of merges: rank + 1; 0: empty */
-    uint32_t merge_count, merge_mask;
-    uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
+    const unsigned char *scores; /* (count) f32, SPM only */
+    const unsigned char *types;  /* (count) i32 or NULL */
+    uint32_t *text_offset;       /* (count) offset of each token in texts */
+    uint32_t *token_table;       /* (token_table_mask + 1) hash table of plain tokens: id + 1; 0: empty */
+    uint32_t token_table_mask;
+    uint32_t *merges;      /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
+    uint32_t *merge_table; /* (merge_table_mask + 1) hash table of merges: rank + 1; 0: empty */
+    uint32_t merge_count, merge_table_mask;
+    uint32_t *specials; /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
-    int32_t *byte_token;          /* (256) id of the token that stands for one byte; -1: none */
-    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) end-of-text tokens */
+    int32_t *byte_token; /* (256) id of the token that stands for one byte; -1: none */
+    int32_t *ends;       /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) end-of-text tokens */
     int end_count;
 } specdec__vocab;
 
 /* The text of a token, as it is in the file. */
-static specdec__bytes specdec__vocab_text(const specdec__vocab *v, uint32_t id)
+static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_t id)
 {
-    const unsigned char *at = v->texts + v->text_at[id];
+    const unsigned char *at = v->texts + v->text_offset[id];
     specdec__bytes out;
 
     out.size = (size_t)specdec__load_u64(at);
@@ -15772,7 +15772,7 @@ static specdec__bytes specdec__vocab_text(const specdec__vocab *v, uint32_t id)
 }
 
 /* The byte that a text <0x00> to <0xFF> names; -1: another text. */
-static int specdec__vocab_byte_of(specdec__bytes text)
+static int specdec__vocab_byte_of_text(specdec__bytes text)
 {
     int value = 0, i;
 
@@ -15791,7 +15791,7 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 
 SPECDEC__FOR_SIZE
 /* The row of specdec__vocab_marks with a text; NULL: none. Nearly all texts fail by their first and last characters. */
-static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__bytes text)
+static const struct specdec__vocab_marked *specdec__vocab_find_mark(specdec__bytes text)
 {
     size_t i;
 
@@ -15805,37 +15805,37 @@ static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__byte
 }
 
 /* What a text tells about its token in this vocabulary: SPECDEC__MARK_... */
-static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
+static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_marked *row = specdec__vocab_mark_row(text);
-    const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
+    const struct specdec__vocab_marked *row = specdec__vocab_find_mark(text);
+    const int other = v->marks_present & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
     if (!row || (row->gap && v->gap[row->gap] >= 0))
         return SPECDEC__MARK_NONE;
-    if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
+    if (row->kind == SPECDEC__MARK_TURN && v->marks_present & SPECDEC__MARK_CALL && other)
         return SPECDEC__MARK_SHOWN;
     return row->kind;
 }
 
 /* Is the token with this text an end-of-text token? */
-static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes text)
+static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__bytes text)
 {
-    const int mark = specdec__vocab_mark(v, text);
+    const int mark = specdec__vocab_text_mark(v, text);
 
-    return mark == SPECDEC__MARK_CLOSES ? !(v->has & SPECDEC__MARK_TOOL)
+    return mark == SPECDEC__MARK_CLOSES ? !(v->marks_present & SPECDEC__MARK_TOOL)
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
 /* The type of a token, SPECDEC__TOKEN_...: some texts decide it; in a file without types it is guessed from id and
    text. */
-static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
+static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
-    const int mark = specdec__vocab_mark(v, text);
+    const int mark = specdec__vocab_text_mark(v, text);
     int32_t i = (int32_t)id;
 
     if (mark == SPECDEC__MARK_SHOWN)
         return SPECDEC__TOKEN_USER_DEFINED;
-    if (mark == SPECDEC__MARK_CLOSES && v->has & SPECDEC__MARK_TOOL)
+    if (mark == SPECDEC__MARK_CLOSES && v->marks_present & SPECDEC__MARK_TOOL)
         return SPECDEC__TOKEN_NORMAL;
     if (mark)
         return SPECDEC__TOKEN_CONTROL;
@@ -15848,25 +15848,25 @@ static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec_
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_text(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }
 
 /* The type of a token of the vocabulary. */
-static int specdec__vocab_type(const specdec__vocab *v, uint32_t id)
+static int specdec__vocab_token_type(const specdec__vocab *v, uint32_t id)
 {
-    return specdec__vocab_type_of(v, id, specdec__vocab_text(v, id));
+    return specdec__vocab_type_of_text(v, id, specdec__vocab_token_text(v, id));
 }
 
 /* Is a type unknown, control or user-defined, so that tokenizing searches for the token's text? */
-static int specdec__vocab_is_special(int type)
+static int specdec__vocab_type_is_special(int type)
 {
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
 /* Reads the next token's text, in order of ids; *at is 0 before the first. Works without indexes. */
-static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
+static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
 
@@ -15877,7 +15877,7 @@ static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
 }
 
 /* The token with this text, or with this decimal id; -1: there is none. */
-static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
+static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
     size_t i, at = 0;
@@ -15885,7 +15885,7 @@ static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
     int64_t number = 0;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_next(v, &at);
+        specdec__bytes text = specdec__vocab_next_text(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;
@@ -15896,7 +15896,7 @@ static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
 }
 
 /* Is a token an end-of-text token? Ids outside the vocabulary are not. */
-static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_t id)
+static SPECDEC__UNUSED int specdec__vocab_token_ends_text(const specdec__vocab *v, int32_t id)
 {
     int i;
 
@@ -15918,13 +15918,17 @@ SPECDEC__FOR_SIZE
 enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
 
 /* Further properties of a character, as bits. HEAD: it may be in the upper-case part of a word,
-   [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL: in the lower-case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. */
-enum { SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2 };
-enum { SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8, SPECDEC__TEXT_SYMBOL = 16 }; /* of kind OTHER: \p{M},
-                                                                                              \p{P}, \p{S} */
-enum { SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_STOP, SPECDEC__TEXT_SIGN,
-       SPECDEC__TEXT_TURNS }; /* classes of the table: STOP: \p{P}; SIGN: \p{S}; TURNS: upper, lower, upper ... case in
-                                 turn */
+   [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL: in the lower-case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. MARK: \p{M}; PUNCTUATION:
+   \p{P}; SYMBOL: \p{S}. */
+enum {
+    SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2, SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8,
+    SPECDEC__TEXT_SYMBOL = 16
+};
+/* Classes of the table below, after the kinds; ALTERNATING: upper and lower case in turn. */
+enum {
+    SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_PUNCTUATION_CLASS, SPECDEC__TEXT_SYMBOL_CLASS,
+    SPECDEC__TEXT_ALTERNATING
+};
 
 /* Kind and properties of each class. */
 static const struct {
@@ -16092,11 +16096,11 @@ static int specdec__text_ascii_class(uint32_t code)
         return SPECDEC__TEXT_SPACE;
     if (code < 32 || code == 127)
         return SPECDEC__TEXT_OTHER;
-    return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SIGN : SPECDEC__TEXT_STOP;
+    return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SYMBOL_CLASS : SPECDEC__TEXT_PUNCTUATION_CLASS;
 }
 
 /* The class of a character: an index of specdec__text_class_facts. */
-static int specdec__text_class(uint32_t code)
+static int specdec__text_character_class(uint32_t code)
 {
     const unsigned char *run;
     uint32_t first;
@@ -16127,14 +16131,14 @@ static int specdec__text_class(uint32_t code)
             break;
         first += length;
     }
-    if (found == SPECDEC__TEXT_TURNS)
+    if (found == SPECDEC__TEXT_ALTERNATING)
         return (code - first) % 2 ? SPECDEC__TEXT_LOWER : SPECDEC__TEXT_UPPER;
     return found;
 }
 
 /* Bytes of the UTF-8 sequence at the beginning of a text (length > 0), 1 to 4; minus the bytes present, if the text
    ends inside a sequence that could become valid; 0: invalid. */
-static int specdec__text_sequence(const unsigned char *text, size_t length)
+static int specdec__utf8_sequence_bytes(const unsigned char *text, size_t length)
 {
     unsigned first = text[0], low = 0x80, high = 0xbf;
     int size = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
@@ -16179,7 +16183,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     c.facts = 0;
     if (at >= length)
         return c;
-    c.size = specdec__text_sequence(text + at, length - at);
+    c.size = specdec__utf8_sequence_bytes(text + at, length - at);
     text += at;
     switch (c.size) {
     case 1: c.code = text[0]; break;
@@ -16188,7 +16192,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     case 4: c.code = (text[0] & 7u) << 18 | (text[1] & 63u) << 12 | (text[2] & 63u) << 6 | (text[3] & 63u); break;
     default: c.size = 1; break;
     }
-    found = specdec__text_class(c.code);
+    found = specdec__text_character_class(c.code);
     c.kind = specdec__text_class_facts[found].kind;
     c.facts = specdec__text_class_facts[found].facts;
     return c;
@@ -16218,7 +16222,7 @@ static int specdec__text_code_to_byte(uint32_t code)
 
 /* Spells a byte of plain text as token texts do: SPM writes U+2581 for a space, byte-level BPE its character for the
    byte. Returns the number of bytes in out, 1 to 3. */
-SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsigned char out[3])
+SPECDEC__INLINE size_t specdec__text_spell_byte(int model, unsigned char byte, unsigned char out[3])
 {
     uint32_t code = byte;
 
@@ -16270,22 +16274,22 @@ typedef struct specdec__json {
     specdec__json_node *nodes; /* (room) NULL: nodes are only counted */
     size_t room, count;        /* number of nodes of the text, also those beyond the room */
     const char *failed;        /* why the text is not JSON; NULL: it is */
-    size_t at;                 /* byte offset of the error */
+    size_t error_at;           /* byte offset of the error */
 } specdec__json;
 
 /* An upper bound of the nodes of a text of so many bytes. */
-SPECDEC__INLINE size_t specdec__json_most(size_t bytes) { return bytes / 2 + 2; }
+SPECDEC__INLINE size_t specdec__json_nodes_most(size_t bytes) { return bytes / 2 + 2; }
 
 /* Stores an error and its byte offset. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
 {
     j->failed = why;
-    j->at = at;
+    j->error_at = at;
     return 0;
 }
 
 /* The value of four hexadecimal digits; -1: a digit is missing. */
-static int32_t specdec__json_hexadecimal(const unsigned char *at, const unsigned char *end)
+static int32_t specdec__json_read_hex4(const unsigned char *at, const unsigned char *end)
 {
     int32_t code = 0;
     int i;
@@ -16306,7 +16310,7 @@ static int32_t specdec__json_hexadecimal(const unsigned char *at, const unsigned
 }
 
 /* Writes a character as UTF-8. Returns its bytes, 1 to 4. */
-static size_t specdec__json_encode(uint32_t code, unsigned char out[4])
+static size_t specdec__json_encode_utf8(uint32_t code, unsigned char out[4])
 {
     const size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
     size_t i;
@@ -16319,7 +16323,7 @@ static size_t specdec__json_encode(uint32_t code, unsigned char out[4])
 
 /* Reads the next character between the quotes of a string: its UTF-8 bytes go to out, and *at moves behind it. Returns
    their number; 0: a control character, invalid UTF-8, an invalid escape or half a surrogate pair. *at < end. */
-static size_t specdec__json_character(const unsigned char **at, const unsigned char *end, unsigned char out[4])
+static size_t specdec__json_read_character(const unsigned char **at, const unsigned char *end, unsigned char out[4])
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     const unsigned char *c = *at;
@@ -16328,7 +16332,7 @@ static size_t specdec__json_character(const unsigned char **at, const unsigned c
     int size;
 
     if (c[0] != '\\') {
-        size = c[0] < 32 ? 0 : specdec__text_sequence(c, (size_t)(end - c));
+        size = c[0] < 32 ? 0 : specdec__utf8_sequence_bytes(c, (size_t)(end - c));
         if (size <= 0)
             return 0;
         memcpy(out, c, (size_t)size);
@@ -16343,10 +16347,10 @@ static size_t specdec__json_character(const unsigned char **at, const unsigned c
         *at += 2;
         return 1;
     }
-    code = c[1] == 'u' ? specdec__json_hexadecimal(c + 2, end) : -1;
+    code = c[1] == 'u' ? specdec__json_read_hex4(c + 2, end) : -1;
     size = 6;
     if (code >= 0xd800 && code < 0xdc00) {
-        low = end - c >= 12 && c[6] == '\\' && c[7] == 'u' ? specdec__json_hexadecimal(c + 8, end) : -1;
+        low = end - c >= 12 && c[6] == '\\' && c[7] == 'u' ? specdec__json_read_hex4(c + 8, end) : -1;
         code = low >= 0xdc00 && low < 0xe000 ? 0x10000 + (code - 0xd800) * 1024 + low - 0xdc00 : -1;
         size = 12;
     } else if (code >= 0xdc00 && code < 0xe000) {
@@ -16355,13 +16359,13 @@ static size_t specdec__json_character(const unsigned char **at, const unsigned c
     if (code < 0)
         return 0;
     *at += size;
-    return specdec__json_encode((uint32_t)code, out);
+    return specdec__json_encode_utf8((uint32_t)code, out);
 }
 
 /* ---- Parsing. */
 
 /* The offset of the first byte from `at` on that is not white space. */
-static size_t specdec__json_space(const specdec__json *j, size_t at)
+static size_t specdec__json_skip_space(const specdec__json *j, size_t at)
 {
     while (at < j->size && (j->text[at] == ' ' || j->text[at] == '\t' || j->text[at] == '\r' || j->text[at] == '\n'))
         at++;
@@ -16369,7 +16373,7 @@ static size_t specdec__json_space(const specdec__json *j, size_t at)
 }
 
 /* Parses a string from its first quote on, to its end. Returns 0 when it is invalid. */
-static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node *node)
+static int specdec__json_parse_string(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const unsigned char *c = j->text + at + 1, *const end = j->text + j->size;
     unsigned char bytes[4];
@@ -16379,7 +16383,7 @@ static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node 
         node->escaped |= *c == '\\';
         if (*c >= 32 && *c < 128 && *c != '\\')
             c++;
-        else if (!specdec__json_character(&c, end, bytes))
+        else if (!specdec__json_read_character(&c, end, bytes))
             return specdec__json_fail(j, (size_t)(c - j->text), *c == '\\' ? "an escape that is not allowed"
                                                               : *c < 32    ? "a control character in a string"
                                                                            : "a string that is not UTF-8");
@@ -16391,7 +16395,7 @@ static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node 
 }
 
 /* The offset of the first byte from `at` on that is no digit. */
-static size_t specdec__json_digits(const specdec__json *j, size_t at)
+static size_t specdec__json_skip_digits(const specdec__json *j, size_t at)
 {
     while (at < j->size && j->text[at] >= '0' && j->text[at] <= '9')
         at++;
@@ -16399,10 +16403,10 @@ static size_t specdec__json_digits(const specdec__json *j, size_t at)
 }
 
 /* Parses a number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
-static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node *node)
+static int specdec__json_parse_number(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const size_t from = at + (j->text[at] == '-');
-    size_t end = specdec__json_digits(j, from), digits;
+    size_t end = specdec__json_skip_digits(j, from), digits;
 
     node->kind = SPECDEC__JSON_NUMBER;
     if (end == from || (end - from > 1 && j->text[from] == '0'))
@@ -16410,7 +16414,7 @@ static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node
     if (end < j->size && j->text[end] == '.') {
         node->escaped = 1;
         digits = end + 1;
-        end = specdec__json_digits(j, digits);
+        end = specdec__json_skip_digits(j, digits);
         if (end == digits)
             return specdec__json_fail(j, end, "a number without digits behind its point");
     }
@@ -16418,7 +16422,7 @@ static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node
         node->escaped = 1;
         digits = end + 1;
         digits += digits < j->size && (j->text[digits] == '+' || j->text[digits] == '-');
-        end = specdec__json_digits(j, digits);
+        end = specdec__json_skip_digits(j, digits);
         if (end == digits)
             return specdec__json_fail(j, end, "a number without digits in its exponent");
     }
@@ -16427,7 +16431,7 @@ static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node
 }
 
 /* Parses the value at a byte: a whole string, number or word, but only the bracket of an array or object. */
-static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *node)
+static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_node *node)
 {
     static const char *const words[] = {"null", "false", "true"};
     const int c = at < j->size ? j->text[at] : 0;
@@ -16437,9 +16441,9 @@ static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *
     node->from = (uint32_t)at;
     node->to = (uint32_t)at + 1;
     if (c == '"')
-        return specdec__json_quoted(j, at, node);
+        return specdec__json_parse_string(j, at, node);
     if (c == '-' || (c >= '0' && c <= '9'))
-        return specdec__json_numeral(j, at, node);
+        return specdec__json_parse_number(j, at, node);
     if (c == '[' || c == '{') {
         node->kind = c == '[' ? SPECDEC__JSON_ARRAY : SPECDEC__JSON_OBJECT;
         return 1;
@@ -16463,7 +16467,7 @@ typedef struct specdec__json_open {
 } specdec__json_open;
 
 /* Counts a node, and stores it while there is room. */
-static void specdec__json_keep(specdec__json *j, const specdec__json_node *node)
+static void specdec__json_store_node(specdec__json *j, const specdec__json_node *node)
 {
     if (j->count < j->room) {
         j->nodes[j->count] = *node;
@@ -16474,7 +16478,7 @@ static void specdec__json_keep(specdec__json *j, const specdec__json_node *node)
 
 /* Closes the arrays and objects that end at a byte, and reads the comma behind them, or the end of the text. open[0] is
    the text itself. Returns the offset behind them. */
-static size_t specdec__json_close(specdec__json *j, size_t at, specdec__json_open *open, int *depth)
+static size_t specdec__json_close_brackets(specdec__json *j, size_t at, specdec__json_open *open, int *depth)
 {
     for (;;) {
         const specdec__json_open *inner = &open[*depth];
@@ -16497,32 +16501,32 @@ static size_t specdec__json_close(specdec__json *j, size_t at, specdec__json_ope
             j->nodes[inner->node].to = (uint32_t)at + 1;
         }
         --*depth;
-        at = specdec__json_space(j, at + 1);
+        at = specdec__json_skip_space(j, at + 1);
     }
 }
 
 /* Parses the name of a member and its colon. Returns the offset of the value. */
-static size_t specdec__json_name(specdec__json *j, size_t at)
+static size_t specdec__json_parse_name(specdec__json *j, size_t at)
 {
     specdec__json_node name;
 
-    at = specdec__json_space(j, at);
+    at = specdec__json_skip_space(j, at);
     if (at >= j->size || j->text[at] != '"') {
         specdec__json_fail(j, at, at < j->size ? "no name where one must be" : "it ends too early");
         return at;
     }
-    if (!specdec__json_value(j, at, &name))
+    if (!specdec__json_parse_value(j, at, &name))
         return at;
-    specdec__json_keep(j, &name);
-    at = specdec__json_space(j, name.to);
+    specdec__json_store_node(j, &name);
+    at = specdec__json_skip_space(j, name.to);
     if (at >= j->size || j->text[at] != ':')
         specdec__json_fail(j, at, "no colon behind a name");
     return at + 1;
 }
 
 /* Parses a JSON text in linear time: stores as many nodes as there is room for, and counts all. Returns whether it is
-   JSON; if not, j->failed and j->at say why and where. */
-static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
+   JSON; if not, j->failed and j->error_at say why and where. */
+static SPECDEC__UNUSED int specdec__json_parse(specdec__json *j)
 {
     specdec__json_open open[SPECDEC__JSON_DEPTH + 1];
     size_t at = 0;
@@ -16539,17 +16543,17 @@ static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
         if (depth) {
             open[depth].count++;
             if (open[depth].object)
-                at = specdec__json_name(j, at);
+                at = specdec__json_parse_name(j, at);
         }
         if (j->failed)
             return 0;
-        at = specdec__json_space(j, at);
-        if (!specdec__json_value(j, at, &node))
+        at = specdec__json_skip_space(j, at);
+        if (!specdec__json_parse_value(j, at, &node))
             return 0;
-        specdec__json_keep(j, &node);
-        at = specdec__json_space(j, node.to);
+        specdec__json_store_node(j, &node);
+        at = specdec__json_skip_space(j, node.to);
         if (node.kind < SPECDEC__JSON_ARRAY) {
-            at = specdec__json_close(j, at, open, &depth);
+            at = specdec__json_close_brackets(j, at, open, &depth);
             continue;
         }
         if (depth == SPECDEC__JSON_DEPTH)
@@ -16558,7 +16562,7 @@ static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
         open[depth].count = 0;
         open[depth].object = node.kind == SPECDEC__JSON_OBJECT;
         if (at < j->size && j->text[at] == (open[depth].object ? '}' : ']'))
-            at = specdec__json_close(j, at, open, &depth);
+            at = specdec__json_close_brackets(j, at, open, &depth);
     } while (!j->failed && depth);
     if (!j->failed && at < j->size)
         specdec__json_fail(j, at, "something behind the value");
@@ -16568,7 +16572,7 @@ static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
 /* ---- Reading values. */
 
 /* The text of a value; a string's with its quotes and escapes. */
-static SPECDEC__UNUSED specdec__bytes specdec__json_raw(const specdec__json *j, size_t node)
+static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json *j, size_t node)
 {
     specdec__bytes out;
 
@@ -16579,15 +16583,15 @@ static SPECDEC__UNUSED specdec__bytes specdec__json_raw(const specdec__json *j, 
 
 /* The value of a string: as many of its bytes as fit are written to out[room], without a terminating zero. Returns the
    number of all its bytes. */
-static SPECDEC__UNUSED size_t specdec__json_string(const specdec__json *j, size_t node, char *out, size_t room)
+static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j, size_t node, char *out, size_t room)
 {
-    const specdec__bytes raw = specdec__json_raw(j, node);
+    const specdec__bytes raw = specdec__json_raw_text(j, node);
     const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
     size_t size = 0, i;
 
     while (at < end) {
         unsigned char bytes[4];
-        const size_t count = specdec__json_character(&at, end, bytes);
+        const size_t count = specdec__json_read_character(&at, end, bytes);
 
         if (!count)
             break;
@@ -16599,9 +16603,10 @@ static SPECDEC__UNUSED size_t specdec__json_string(const specdec__json *j, size_
 }
 
 /* Is a node a string with these bytes as its value? */
-static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t node, const char *text, size_t size)
+static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, size_t node, const char *text,
+                                                       size_t size)
 {
-    const specdec__bytes raw = specdec__json_raw(j, node);
+    const specdec__bytes raw = specdec__json_raw_text(j, node);
     const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
 
     if (j->nodes[node].kind != SPECDEC__JSON_STRING)
@@ -16610,7 +16615,7 @@ static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t nod
         return raw.size - 2 == size && (!size || memcmp(at, text, size) == 0);
     while (at < end) {
         unsigned char bytes[4];
-        const size_t count = specdec__json_character(&at, end, bytes);
+        const size_t count = specdec__json_read_character(&at, end, bytes);
 
         if (!count || count > size || memcmp(bytes, text, count) != 0)
             return 0;
@@ -16622,7 +16627,7 @@ static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t nod
 
 /* The value of an object's member, the last one where the name occurs twice, as in Python. 0: there is none, or the
    node is no object. */
-static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_t object, const char *name)
+static SPECDEC__UNUSED size_t specdec__json_find_member(const specdec__json *j, size_t object, const char *name)
 {
     const size_t size = strlen(name);
     size_t node = object + 1, found = 0;
@@ -16631,7 +16636,7 @@ static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_
     if (j->nodes[object].kind != SPECDEC__JSON_OBJECT)
         return 0;
     for (i = 0; i < j->nodes[object].count; i++) {
-        if (specdec__json_says(j, node, name, size))
+        if (specdec__json_string_equals(j, node, name, size))
             found = node + 1;
         node = j->nodes[node + 1].next;
     }
@@ -16640,7 +16645,7 @@ static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_
 
 /* Reads a number as digits * 10^exponent, where digits is an integer. Returns whether that is exact: only 19 digits
    fit, and the exponent stays within 9,999. */
-static int specdec__json_decimal(specdec__bytes raw, uint64_t *digits, int *exponent)
+static int specdec__json_read_decimal(specdec__bytes raw, uint64_t *digits, int *exponent)
 {
     size_t i = raw.data[0] == '-';
     int point = 0, exact = 1, written = 0, sign = 1;
@@ -16672,7 +16677,7 @@ static int specdec__json_decimal(specdec__bytes raw, uint64_t *digits, int *expo
 }
 
 /* Reads a number whose value is an integer ("1e3" and "2.0", too). Returns 0 when it is not, or does not fit. */
-static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t node, int64_t *out)
+static SPECDEC__UNUSED int specdec__json_read_integer(const specdec__json *j, size_t node, int64_t *out)
 {
     const int negative = j->text[j->nodes[node].from] == '-';
     uint64_t digits;
@@ -16680,7 +16685,7 @@ static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t 
 
     if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
         return 0;
-    if (!specdec__json_decimal(specdec__json_raw(j, node), &digits, &exponent))
+    if (!specdec__json_read_decimal(specdec__json_raw_text(j, node), &digits, &exponent))
         return 0;
     for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
         digits /= 10;
@@ -16694,7 +16699,7 @@ static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t 
 
 /* Reads a number as a double. Returns whether the double is the nearest one: guaranteed for at most 15 digits and
    powers of ten up to 22 (W. Clinger, 1990); others may be off by a few units in the last place. */
-static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t node, double *out)
+static SPECDEC__UNUSED int specdec__json_read_double(const specdec__json *j, size_t node, double *out)
 {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -16704,7 +16709,7 @@ static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t n
     *out = 0;
     if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
         return 0;
-    exact = specdec__json_decimal(specdec__json_raw(j, node), &digits, &exponent);
+    exact = specdec__json_read_decimal(specdec__json_raw_text(j, node), &digits, &exponent);
     for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
         digits /= 10;
     exponent = digits ? exponent : 0;
@@ -16730,7 +16735,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* The end of the run of characters of a kind that begins at an offset, at most `limit` characters. */
-static size_t specdec__text_skip(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
+static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
 {
     while (limit--) {
         specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -16758,7 +16763,7 @@ static size_t specdec__text_contraction(const unsigned char *text, size_t length
 
 /* Bytes of \s+(?!\S)|\s+ at the beginning of a text: white space, but its last character belongs to a following
    word. */
-static size_t specdec__text_white(const unsigned char *text, size_t length)
+static size_t specdec__text_white_space(const unsigned char *text, size_t length)
 {
     size_t at = 0, last = 0;
 
@@ -16787,14 +16792,14 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, 
         return contraction;
     c = specdec__text_character_at(text, length, from);
     if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
-        return specdec__text_white(text, length);
-    return specdec__text_skip(text, length, from, c.kind, SIZE_MAX);
+        return specdec__text_white_space(text, length);
+    return specdec__text_skip_kind(text, length, from, c.kind, SIZE_MAX);
 }
 
 /* GPT-2's expression, after a first split where every digit is a piece (StarCoder, SmolLM). */
 static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t at = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
+    size_t at = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
 
     if (at)
         return at;
@@ -16816,21 +16821,21 @@ static size_t specdec__text_word_spaces(const unsigned char *text, size_t length
 {
     size_t end;
 
-    for (end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
+    for (end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
         if (text[end - 1] == '\r' || text[end - 1] == '\n')
             return end;
-    return specdec__text_white(text, length);
+    return specdec__text_white_space(text, length);
 }
 
 /* Bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text that no
    letters begin. slashes = 1: [\r\n/]* instead of [\r\n]*. */
 static size_t specdec__text_word_rest(const unsigned char *text, size_t length, size_t digits, int slashes)
 {
-    size_t from = text[0] == ' ', end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    size_t from = text[0] == ' ', end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
 
     if (end)
         return end;
-    end = specdec__text_skip(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
+    end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
     if (end > from) {
         while (end < length && (text[end] == '\r' || text[end] == '\n' || (slashes && text[end] == '/')))
             end++;
@@ -16852,7 +16857,7 @@ static size_t specdec__text_word_modern(const unsigned char *text, size_t length
 {
     size_t contraction = specdec__text_contraction(text, length, 1);
     size_t from = specdec__text_before_letters(specdec__text_character_at(text, length, 0));
-    size_t end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+    size_t end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
 
     if (contraction)
         return contraction;
@@ -16865,7 +16870,7 @@ typedef struct specdec__text_range {
 } specdec__text_range;
 
 /* Does a code point lie in one of `count` ranges? */
-static int specdec__text_in(const specdec__text_range *ranges, size_t count, uint32_t code)
+static int specdec__text_in_ranges(const specdec__text_range *ranges, size_t count, uint32_t code)
 {
     size_t i;
 
@@ -16883,10 +16888,10 @@ static int specdec__text_is_han(const specdec__text_character *c)
         {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2EE5D},
         {0x2F800, 0x2FA1D}, {0x30000, 0x3347F}};
 
-    return specdec__text_in(han, SPECDEC__COUNT(han), c->code);
+    return specdec__text_in_ranges(han, SPECDEC__COUNT(han), c->code);
 }
 /* Has a character one of the properties `facts` (HEAD, TAIL)? han = 1: not if it is \p{Han}. */
-static int specdec__text_can(const specdec__text_character *c, int facts, int han)
+static int specdec__text_has_facts(const specdec__text_character *c, int facts, int han)
 {
     return c->facts & facts && !(han && specdec__text_is_han(c));
 }
@@ -16897,26 +16902,26 @@ static size_t specdec__text_head_and_tail(const unsigned char *text, size_t leng
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
 
-    for (; specdec__text_can(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
+    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
         if (c.facts & SPECDEC__TEXT_TAIL)
             end = at; /* as a tail of one character, unless a longer match follows */
     }
-    for (; specdec__text_can(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
+    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
 
 /* Bytes of [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text; 0: no match. The
    second alternative only matches upper case. */
-static size_t specdec__text_cased(const unsigned char *text, size_t length, int han)
+static size_t specdec__text_cased_word(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
     int mark = from && c.facts & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
 
     if (end == from && !mark)
-        for (c = specdec__text_character_at(text, length, end); specdec__text_can(&c, SPECDEC__TEXT_HEAD, han);
+        for (c = specdec__text_character_at(text, length, end); specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han);
              c = specdec__text_character_at(text, length, end))
             end += (size_t)c.size;
     return end > from || mark ? end : 0;
@@ -16925,7 +16930,7 @@ static size_t specdec__text_cased(const unsigned char *text, size_t length, int 
 /* Words of cased letters, and word_rest with slashes (Tekken: digits 1). */
 static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length, 0);
+    size_t end = specdec__text_cased_word(text, length, 0);
 
     return end ? end : specdec__text_word_rest(text, length, digits, 1);
 }
@@ -16933,7 +16938,7 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
 /* The same, where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters belongs to their word (GPT-4o: digits 3). */
 static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length, 0);
+    size_t end = specdec__text_cased_word(text, length, 0);
 
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 1);
@@ -17003,7 +17008,7 @@ static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
     return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
 }
 /* [^\s\p{L}\p{M}\p{N}] */
-static int specdec__text_is_neither(const specdec__text_character *c)
+static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
 }
@@ -17013,17 +17018,17 @@ static int specdec__text_is_latin(const specdec__text_character *c)
 }
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* [\p{P}$+<=>^~|`] */
-static int specdec__text_is_falcons(const specdec__text_character *c)
+static int specdec__text_is_falcon_sign(const specdec__text_character *c)
 {
     return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
 }
 /* A character that does not end a word in Poro's and Viking's expression. */
-static int specdec__text_is_poros(const specdec__text_character *c)
+static int specdec__text_is_poro_letter(const specdec__text_character *c)
 {
     static const specdec__text_range marks[] = {{'!', '!'}, {'(', ')'}, {',', ','}, {'.', '.'}, {'?', '?'}, {'|', '|'},
         {0x60C, 0x60C}, {0x6D4, 0x6D4}, {0x964, 0x964}, {0x2026, 0x2026}, {0x3001, 0x3002}, {0xFF0C, 0xFF0C}};
 
-    return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in(marks, SPECDEC__COUNT(marks), c->code);
+    return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in_ranges(marks, SPECDEC__COUNT(marks), c->code);
 }
 /* Chinese characters and Japanese syllables (DeepSeek V3). */
 static int specdec__text_is_east_asian(const specdec__text_character *c)
@@ -17054,7 +17059,7 @@ static int specdec__text_is_llm_letter(const specdec__text_character *c)
     {0xfb00, 0xfb06}, {0xfb13, 0xfb17}, {0xff21, 0xff3a}, {0xff41, 0xff5a}, {0x10400, 0x1044f}, {0x104b0, 0x104d3},
     {0x104d8, 0x104fb}, {0x10c80, 0x10cb2}, {0x10cc0, 0x10cf2}, {0x118a0, 0x118df}, {0x1e900, 0x1e943}};
 
-    return specdec__text_in(letters, SPECDEC__COUNT(letters), c->code);
+    return specdec__text_in_ranges(letters, SPECDEC__COUNT(letters), c->code);
 }
 /* Punctuation and signs, as DeepSeek LLM lists them. */
 static int specdec__text_is_llm_sign(const specdec__text_character *c)
@@ -17062,7 +17067,7 @@ static int specdec__text_is_llm_sign(const specdec__text_character *c)
     static const specdec__text_range signs[] = {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002},
                                                 {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
 
-    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+    return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
 
 /* Stages; the regular expressions are in the order of the functions below them. */
@@ -17070,16 +17075,17 @@ static int specdec__text_is_llm_sign(const specdec__text_character *c)
     static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
 /* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
 SPECDEC__TEXT_STAGE(newline, length && (text[0] == '\r' || text[0] == '\n'))
-SPECDEC__TEXT_STAGE(number, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
-SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
-SPECDEC__TEXT_STAGE(numbers, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
+SPECDEC__TEXT_STAGE(number, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
+SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
+SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
 SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run(text, length, specdec__text_is_letter))
 SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcons))
+SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcon_sign))
 SPECDEC__TEXT_STAGE(llm_letters, specdec__text_spaced_run(text, length, specdec__text_is_llm_letter))
 SPECDEC__TEXT_STAGE(llm_signs, specdec__text_spaced_run(text, length, specdec__text_is_llm_sign))
-SPECDEC__TEXT_STAGE(trailing, specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
+SPECDEC__TEXT_STAGE(trailing,
+                    specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
 SPECDEC__TEXT_STAGE(east_asian, specdec__text_run_end(text, length, 0, specdec__text_is_east_asian))
 SPECDEC__TEXT_STAGE(asian, specdec__text_run_end(text, length, 0, specdec__text_is_asian))
@@ -17103,7 +17109,7 @@ static size_t specdec__text_stage_triple(const unsigned char *text, size_t lengt
 /*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
 static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
 {
-    const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poros);
+    const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poro_letter);
 
     return end > from ? end : 0;
 }
@@ -17118,7 +17124,7 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
     static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
         {0x3001, 0x303F}, {0xFE30, 0xFE4F}, {0xFF01, 0xFF01}, {0xFF0C, 0xFF0C}, {0xFF1A, 0xFF1B}};
 
-    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+    return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
@@ -17170,11 +17176,11 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.facts & SPECDEC__TEXT_MARK))
         return end;
-    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_run_end(text, length, from, specdec__text_is_neither);
+    end = specdec__text_run_end(text, length, from, specdec__text_is_other_sign);
     if (end > from)
         return specdec__text_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_spaces(text, length);
@@ -17209,12 +17215,12 @@ static size_t specdec__text_word_line(const unsigned char *text, size_t length, 
 /* The number of digits in front of the groups of three that end a run of digits. A run of more than
    SPECDEC__TEXT_LONGEST_NUMBER digits is grouped from its beginning. */
 #define SPECDEC__TEXT_LONGEST_NUMBER 192
-static size_t specdec__text_before_threes(const unsigned char *text, size_t length, size_t *count)
+static size_t specdec__text_digits_before_threes(const unsigned char *text, size_t length, size_t *count)
 {
     size_t at = 0, next;
 
     for (*count = 0; *count < SPECDEC__TEXT_LONGEST_NUMBER; ++*count, at = next) {
-        next = specdec__text_skip(text, length, at, SPECDEC__TEXT_NUMBER, 1);
+        next = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_NUMBER, 1);
         if (next == at)
             break;
     }
@@ -17224,30 +17230,30 @@ static size_t specdec__text_before_threes(const unsigned char *text, size_t leng
 /* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): groups of three digits from the end of a number that no letter follows. */
 static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_before_threes(text, length, &count), end;
+    size_t count, first = specdec__text_digits_before_threes(text, length, &count), end;
     specdec__text_character c;
 
     if (!count)
         return 0;
-    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, count);
+    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, count);
     c = specdec__text_character_at(text, length, end);
     if (c.kind == SPECDEC__TEXT_LETTER || c.facts & SPECDEC__TEXT_MARK || c.code == '_')
         return 0;
-    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
+    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
 
 /* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end, whatever follows. */
 static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_before_threes(text, length, &count);
+    size_t count, first = specdec__text_digits_before_threes(text, length, &count);
 
-    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
+    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
 }
 
 /* Bytes of the first piece of a text after a stage: its match, or the text in front of a match. *exact becomes 1 when
    the piece ends there whatever follows the text. */
-static size_t specdec__text_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
-                                  int *exact)
+static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
+                                        int *exact)
 {
     size_t at = 0, size = 0, seen;
 
@@ -17259,7 +17265,7 @@ static size_t specdec__text_piece(const specdec__text_stage *stage, const unsign
             break;
         c = specdec__text_character_at(text, length, at);
         if (c.kind == SPECDEC__TEXT_SPACE && stage->kind == SPECDEC__STAGE_ENDS)
-            at = specdec__text_skip(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
+            at = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
         else
             at += (size_t)c.size;
     }
@@ -17282,7 +17288,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
-            end = specdec__text_piece(stages + i, text, end, &exact);
+            end = specdec__text_stage_piece(stages + i, text, end, &exact);
             reaches |= stages[i].kind == SPECDEC__STAGE_FAR;
             cased |= stages[i].kind == SPECDEC__STAGE_CASED;
         }
@@ -17306,7 +17312,7 @@ static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, 
 
     if (end)
         return end;
-    end = specdec__text_cased(text, length, 1);
+    end = specdec__text_cased_word(text, length, 1);
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 0);
 }
@@ -17442,14 +17448,14 @@ static const struct {
                             {31757, 10000, "IGN", "deepseek-coder"}};
 
 /* Bytes of the first word of a text (length > 0). */
-static size_t specdec__words_first(const specdec__vocab_words *words, const unsigned char *text, size_t length)
+static size_t specdec__words_first_word(const specdec__vocab_words *words, const unsigned char *text, size_t length)
 {
     return words->stages ? specdec__text_word_staged(words->stages, text, length)
                          : words->word(text, length, words->digits);
 }
 
 /* The pre-tokenizer with a name; NULL: there is none. */
-static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
+static const specdec__vocab_words *specdec__words_find_by_name(specdec__bytes name)
 {
     size_t i;
 
@@ -17460,7 +17466,7 @@ static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
 }
 
 /* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
-static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
+static SPECDEC__UNUSED const char *specdec__words_similar_name(specdec__bytes name)
 {
     size_t i, least = specdec__name_far(name);
     const char *nearest = "";
@@ -17478,7 +17484,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__VOCAB_FURTHEST 4096 /* entries probed from the place of a hash on, at most */
+#define SPECDEC__VOCAB_PROBES_MOST 4096 /* entries probed from the place of a hash on, at most */
 
 /* Adds a byte to a hash. */
 SPECDEC__INLINE uint32_t specdec__vocab_hash_byte(uint32_t hash, unsigned char byte)
@@ -17493,7 +17499,7 @@ SPECDEC__INLINE uint32_t specdec__vocab_hash_end(uint32_t hash)
 }
 
 /* Adds bytes to a hash. */
-static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
+static uint32_t specdec__vocab_hash_bytes(uint32_t hash, specdec__bytes part)
 {
     size_t i;
 
@@ -17503,17 +17509,18 @@ static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
 }
 
 /* The id of the token whose text in the file is a, or a followed by b (if not NULL); -1: there is none. */
-static int32_t specdec__vocab_find_spelled(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
+static int32_t specdec__vocab_find_text_id(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
 {
-    uint32_t hash = specdec__vocab_hash(0, a), entry;
+    uint32_t hash = specdec__vocab_hash_bytes(0, a), entry;
     size_t size = a.size + (b ? b->size : 0);
     int i;
 
     if (b)
-        hash = specdec__vocab_hash(hash, *b);
+        hash = specdec__vocab_hash_bytes(hash, *b);
     hash = specdec__vocab_hash_end(hash);
-    for (i = 0; i < SPECDEC__VOCAB_FURTHEST && (entry = v->slots[hash & v->slot_mask]) != 0; i++, hash++) {
-        specdec__bytes text = specdec__vocab_text(v, entry - 1);
+    for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
+         i++, hash++) {
+        specdec__bytes text = specdec__vocab_token_text(v, entry - 1);
 
         if (text.size == size && memcmp(text.data, a.data, a.size) == 0 &&
             (!b || memcmp(text.data + a.size, b->data, b->size) == 0))
@@ -17543,7 +17550,7 @@ static int specdec__text_run_equals(const specdec__text_run *run, size_t from, s
     size_t i, at = 0;
 
     for (i = from; i < from + length; i++) {
-        size_t size = specdec__text_spell(model, specdec__text_run_byte(run, i), spelled);
+        size_t size = specdec__text_spell_byte(model, specdec__text_run_byte(run, i), spelled);
 
         if (size > text.size - at || memcmp(text.data + at, spelled, size) != 0)
             return 0;
@@ -17553,7 +17560,8 @@ static int specdec__text_run_equals(const specdec__text_run *run, size_t from, s
 }
 
 /* The id of the token that spells the bytes [from, from + length) of a stretch; -1: there is none. */
-static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_run *run, size_t from, size_t length)
+static int32_t specdec__vocab_find_run_id(const specdec__vocab *v, const specdec__text_run *run, size_t from,
+                                          size_t length)
 {
     unsigned char spelled[3];
     uint32_t hash = 0, entry;
@@ -17562,14 +17570,15 @@ static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_
     if (length > v->longest)
         return -1;
     for (i = from; i < from + length; i++) {
-        size_t j, size = specdec__text_spell(v->model, specdec__text_run_byte(run, i), spelled);
+        size_t j, size = specdec__text_spell_byte(v->model, specdec__text_run_byte(run, i), spelled);
 
         for (j = 0; j < size; j++)
             hash = specdec__vocab_hash_byte(hash, spelled[j]);
     }
     hash = specdec__vocab_hash_end(hash);
-    for (i = 0; i < SPECDEC__VOCAB_FURTHEST && (entry = v->slots[hash & v->slot_mask]) != 0; i++, hash++)
-        if (specdec__text_run_equals(run, from, length, v->model, specdec__vocab_text(v, entry - 1)))
+    for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
+         i++, hash++)
+        if (specdec__text_run_equals(run, from, length, v->model, specdec__vocab_token_text(v, entry - 1)))
             return (int32_t)(entry - 1);
     return -1;
 }
@@ -17581,24 +17590,25 @@ SPECDEC__INLINE uint32_t specdec__vocab_pair_hash(uint32_t left, uint32_t right)
 }
 
 /* The rank of the merge of two tokens, lower is earlier; SPECDEC__TEXT_NONE: there is no such merge. */
-static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
+static uint32_t specdec__vocab_merge_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
 {
     uint32_t hash = specdec__vocab_pair_hash(left, right), entry;
     int i;
 
-    for (i = 0; i < SPECDEC__VOCAB_FURTHEST && (entry = v->merge_slots[hash & v->merge_mask]) != 0; i++, hash++)
+    for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->merge_table[hash & v->merge_table_mask]) != 0;
+         i++, hash++)
         if (v->merges[2 * (size_t)entry - 2] == left && v->merges[2 * (size_t)entry - 1] == right)
             return entry - 1;
     return SPECDEC__TEXT_NONE;
 }
 
-/* Enters an entry into a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_FURTHEST places from
-   its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
-static int specdec__vocab_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
+/* Enters an entry into a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_PROBES_MOST places
+   from its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
+static int specdec__vocab_table_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
 {
     int i;
 
-    for (i = 0; i < SPECDEC__VOCAB_FURTHEST; i++, hash++)
+    for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST; i++, hash++)
         if (!slots[hash & mask]) {
             slots[hash & mask] = entry;
             return 1;
@@ -17621,8 +17631,8 @@ typedef struct specdec__vocab_source {
 
 /* Reads a token id of the vocabulary, or -1. *out keeps its default when the key is absent; a default beyond the
    vocabulary becomes -1. */
-static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
-                                            int32_t *out, specdec_error *error)
+static specdec_result specdec__vocab_read_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
+                                             int32_t *out, specdec_error *error)
 {
     int64_t id = *out < (int64_t)v->count ? *out : -1;
     specdec_result result = specdec__gguf_get_integer(gguf, key, 0, INT64_MIN, INT64_MAX, &id, error);
@@ -17675,7 +17685,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
 }
 
 /* The text of a token by a walk over all texts before it, as long as there is no index. */
-static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
+static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t id)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
 
@@ -17685,13 +17695,13 @@ static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t i
 }
 
 /* The pre-tokenizer of a vocabulary, recognised by its number of merges and one of its tokens; NULL: unknown. */
-static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t merges)
+static const char *specdec__vocab_recognise_words(const specdec__vocab *v, uint64_t merges)
 {
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
         if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_walk_to(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
+            specdec__bytes_are(specdec__vocab_find_text(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
             return specdec__vocab_known[i].words;
     return NULL;
 }
@@ -17707,27 +17717,27 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
 
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
-    v->words_given = words.data && !specdec__bytes_are(words, "default");
+    v->words_source = words.data && !specdec__bytes_are(words, "default");
     if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
-        v->words_given = 1;
+        v->words_source = 1;
     }
-    if (!v->words_given) {
+    if (!v->words_source) {
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
         if (result)
             return result;
-        known = specdec__vocab_recognise(v, merges.items ? merges.count : 0);
-        v->words_given = known ? 0 : -1;
+        known = specdec__vocab_recognise_words(v, merges.items ? merges.count : 0);
+        v->words_source = known ? 0 : -1;
         words.data = (const unsigned char *)(known ? known : "gpt-2");
         words.size = strlen(known ? known : "gpt-2");
     }
-    v->words = specdec__words_named(words);
+    v->words = specdec__words_find_by_name(words);
     if (!v->words)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
-                             *specdec__words_near(words) ? "; near: " : "", specdec__words_near(words));
+                             *specdec__words_similar_name(words) ? "; near: " : "", specdec__words_similar_name(words));
     if (v->model == SPECDEC__VOCAB_BPE && v->words->word == specdec__text_word_line)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
                              v->words->name);
@@ -17755,7 +17765,7 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 }
 
 /* Does this special token absorb the white space behind it? */
-static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
+static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__bytes text)
 {
     return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
            !specdec__bytes_are(text, "<|endoftext|>");
@@ -17803,7 +17813,7 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
             result = specdec__gguf_get_integer(gguf, key, 0, 0, 1, &flag, error);
             *out = (int32_t)flag;
         } else {
-            result = specdec__vocab_get_id(v, gguf, key, out, error);
+            result = specdec__vocab_read_id(v, gguf, key, out, error);
         }
         if (result)
             return result;
@@ -17814,7 +17824,8 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
 }
 
 /* Fails, as an array of the file has too few items for the tokens. */
-static specdec_result specdec__vocab_wrong_count(const char *key, uint64_t items, uint32_t tokens, specdec_error *error)
+static specdec_result specdec__vocab_fail_array_count(const char *key, uint64_t items, uint32_t tokens,
+                                                      specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has %llu items for %u tokens", key, (unsigned long long)items,
                          tokens);
@@ -17836,7 +17847,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     if (result)
         return result;
     if (source->types.items && source->types.count < v->count)
-        return specdec__vocab_wrong_count("tokenizer.ggml.token_type", source->types.count, v->count, error);
+        return specdec__vocab_fail_array_count("tokenizer.ggml.token_type", source->types.count, v->count, error);
     v->types = source->types.items;
     if (SPECDEC__VOCAB_IS_BPE(v->model)) {
         if (!source->merges.items || source->merges.count > SPECDEC__VOCAB_MAX_TOKENS)
@@ -17846,7 +17857,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
         return SPECDEC_OK;
     }
     if (!source->scores.items || source->scores.count < v->count)
-        return specdec__vocab_wrong_count("tokenizer.ggml.scores", source->scores.count, v->count, error);
+        return specdec__vocab_fail_array_count("tokenizer.ggml.scores", source->scores.count, v->count, error);
     v->scores = source->scores.items;
     for (i = 0; i < v->count; i++)
         if ((specdec__load_u32(v->scores + (size_t)i * 4) & 0x7fffffffu) > 0x7f800000u)
@@ -17855,7 +17866,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
 }
 
 /* Does a text have U+2581 (a space in SPM) behind any other character? */
-static int specdec__vocab_space_inside(specdec__bytes text)
+static int specdec__vocab_has_inner_space(specdec__bytes text)
 {
     size_t i;
     int was_space = 1;
@@ -17877,38 +17888,38 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     specdec__text_character c;
 
     if (!SPECDEC__VOCAB_IS_BYTES(v->model))
-        return specdec__vocab_byte_of(text);
+        return specdec__vocab_byte_of_text(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
 /* Walks over all token texts twice, and sets the fields of v that need no index. The first walk finds tokens on which
    the types of other tokens depend. */
-static void specdec__vocab_survey(specdec__vocab *v)
+static void specdec__vocab_scan_texts(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_marked *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+        const struct specdec__vocab_marked *row = specdec__vocab_find_mark(specdec__cursor_string(&c));
 
-        v->has |= row ? row->has : 0;
+        v->marks_present |= row ? row->has : 0;
     }
     c = specdec__cursor_over(v->texts, v->texts_size);
-    v->cuts_at_space = 1;
+    v->no_merge_crosses_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
 
         if (text.size > v->longest)
             v->longest = (uint32_t)text.size;
-        if (specdec__vocab_space_inside(text))
-            v->cuts_at_space = 0;
-        v->special_count += text.size && specdec__vocab_is_special(specdec__vocab_type_of(v, id, text));
+        if (specdec__vocab_has_inner_space(text))
+            v->no_merge_crosses_space = 0;
+        v->special_count += text.size && specdec__vocab_type_is_special(specdec__vocab_type_of_text(v, id, text));
     }
 }
 
 /* The mask (size - 1) of a hash table that is at most three quarters full. */
-static uint32_t specdec__vocab_mask(uint32_t count)
+static uint32_t specdec__vocab_table_mask(uint32_t count)
 {
     uint32_t size = 16;
 
@@ -17918,25 +17929,25 @@ static uint32_t specdec__vocab_mask(uint32_t count)
 }
 
 /* Reserves the memory of all indexes. */
-static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__vocab_take_indexes(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
-    v->slot_mask = specdec__vocab_mask(v->count);
+    v->token_table_mask = specdec__vocab_table_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
     v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
-    v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
-    v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
+    v->text_offset = SPECDEC__TAKE(arena, uint32_t, v->count);
+    v->token_table = SPECDEC__TAKE(arena, uint32_t, v->token_table_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
     if (SPECDEC__VOCAB_IS_BPE(v->model)) {
-        v->merge_mask = specdec__vocab_mask(v->merge_count);
+        v->merge_table_mask = specdec__vocab_table_mask(v->merge_count);
         v->merges = SPECDEC__TAKE(arena, uint32_t, (size_t)v->merge_count * 2);
-        v->merge_slots = SPECDEC__TAKE(arena, uint32_t, v->merge_mask + 1);
+        v->merge_table = SPECDEC__TAKE(arena, uint32_t, v->merge_table_mask + 1);
     }
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no room for a vocabulary of %u tokens", v->count);
     return SPECDEC_OK;
 }
 
-/* Fills byte_token, text_at, the hash table of plain tokens (the first of equal texts wins) and the list of special
+/* Fills byte_token, text_offset, the hash table of plain tokens (the first of equal texts wins) and the list of special
    tokens, unsorted. Unknown, control and byte tokens are not in the hash table, as plain text never yields them.
    Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
@@ -17949,19 +17960,20 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         specdec__bytes text;
         int type, byte;
 
-        v->text_at[id] = (uint32_t)c.at;
+        v->text_offset[id] = (uint32_t)c.at;
         text = specdec__cursor_string(&c);
-        type = specdec__vocab_type_of(v, id, text);
+        type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
             v->byte_token[byte] = (int32_t)id;
-        if (text.size && specdec__vocab_is_special(type))
+        if (text.size && specdec__vocab_type_is_special(type))
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
             (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
-            specdec__vocab_find_spelled(v, text, NULL) >= 0)
+            specdec__vocab_find_text_id(v, text, NULL) >= 0)
             continue;
-        if (!specdec__vocab_put(v->slots, v->slot_mask, specdec__vocab_hash_end(specdec__vocab_hash(0, text)), id + 1))
+        if (!specdec__vocab_table_put(v->token_table, v->token_table_mask,
+                                      specdec__vocab_hash_end(specdec__vocab_hash_bytes(0, text)), id + 1))
             return 0;
     }
     return 1;
@@ -17975,11 +17987,11 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
     for (gap = v->special_count / 2; gap; gap = gap == 2 ? 1 : (uint32_t)((uint64_t)gap * 5 / 11))
         for (i = gap; i < v->special_count; i++) {
             uint32_t id = v->specials[i], j = i;
-            size_t size = specdec__vocab_text(v, id).size;
+            size_t size = specdec__vocab_token_text(v, id).size;
 
             for (; j >= gap; j -= gap) {
                 uint32_t other = v->specials[j - gap];
-                size_t other_size = specdec__vocab_text(v, other).size;
+                size_t other_size = specdec__vocab_token_text(v, other).size;
 
                 if (other_size > size || (other_size == size && other < id))
                     break;
@@ -17993,11 +18005,11 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
     const struct specdec__vocab_marked *row =
-        id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
+        id < 0 ? NULL : specdec__vocab_find_mark(specdec__vocab_token_text(v, (uint32_t)id));
 
-    if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
+    if (id < 0 || specdec__vocab_token_ends_text(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
         (row && (row->kind == SPECDEC__MARK_TURN || row->kind == SPECDEC__MARK_CLOSES) &&
-         !specdec__vocab_ends_texts(v, specdec__vocab_text(v, (uint32_t)id))))
+         !specdec__vocab_text_ends_texts(v, specdec__vocab_token_text(v, (uint32_t)id))))
         return;
     v->ends[v->end_count++] = id;
 }
@@ -18013,7 +18025,7 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     for (i = SPECDEC__GAP_PAD; i < SPECDEC__GAP_COUNT; i++)
         specdec__vocab_add_end(v, v->gap[i]);
     for (i = 0; i < v->special_count; i++)
-        if (specdec__vocab_ends_texts(v, specdec__vocab_text(v, v->specials[i])))
+        if (specdec__vocab_text_ends_texts(v, specdec__vocab_token_text(v, v->specials[i])))
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
@@ -18036,16 +18048,17 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
             left.size = (size_t)(space - text.data);
             right.data = space + 1;
             right.size = text.size - left.size - 1;
-            a = specdec__vocab_find_spelled(v, left, NULL);
-            b = specdec__vocab_find_spelled(v, right, NULL);
+            a = specdec__vocab_find_text_id(v, left, NULL);
+            b = specdec__vocab_find_text_id(v, right, NULL);
         }
         pair[0] = pair[1] = v->count;
-        if (a < 0 || b < 0 || specdec__vocab_find_spelled(v, left, &right) < 0 ||
-            specdec__vocab_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
+        if (a < 0 || b < 0 || specdec__vocab_find_text_id(v, left, &right) < 0 ||
+            specdec__vocab_merge_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
             continue;
         pair[0] = (uint32_t)a;
         pair[1] = (uint32_t)b;
-        if (!specdec__vocab_put(v->merge_slots, v->merge_mask, specdec__vocab_pair_hash(pair[0], pair[1]), rank + 1))
+        if (!specdec__vocab_table_put(v->merge_table, v->merge_table_mask, specdec__vocab_pair_hash(pair[0], pair[1]),
+                                      rank + 1))
             return 0;
     }
     return 1;
@@ -18082,8 +18095,8 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
     if (result)
         return result;
-    specdec__vocab_survey(v);
-    result = specdec__vocab_take(v, arena, error);
+    specdec__vocab_scan_texts(v);
+    result = specdec__vocab_take_indexes(v, arena, error);
     if (result || !arena->base)
         return result;
     if (!specdec__vocab_index_tokens(v) ||
@@ -18095,12 +18108,12 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 }
 
 /* Logs the properties of a vocabulary that its file does not state. */
-static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
+static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab *v, const specdec_hooks *hooks)
 {
-    if (v->words && v->words_given < 0)
+    if (v->words && v->words_source < 0)
         specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
                       "cut as gpt-2 cuts it, maybe not as the model was trained");
-    else if (v->words && !v->words_given)
+    else if (v->words && !v->words_source)
         specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
 }
 
@@ -18108,13 +18121,13 @@ static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const s
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
 /* Does a token with this text only pad the vocabulary to a round size? */
-static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specdec__bytes text)
+static int specdec__vocab_is_padding_token(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
                                          "<dummy", "<|dummy", "<|reserved", "<extra_id"};
     size_t i;
 
-    if (!text.size || specdec__vocab_type_of(v, id, text) == SPECDEC__TOKEN_UNUSED)
+    if (!text.size || specdec__vocab_type_of_text(v, id, text) == SPECDEC__TOKEN_UNUSED)
         return 1;
     for (i = 0; i < SPECDEC__COUNT(begins); i++)
         if (text.size >= strlen(begins[i]) && memcmp(text.data, begins[i], strlen(begins[i])) == 0)
@@ -18138,15 +18151,15 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     if (a->model != b->model)
         return SPECDEC__VOCAB_DIFFERENT;
     for (id = 0; id < longer->count; id++) {
-        const specdec__bytes text = specdec__vocab_next(longer, &at);
+        const specdec__bytes text = specdec__vocab_next_text(longer, &at);
 
         *first_different = id;
         if (id < shared) {
-            const specdec__bytes other = specdec__vocab_next(shorter, &other_at);
+            const specdec__bytes other = specdec__vocab_next_text(shorter, &other_at);
 
             if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
                 return SPECDEC__VOCAB_DIFFERENT;
-        } else if (!specdec__vocab_is_padding(longer, id, text)) {
+        } else if (!specdec__vocab_is_padding_token(longer, id, text)) {
             return SPECDEC__VOCAB_DIFFERENT;
         }
     }
@@ -18155,16 +18168,16 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
 }
 
 /* Bytes of the first stretch of a text (length > 0) across whose end no merge can reach. */
-static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char *text, size_t length)
+static size_t specdec__text_stretch_bytes(const specdec__vocab *v, const unsigned char *text, size_t length)
 {
     size_t at = 0;
     int was_space = 1;
 
     if (SPECDEC__VOCAB_IS_BPE(v->model))
-        length = specdec__words_first(v->words, text, length);
+        length = specdec__words_first_word(v->words, text, length);
     if (SPECDEC__VOCAB_IS_BYTES(v->model))
         return length;
-    if (!v->cuts_at_space)
+    if (!v->no_merge_crosses_space)
         return length;
     while (at < length) {
         size_t size = text[at] == ' ' ? 1 : length - at >= 3 && memcmp(text + at, "\xe2\x96\x81", 3) == 0 ? 3 : 0;
@@ -18194,7 +18207,7 @@ typedef struct specdec__text_sink {
 } specdec__text_sink;
 
 /* Appends a token. */
-static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
+static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
 {
     if (sink->count < sink->capacity)
         sink->tokens[sink->count] = id;
@@ -18205,13 +18218,12 @@ static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
 /* The state of merging a stretch of n bytes; a symbol is identified by the offset of its first byte. 12.5 bytes a
    byte. */
 typedef struct specdec__text_merger {
-    const specdec__vocab *v;
+    const specdec__vocab *vocab;
     specdec__text_run run;
-    uint32_t *span;  /* (n) bytes of a symbol, stored at its first and its last byte */
-    uint32_t *token; /* (n) token id of a symbol, or none */
-    uint32_t *key;   /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
-    uint32_t *best;  /* (2 * blocks) tournament tree of offsets: best of each block from index blocks on, best of all at
-                        index 1 */
+    uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
+    uint32_t *symbol_token; /* (n) token id of a symbol, or none */
+    uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
+    uint32_t *tournament;   /* (2 * blocks) offsets: best of each block from index blocks on, best of all at index 1 */
     size_t blocks;
 } specdec__text_merger;
 
@@ -18228,52 +18240,52 @@ static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
 /* The key of merging the symbol at an offset with the next symbol. */
 static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
 {
-    size_t next = at + m->span[at];
+    size_t next = at + m->symbol_bytes[at];
     int32_t id;
 
     if (next >= m->run.length)
         return SPECDEC__TEXT_NONE;
-    if (SPECDEC__VOCAB_IS_BPE(m->v->model)) {
-        if (m->token[at] == SPECDEC__TEXT_NONE || m->token[next] == SPECDEC__TEXT_NONE)
+    if (SPECDEC__VOCAB_IS_BPE(m->vocab->model)) {
+        if (m->symbol_token[at] == SPECDEC__TEXT_NONE || m->symbol_token[next] == SPECDEC__TEXT_NONE)
             return SPECDEC__TEXT_NONE;
-        return specdec__vocab_rank(m->v, m->token[at], m->token[next]);
+        return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find(m->v, &m->run, at, (size_t)m->span[at] + m->span[next]);
-    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->v, (uint32_t)id);
+    id = specdec__vocab_find_run_id(m->vocab, &m->run, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
 }
 
 /* The offset with the lower key; of equal keys the left one. */
-SPECDEC__INLINE uint32_t specdec__text_better(const specdec__text_merger *m, uint32_t a, uint32_t b)
+SPECDEC__INLINE uint32_t specdec__text_better_offset(const specdec__text_merger *m, uint32_t a, uint32_t b)
 {
-    if (m->key[a] != m->key[b])
-        return m->key[a] < m->key[b] ? a : b;
+    if (m->merge_key[a] != m->merge_key[b])
+        return m->merge_key[a] < m->merge_key[b] ? a : b;
     return a < b ? a : b;
 }
 
 /* Recomputes the best offset of a block, and its path in the tournament tree. */
 static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
 {
-    size_t at = block * SPECDEC__TEXT_BLOCK, end = at + SPECDEC__TEXT_BLOCK;
+    size_t at = block * SPECDEC__TEXT_MERGE_BLOCK, end = at + SPECDEC__TEXT_MERGE_BLOCK;
     uint32_t best = (uint32_t)at;
 
     for (end = end < m->run.length ? end : m->run.length; at < end; at++)
-        best = specdec__text_better(m, best, (uint32_t)at);
-    m->best[m->blocks + block] = best;
+        best = specdec__text_better_offset(m, best, (uint32_t)at);
+    m->tournament[m->blocks + block] = best;
 }
 
 /* Sets the key at an offset, and updates the tournament tree. */
 static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t key)
 {
-    size_t node = m->blocks + at / SPECDEC__TEXT_BLOCK;
+    size_t node = m->blocks + at / SPECDEC__TEXT_MERGE_BLOCK;
 
-    m->key[at] = key;
-    specdec__text_refresh_block(m, at / SPECDEC__TEXT_BLOCK);
+    m->merge_key[at] = key;
+    specdec__text_refresh_block(m, at / SPECDEC__TEXT_MERGE_BLOCK);
     for (node /= 2; node; node /= 2)
-        m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
+        m->tournament[node] = specdec__text_better_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
 }
 
 /* Creates the first symbols: bytes for byte-level BPE, else characters. */
-static void specdec__text_first_symbols(specdec__text_merger *m)
+static void specdec__text_create_symbols(specdec__text_merger *m)
 {
     size_t n = m->run.length, at, size = 1, node;
 
@@ -18281,44 +18293,44 @@ static void specdec__text_first_symbols(specdec__text_merger *m)
         unsigned char byte = specdec__text_run_byte(&m->run, at);
         int32_t id;
 
-        if (SPECDEC__VOCAB_IS_BYTES(m->v->model)) {
-            id = m->v->byte_token[byte];
+        if (SPECDEC__VOCAB_IS_BYTES(m->vocab->model)) {
+            id = m->vocab->byte_token[byte];
         } else {
             if (byte >= 0x80) {
-                int sequence = specdec__text_sequence(m->run.text + at - m->run.prefix, n - at);
+                int sequence = specdec__utf8_sequence_bytes(m->run.text + at - m->run.prefix, n - at);
                 size = sequence > 0 ? (size_t)sequence : 1;
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find(m->v, &m->run, at, size);
+            id = specdec__vocab_find_run_id(m->vocab, &m->run, at, size);
         }
         for (node = at; node < at + size; node++)
-            m->key[node] = SPECDEC__TEXT_NONE;
-        m->span[at] = m->span[at + size - 1] = (uint32_t)size;
-        m->token[at] = id < 0 ? SPECDEC__TEXT_NONE : (uint32_t)id;
+            m->merge_key[node] = SPECDEC__TEXT_NONE;
+        m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
+        m->symbol_token[at] = id < 0 ? SPECDEC__TEXT_NONE : (uint32_t)id;
     }
-    for (at = 0; at < n; at += m->span[at])
-        m->key[at] = specdec__text_pair_key(m, at);
+    for (at = 0; at < n; at += m->symbol_bytes[at])
+        m->merge_key[at] = specdec__text_pair_key(m, at);
     for (node = 0; node < m->blocks; node++)
         specdec__text_refresh_block(m, node);
     for (node = m->blocks - 1; node; node--)
-        m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
+        m->tournament[node] = specdec__text_better_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
 }
 
 /* Merges the pair with the lowest key until no pair can be merged. */
-static void specdec__text_merge(specdec__text_merger *m)
+static void specdec__text_merge_symbols(specdec__text_merger *m)
 {
     uint32_t at;
 
-    for (at = m->best[1]; m->key[at] != SPECDEC__TEXT_NONE; at = m->best[1]) {
-        size_t next = at + m->span[at], size = (size_t)m->span[at] + m->span[next];
+    for (at = m->tournament[1]; m->merge_key[at] != SPECDEC__TEXT_NONE; at = m->tournament[1]) {
+        size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
-        m->span[at] = m->span[at + size - 1] = (uint32_t)size;
-        m->token[at] = (uint32_t)specdec__vocab_find(m->v, &m->run, at, size);
+        m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_run_id(m->vocab, &m->run, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
         specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
         if (at) {
-            size_t before = at - m->span[at - 1];
+            size_t before = at - m->symbol_bytes[at - 1];
             specdec__text_set_key(m, before, specdec__text_pair_key(m, before));
         }
     }
@@ -18326,34 +18338,35 @@ static void specdec__text_merge(specdec__text_merger *m)
 
 /* Writes a symbol that is no token: as byte tokens, if the vocabulary has all its bytes; else SPM writes the unknown
    token, and BPE nothing (StarCoder has no tokens for bytes that never occur in UTF-8). */
-static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
+static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
 {
     unsigned char spelled[3];
-    size_t i, j, size, known = 1, bpe = SPECDEC__VOCAB_IS_BPE(m->v->model);
+    size_t i, j, size, known = 1, bpe = SPECDEC__VOCAB_IS_BPE(m->vocab->model);
     int pass;
 
     for (pass = 0; pass < 2 && known; pass++)
-        for (i = at; i < at + m->span[at]; i++) {
+        for (i = at; i < at + m->symbol_bytes[at]; i++) {
             spelled[0] = specdec__text_run_byte(&m->run, i);
-            size = SPECDEC__VOCAB_IS_BYTES(m->v->model) ? 1
-                                                        : specdec__text_spell(m->v->model, spelled[0], spelled);
+            size = SPECDEC__VOCAB_IS_BYTES(m->vocab->model)
+                       ? 1
+                       : specdec__text_spell_byte(m->vocab->model, spelled[0], spelled);
             for (j = 0; j < size; j++)
-                if (m->v->byte_token[spelled[j]] < 0)
+                if (m->vocab->byte_token[spelled[j]] < 0)
                     known = 0;
                 else if (pass)
-                    specdec__text_emit(sink, m->v->byte_token[spelled[j]]);
+                    specdec__text_append_token(sink, m->vocab->byte_token[spelled[j]]);
         }
-    if (known || bpe || m->v->unknown < 0 || sink->after_unknown)
+    if (known || bpe || m->vocab->unknown < 0 || sink->after_unknown)
         return;
-    specdec__text_emit(sink, m->v->unknown);
+    specdec__text_append_token(sink, m->vocab->unknown);
     sink->after_unknown = 1;
 }
 
 /* Bytes of scratch memory for merging a stretch of n bytes. */
-static size_t specdec__text_merge_bytes(size_t n)
+static size_t specdec__text_merge_scratch(size_t n)
 {
-    return specdec__size_multiply(specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_BLOCK + 1) * 2),
-                                  sizeof(uint32_t));
+    return specdec__size_multiply(
+        specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_MERGE_BLOCK + 1) * 2), sizeof(uint32_t));
 }
 
 /* Tokenizes a stretch by merging. scratch is aligned for uint32_t. */
@@ -18366,31 +18379,31 @@ static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const 
 
     if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
                      (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
-        int32_t id = specdec__vocab_find(v, run, 0, n);
+        int32_t id = specdec__vocab_find_run_id(v, run, 0, n);
 
         if (id >= 0) {
-            specdec__text_emit(sink, id);
+            specdec__text_append_token(sink, id);
             return SPECDEC_OK;
         }
     }
-    if (specdec__text_merge_bytes(n) > scratch_size)
+    if (specdec__text_merge_scratch(n) > scratch_size)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY,
                              "a word of %zu bytes needs %zu bytes of scratch, %zu are left",
-                             n, specdec__text_merge_bytes(n), scratch_size);
-    m.v = v;
+                             n, specdec__text_merge_scratch(n), scratch_size);
+    m.vocab = v;
     m.run = *run;
-    m.span = scratch;
-    m.token = scratch + n;
-    m.key = scratch + 2 * n;
-    m.best = scratch + 3 * n;
-    m.blocks = (n + SPECDEC__TEXT_BLOCK - 1) / SPECDEC__TEXT_BLOCK;
-    specdec__text_first_symbols(&m);
-    specdec__text_merge(&m);
-    for (at = 0; at < n; at += m.span[at])
-        if (m.token[at] != SPECDEC__TEXT_NONE)
-            specdec__text_emit(sink, (int32_t)m.token[at]);
+    m.symbol_bytes = scratch;
+    m.symbol_token = scratch + n;
+    m.merge_key = scratch + 2 * n;
+    m.tournament = scratch + 3 * n;
+    m.blocks = (n + SPECDEC__TEXT_MERGE_BLOCK - 1) / SPECDEC__TEXT_MERGE_BLOCK;
+    specdec__text_create_symbols(&m);
+    specdec__text_merge_symbols(&m);
+    for (at = 0; at < n; at += m.symbol_bytes[at])
+        if (m.symbol_token[at] != SPECDEC__TEXT_NONE)
+            specdec__text_append_token(sink, (int32_t)m.symbol_token[at]);
         else
-            specdec__text_emit_bytes(&m, at, sink);
+            specdec__text_append_byte_tokens(&m, at, sink);
     return SPECDEC_OK;
 }
 
@@ -18414,7 +18427,7 @@ static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v,
 {
     size_t frames = (v->special_count < length ? v->special_count : length) + 1;
 
-    return specdec__size_add(specdec__size_add(specdec__text_merge_bytes(specdec__size_add(length, 1)),
+    return specdec__size_add(specdec__size_add(specdec__text_merge_scratch(specdec__size_add(length, 1)),
                                                specdec__size_multiply(frames, sizeof(specdec__text_frame))),
                              3 * sizeof(uint32_t)); /* for alignment */
 }
@@ -18426,7 +18439,7 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
 {
     while (length) {
         specdec__text_run run;
-        size_t size = specdec__text_stretch(v, text, length);
+        size_t size = specdec__text_stretch_bytes(v, text, length);
         specdec_result result;
 
         run.text = text;
@@ -18443,7 +18456,7 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
 }
 
 /* The first offset in [from, end) at which a text contains another one; end: none. */
-static size_t specdec__text_search(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
+static size_t specdec__text_find_token_text(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
 {
     while (end - from >= what.size) {
         const unsigned char *at = (const unsigned char *)memchr(text + from, what.data[0], end - from - what.size + 1);
@@ -18460,17 +18473,17 @@ static size_t specdec__text_search(const unsigned char *text, size_t from, size_
 
 /* The first offset in [from, end) at which a special token is recognised; end: none. Bytes whose bit in plain is 1
    (NULL: no bytes) only spell user-defined tokens. */
-static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
-                                    size_t end, int flags, const unsigned char *plain)
+static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
+                                         size_t end, int flags, const unsigned char *plain)
 {
-    const int anywhere = specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
-    const specdec__bytes what = specdec__vocab_text(v, id);
+    const int anywhere = specdec__vocab_token_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
+    const specdec__bytes what = specdec__vocab_token_text(v, id);
     size_t i;
 
     if (!anywhere && !(flags & SPECDEC_TOKENIZE_SPECIAL))
         return end;
     for (;; from++) {
-        from = specdec__text_search(text, from, end, what);
+        from = specdec__text_find_token_text(text, from, end, what);
         for (i = from; plain && !anywhere && i < from + what.size && from < end; i++)
             if (plain[i / 8] >> i % 8 & 1)
                 break;
@@ -18480,11 +18493,12 @@ static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const 
 }
 
 /* Splits a text at special tokens, the longest one first, then the next longest in the remaining parts, and tokenizes
-   the parts between them. plain: see specdec__text_special. Frames grow from the beginning of scratch; the memory
+   the parts between them. plain: see specdec__text_find_special. Frames grow from the beginning of scratch; the memory
    behind them is for merging. */
-static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
-                                                   int flags, const unsigned char *plain, specdec__text_sink *sink,
-                                                   uint32_t *scratch, size_t words, specdec_error *error)
+static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab *v, const unsigned char *text,
+                                                           size_t length, int flags, const unsigned char *plain,
+                                                           specdec__text_sink *sink, uint32_t *scratch, size_t words,
+                                                           specdec_error *error)
 {
     specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
     size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
@@ -18510,15 +18524,16 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
             after_special = 0;
         } else {
             uint32_t id = v->specials[frame->special];
-            specdec__bytes what = specdec__vocab_text(v, id);
-            size_t found = specdec__text_special(v, id, text, at, frame->end, flags, plain);
+            specdec__bytes what = specdec__vocab_token_text(v, id);
+            size_t found = specdec__text_find_special(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
                 frame->special++;
             } else if (found == at) {
-                specdec__text_emit(sink, (int32_t)id);
+                specdec__text_append_token(sink, (int32_t)id);
                 at += what.size;
-                while (at < frame->end && specdec__vocab_strips(v, what) && memchr(" \t\r\n\v\f", text[at], 6))
+                while (at < frame->end && specdec__vocab_token_strips_space(v, what) &&
+                       memchr(" \t\r\n\v\f", text[at], 6))
                     at++;
                 after_special = 1;
             } else if (depth == room) {
@@ -18534,7 +18549,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
 
 /* Internal flags beside SPECDEC_TOKENIZE_...: write the beginning-of-text token, or do not, whatever add_bos_token
    says. */
-enum { SPECDEC__TOKENIZE_BEGUN = 32, SPECDEC__TOKENIZE_BARE = 64 };
+enum { SPECDEC__TOKENIZE_ADD_BOS = 32, SPECDEC__TOKENIZE_NO_BOS = 64 };
 
 /* Tokenizes a text, which may contain any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part
    of no control token; NULL: all bytes may be. *count: the number of tokens, at most 4 a byte and 5 more, also when it
@@ -18559,16 +18574,16 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     *count = 0;
     if (length > SPECDEC__TEXT_MAX_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    if (((flags & SPECDEC_TOKENIZE_BEGIN && v->add_bos) || flags & SPECDEC__TOKENIZE_BEGUN) && v->bos >= 0 &&
-        !(flags & SPECDEC__TOKENIZE_BARE))
-        specdec__text_emit(&sink, v->bos);
+    if (((flags & SPECDEC_TOKENIZE_BEGIN && v->add_bos) || flags & SPECDEC__TOKENIZE_ADD_BOS) && v->bos >= 0 &&
+        !(flags & SPECDEC__TOKENIZE_NO_BOS))
+        specdec__text_append_token(&sink, v->bos);
     if (length)
-        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, plain, &sink, aligned,
-                                              words, error);
+        result = specdec__text_tokenize_with_specials(v, (const unsigned char *)text, length, flags, plain, &sink,
+                                                      aligned, words, error);
     if (result)
         return result;
     if ((flags & SPECDEC_TOKENIZE_END) && v->add_eos && v->eos >= 0)
-        specdec__text_emit(&sink, v->eos);
+        specdec__text_append_token(&sink, v->eos);
     *count = sink.count;
     if (sink.count > capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the text has %zu tokens, there is room for %zu", sink.count,
@@ -18584,9 +18599,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell. Returns their number;
-   out may be NULL. */
-static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned char *out)
+/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte. Returns their
+   number; out may be NULL. */
+static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsigned char *out)
 {
     size_t at = 0, count = 0;
 
@@ -18626,13 +18641,13 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
     if (id < 0 || (uint32_t)id >= v->count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u", (int)id,
                              v->count);
-    text = specdec__vocab_text(v, (uint32_t)id);
-    type = specdec__vocab_type(v, (uint32_t)id);
-    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of(text) : -1;
-    if (specdec__vocab_is_special(type))
+    text = specdec__vocab_token_text(v, (uint32_t)id);
+    type = specdec__vocab_token_type(v, (uint32_t)id);
+    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_text(text) : -1;
+    if (specdec__vocab_type_is_special(type))
         *needed = type == SPECDEC__TOKEN_USER_DEFINED || show_special ? text.size : 0;
     else
-        *needed = byte >= 0 ? 1 : specdec__text_unspell(v->model, text, NULL);
+        *needed = byte >= 0 ? 1 : specdec__text_token_to_bytes(v->model, text, NULL);
     if (*needed > size)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "token %d has %zu bytes, there is room for %zu", (int)id,
                              *needed,
@@ -18641,10 +18656,10 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
         return SPECDEC_OK;
     if (byte >= 0)
         out[0] = (unsigned char)byte;
-    else if (specdec__vocab_is_special(type))
+    else if (specdec__vocab_type_is_special(type))
         memcpy(out, text.data, text.size);
     else
-        specdec__text_unspell(v->model, text, out);
+        specdec__text_token_to_bytes(v->model, text, out);
     return SPECDEC_OK;
 }
 
@@ -18664,16 +18679,16 @@ static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *str
     memset(stream, 0, sizeof *stream);
     stream->show_special = show_special;
     stream->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
-                         specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous));
+                         specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous));
 }
 
 /* The number of bytes at the end of a text that may be the beginning of an incomplete character, 0 to 3. */
-static size_t specdec__text_incomplete(const unsigned char *text, size_t length)
+static size_t specdec__text_incomplete_bytes(const unsigned char *text, size_t length)
 {
     size_t back;
 
     for (back = 1; back <= 3 && back <= length; back++)
-        if (specdec__text_sequence(text + length - back, back) < 0)
+        if (specdec__utf8_sequence_bytes(text + length - back, back) < 0)
             return back;
     return 0;
 }
@@ -18694,14 +18709,14 @@ static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_st
     result = specdec__token_bytes(v, id, stream->show_special, out + held, size - held, &count, error);
     if (result)
         return result;
-    type = specdec__vocab_type(v, (uint32_t)id);
+    type = specdec__vocab_token_type(v, (uint32_t)id);
     if (stream->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
-        !specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE)
+        !specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE)
         memmove(out + held, out + held + 1, --count);
-    stream->drop_space = specdec__vocab_is_special(type);
+    stream->drop_space = specdec__vocab_type_is_special(type);
     memcpy(out, stream->held, held);
     count += held;
-    incomplete = specdec__text_incomplete(out, count);
+    incomplete = specdec__text_incomplete_bytes(out, count);
     memcpy(stream->held, out + count - incomplete, incomplete);
     stream->held_count = (int)incomplete;
     *written = count - incomplete;
@@ -18729,24 +18744,25 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
 
 /* Bytes for copies of all stop strings, each with a terminating zero. */
-#define SPECDEC__STOP_ROOM (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
+#define SPECDEC__STOP_COPY_BYTES (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
 /* Searches for stop strings in bytes that arrive in pieces; all zeros: the initial state. The bytes held back always
    are the beginning of a stop string, so that its number and their count describe them. */
 typedef struct specdec__stop_scan {
-    int count;
-    int held_of;  /* number of the stop string whose beginning is held back */
-    size_t held;  /* bytes held back */
-    int stopped;  /* 1 + the number of the stop string that was found; 0: none */
-    size_t cut;   /* bytes taken from the beginning of the found stop string on; 0: none, or already cut off */
-    size_t bytes; /* bytes of all stop strings */
+    int count;                                    /* number of stop strings */
+    int held_string;                              /* number of the stop string whose beginning is held back */
+    size_t held;                                  /* bytes held back */
+    int stopped;                                  /* 1 + the number of the stop string that was found; 0: none */
+    size_t taken_bytes;                           /* bytes taken from the beginning of the found stop string on; 0:
+                                                     none, or already cut off */
+    size_t bytes;                                 /* bytes of all stop strings */
     specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;
 
 /* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty or too long, or there are too many
    strings or bytes of strings. */
-static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
-                                                        specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__stop_add_string(specdec__stop_scan *scan, const char *string,
+                                                               size_t length, specdec_error *error)
 {
     if (scan->count >= SPECDEC_STOP_STRINGS || length < 1 || length > SPECDEC__STOP_MAX_BYTES ||
         scan->bytes + length > SPECDEC_STOP_BYTES)
@@ -18758,11 +18774,11 @@ static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan
     return SPECDEC_OK;
 }
 
-/* Copies all stop strings to out[SPECDEC__STOP_ROOM], which may already hold some of them. Not inlined, as it needs a
-   second copy on the stack. */
-static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_scan *scan, unsigned char *out)
+/* Copies all stop strings to out[SPECDEC__STOP_COPY_BYTES], which may already hold some of them. Not inlined, as it
+   needs a second copy on the stack. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy_strings(specdec__stop_scan *scan, unsigned char *out)
 {
-    unsigned char copies[SPECDEC__STOP_ROOM];
+    unsigned char copies[SPECDEC__STOP_COPY_BYTES];
     size_t at = 0;
     int i;
 
@@ -18777,16 +18793,17 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_s
 }
 
 /* Do the held bytes, followed by `next`, end with the first `length` bytes of a string? */
-static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes string, size_t length, unsigned char next)
+static int specdec__stop_matches(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
+                                 unsigned char next)
 {
     if (string.data[length - 1] != next)
         return 0;
     return length == 1 ||
-           memcmp(string.data, scan->strings[scan->held_of].data + scan->held - (length - 1), length - 1) == 0;
+           memcmp(string.data, scan->strings[scan->held_string].data + scan->held - (length - 1), length - 1) == 0;
 }
 
 /* Takes a byte. Returns how many bytes, of the held ones and this one, cannot be part of a stop string. */
-static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
+static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char next)
 {
     size_t longest = 0, all = scan->held + 1, length;
     int i, of = 0;
@@ -18794,20 +18811,20 @@ static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
     for (i = 0; i < scan->count; i++) {
         specdec__bytes string = scan->strings[i];
 
-        if (string.size > all || !specdec__stop_fits(scan, string, string.size, next) || string.size <= longest)
+        if (string.size > all || !specdec__stop_matches(scan, string, string.size, next) || string.size <= longest)
             continue;
         longest = string.size;
         scan->stopped = i + 1;
     }
     for (i = 0; i < scan->count && !scan->stopped; i++)
         for (length = all < scan->strings[i].size ? all : scan->strings[i].size - 1; length > longest; length--)
-            if (specdec__stop_fits(scan, scan->strings[i], length, next)) {
+            if (specdec__stop_matches(scan, scan->strings[i], length, next)) {
                 longest = length;
                 of = i;
             }
     length = all - longest;
     if (longest && !scan->stopped) {
-        scan->held_of = of;
+        scan->held_string = of;
         scan->held = longest;
     } else {
         scan->held = 0;
@@ -18818,9 +18835,9 @@ static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
 /* Takes bytes and writes those that surely lie in front of any stop string to out: *written bytes, also from earlier
    calls. size is at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string, scan->stopped is set, and
    nothing more is written. out and bytes must not overlap. */
-static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *scan, const unsigned char *bytes,
-                                                         size_t length, unsigned char *out, size_t size,
-                                                         size_t *written, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_scan *scan, const unsigned char *bytes,
+                                                               size_t length, unsigned char *out, size_t size,
+                                                               size_t *written, specdec_error *error)
 {
     size_t i;
 
@@ -18829,8 +18846,8 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *sca
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes need room for %zu", length,
                              specdec__size_add(length, SPECDEC__STOP_MAX_BYTES));
     for (i = 0; i < length && !scan->stopped; i++) {
-        const unsigned char *held = scan->strings[scan->held_of].data;
-        size_t held_count = scan->held, free_count = specdec__stop_byte(scan, bytes[i]);
+        const unsigned char *held = scan->strings[scan->held_string].data;
+        size_t held_count = scan->held, free_count = specdec__stop_read_byte(scan, bytes[i]);
         size_t from_held = free_count < held_count ? free_count : held_count;
 
         if (from_held)
@@ -18840,18 +18857,18 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *sca
             out[(*written)++] = bytes[i];
     }
     if (i && scan->stopped)
-        scan->cut = scan->strings[scan->stopped - 1].size + (length - i);
+        scan->taken_bytes = scan->strings[scan->stopped - 1].size + (length - i);
     return SPECDEC_OK;
 }
 
 /* Writes the held bytes when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns their
    number. */
-static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsigned char *out)
+static SPECDEC__UNUSED size_t specdec__stop_end_text(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;
 
     if (count)
-        memcpy(out, scan->strings[scan->held_of].data, count);
+        memcpy(out, scan->strings[scan->held_string].data, count);
     scan->held = 0;
     return count;
 }
@@ -18898,7 +18915,7 @@ typedef struct specdec__calls {
 /* How a family of models writes thoughts (reasoning): between two marks. */
 typedef struct specdec__thoughts {
     const char *name, *open, *close;
-    const char *around[4]; /* marks around the content of the answer, which are dropped */
+    const char *content_marks[4]; /* marks around the content of the answer, which are dropped */
 } specdec__thoughts;
 
 #define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's full-width bar, U+FF5C, and its lower block, U+2581 */
@@ -18997,7 +19014,7 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
 
 /* The row of tool calls with a name; NULL: there is none. */
-static const specdec__calls *specdec__answer_calls(const char *name)
+static const specdec__calls *specdec__answer_find_calls(const char *name)
 {
     size_t i;
 
@@ -19008,7 +19025,7 @@ static const specdec__calls *specdec__answer_calls(const char *name)
 }
 
 /* The row of thoughts with a name; NULL: there is none. */
-static const specdec__thoughts *specdec__answer_thoughts(const char *name)
+static const specdec__thoughts *specdec__answer_find_thoughts(const char *name)
 {
     size_t i;
 
@@ -19057,10 +19074,15 @@ enum {
 enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
 
 /* Most bytes held back; most bytes of a noted name or value; room for bytes and for parts that are handed out. */
-enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
+enum {
+    SPECDEC__ANSWER_HELD_MOST = 96,
+    SPECDEC__ANSWER_NOTE_MOST = 160,
+    SPECDEC__ANSWER_OUT_BYTES = 1200,
+    SPECDEC__ANSWER_QUEUED_PARTS = 12
+};
 
 /* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
-static int specdec__answer_says_kind(const specdec__calls *row)
+static int specdec__answer_mark_tells_kind(const specdec__calls *row)
 {
     const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
 
@@ -19068,17 +19090,20 @@ static int specdec__answer_says_kind(const specdec__calls *row)
 }
 
 /* The hash of an argument, from the hash of its tool's name and the argument's name. */
-static uint64_t specdec__answer_hash(uint64_t tool, const unsigned char *name, size_t size)
+static uint64_t specdec__answer_argument_hash(uint64_t tool, const unsigned char *name, size_t size)
 {
     return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
 }
 
 /* The row of specdec__call_table by which a splitter reads calls. */
-static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
+static const specdec__calls *specdec__answer_calls_row(const specdec_splitter *s)
+{
+    return (const specdec__calls *)s->calls;
+}
 
 /* Begins an answer. inside: 1: the prompt has already opened a thought. */
-static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const specdec__calls *calls,
-                                                  const specdec__thoughts *thoughts, int inside)
+static SPECDEC__UNUSED void specdec__answer_begin_splitter(specdec_splitter *s, const specdec__calls *calls,
+                                                           const specdec__thoughts *thoughts, int inside)
 {
     memset(s, 0, sizeof *s);
     s->calls = calls;
@@ -19089,15 +19114,15 @@ static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const spe
 }
 
 /* Appends bytes to the parts that are to be handed out; a new part begins where the kind or the call changes. */
-static void specdec__answer_emit(specdec_splitter *s, int kind, const char *bytes, size_t count)
+static void specdec__answer_emit_bytes(specdec_splitter *s, int kind, const char *bytes, size_t count)
 {
     const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
     const int last = s->queued - 1;
 
-    if (count > (size_t)(SPECDEC__ANSWER_OUT - s->out))
-        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* cannot happen: see specdec__answer_next */
+    if (count > (size_t)(SPECDEC__ANSWER_OUT_BYTES - s->out))
+        count = (size_t)(SPECDEC__ANSWER_OUT_BYTES - s->out); /* cannot happen: see specdec__answer_next_part */
     if (last < 0 || s->kinds[last] != kind || s->numbers[last] != call || kind == SPECDEC_PART_END) {
-        if (s->queued == SPECDEC__ANSWER_QUEUE)
+        if (s->queued == SPECDEC__ANSWER_QUEUED_PARTS)
             return; /* cannot happen */
         s->kinds[s->queued] = (unsigned char)kind;
         s->numbers[s->queued++] = call;
@@ -19109,16 +19134,16 @@ static void specdec__answer_emit(specdec_splitter *s, int kind, const char *byte
 }
 
 /* Appends a terminated string to the parts. */
-static void specdec__answer_say(specdec_splitter *s, int kind, const char *text)
+static void specdec__answer_emit_string(specdec_splitter *s, int kind, const char *text)
 {
-    specdec__answer_emit(s, kind, text, strlen(text));
+    specdec__answer_emit_bytes(s, kind, text, strlen(text));
 }
 
 /* Is a byte white space? */
 static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
 /* Appends a byte of a string value to the arguments, escaped as in a JSON string. */
-static void specdec__answer_escape(specdec_splitter *s, int c)
+static void specdec__answer_emit_escaped(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
     const char *known = c ? strchr(meant, c) : NULL;
@@ -19127,27 +19152,27 @@ static void specdec__answer_escape(specdec_splitter *s, int c)
 
     if (c == '"' || c == '\\' || known) {
         out[1] = known ? names[known - meant] : plain;
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 2);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, out, 2);
     } else if (c < 32) {
         out[4] = hex[c >> 4];
         out[5] = hex[c & 15];
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 6);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, out, 6);
     } else {
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &plain, 1);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &plain, 1);
     }
 }
 
 /* Most bytes of white space that are held back in front of a mark; of more, the first become text. Together with the
    longest mark they fit into `hold`. */
-enum { SPECDEC__ANSWER_SPACES = 47 };
+enum { SPECDEC__ANSWER_SPACES_MOST = 47 };
 
 /* Compares the held bytes with a mark, behind white space if `spaces`. 2: the mark is complete; 1: it may become
    complete; 0: it does not match. */
-static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int spaces)
+static int specdec__answer_match_mark(const specdec_splitter *s, const char *mark, int spaces)
 {
     int skip = 0, size;
 
-    while (spaces && skip < s->held && skip < SPECDEC__ANSWER_SPACES && mark &&
+    while (spaces && skip < s->held && skip < SPECDEC__ANSWER_SPACES_MOST && mark &&
            specdec__answer_is_space((unsigned char)s->hold[skip]) && s->hold[skip] != mark[0])
         skip++;
     if (!mark || !*mark)
@@ -19159,12 +19184,12 @@ static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int
 }
 
 /* Finds a mark in the held bytes: its number; -1: a mark may become complete; -2: none matches. */
-static int specdec__answer_find(const specdec_splitter *s, const char *const *marks, int count, int spaces)
+static int specdec__answer_match_marks(const specdec_splitter *s, const char *const *marks, int count, int spaces)
 {
     int i, found = -2;
 
     for (i = 0; i < count; i++) {
-        const int fits = specdec__answer_fits(s, marks[i], spaces);
+        const int fits = specdec__answer_match_mark(s, marks[i], spaces);
 
         if (fits == 2)
             return i;
@@ -19175,7 +19200,7 @@ static int specdec__answer_find(const specdec_splitter *s, const char *const *ma
 }
 
 /* Removes the first held byte and returns it. */
-static int specdec__answer_shift(specdec_splitter *s)
+static int specdec__answer_shift_byte(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -19184,9 +19209,9 @@ static int specdec__answer_shift(specdec_splitter *s)
 }
 
 /* Adds a byte to the noted name or value. Returns 0 when there is no room for it. */
-static int specdec__answer_note(specdec_splitter *s, int c)
+static int specdec__answer_note_byte(specdec_splitter *s, int c)
 {
-    if (s->noted == SPECDEC__ANSWER_NOTE)
+    if (s->noted == SPECDEC__ANSWER_NOTE_MOST)
         return 0;
     s->note[s->noted++] = (char)c;
     return 1;
@@ -19195,7 +19220,7 @@ static int specdec__answer_note(specdec_splitter *s, int c)
 /* ---- Beginning and ending calls. */
 
 /* Enters a state of the splitter, with nothing held or noted. */
-static void specdec__answer_enter(specdec_splitter *s, int state)
+static void specdec__answer_enter_state(specdec_splitter *s, int state)
 {
     s->state = state;
     s->held = s->noted = s->depth = s->phase = 0;
@@ -19203,34 +19228,34 @@ static void specdec__answer_enter(specdec_splitter *s, int state)
 }
 
 /* Begins a call. */
-static void specdec__answer_call(specdec_splitter *s, int state)
+static void specdec__answer_begin_call(specdec_splitter *s, int state)
 {
-    specdec__answer_enter(s, state);
+    specdec__answer_enter_state(s, state);
     s->flags = 0;
     s->call = s->calls_begun++;
 }
 
 /* Records where the constraint of a call begins: behind the mark (how is 1), or with the object of a call without mark
    (how is 2 + the number of its beginning). */
-static void specdec__answer_starts(specdec_splitter *s, int how)
+static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
 {
     s->started = how;
     s->since = 0;
 }
 
 /* Ends a call. */
-static void specdec__answer_whole(specdec_splitter *s)
+static void specdec__answer_end_call(specdec_splitter *s)
 {
     s->started = 0;
-    specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
-    specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
+    specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
 }
 
 /* Hands out the name of the call that was noted; arguments follow. */
-static void specdec__answer_named(specdec_splitter *s)
+static void specdec__answer_emit_name(specdec_splitter *s)
 {
     static const char path[] = "functions.";
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     int from = 0, end = s->noted;
 
     while (end && specdec__answer_is_space((unsigned char)s->note[end - 1]))
@@ -19247,14 +19272,14 @@ static void specdec__answer_named(specdec_splitter *s)
         else
             end = s->noted;
     }
-    specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
+    specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
     s->tool = specdec__hash(SPECDEC__HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
-    specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
+    specdec__answer_enter_state(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
     if (row->form == SPECDEC__CALLS_NAMED)
         return;
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "{");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "{");
     s->stack = 1;
     s->flags = SPECDEC__ANSWER_MEMBER;
 }
@@ -19263,13 +19288,13 @@ static void specdec__answer_named(specdec_splitter *s)
 
 /* Hands out a byte of arguments that are JSON; depth: open brackets. Returns 1 when the arguments end with this
    byte. */
-static int specdec__answer_raw(specdec_splitter *s, int c)
+static int specdec__answer_read_json_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
 
     if (!(s->flags & SPECDEC__ANSWER_STRING) && specdec__answer_is_space(c) && !s->depth)
         return 0;
-    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
     s->flags |= SPECDEC__ANSWER_BEGUN;
     if (s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
@@ -19284,7 +19309,7 @@ static int specdec__answer_raw(specdec_splitter *s, int c)
 
 /* Hands out a byte of arguments that are spelled inside a JSON string, unescaped. Returns 1 at the end of the
    string. */
-static int specdec__answer_unquote(specdec_splitter *s, int c)
+static int specdec__answer_read_quoted_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known;
@@ -19294,25 +19319,25 @@ static int specdec__answer_unquote(specdec_splitter *s, int c)
         known = strchr(names, c);
         byte = known && c ? meant[known - names] : byte;
         if (c == 'u')
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\\");
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\\");
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
     } else if (c == '\\' || c == '"') {
         s->flags |= c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
         return c == '"';
     }
-    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
     return 0;
 }
 
 /* The role of a call's member by its noted name: 1: name of the call, 2: arguments, 3: an object with both, 0:
    ignored. */
-static int specdec__answer_member(const specdec_splitter *s)
+static int specdec__answer_member_role(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
         {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
     size_t i;
 
-    if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
+    if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
         return 2;
     for (i = 0; i < SPECDEC__COUNT(members); i++)
         if (strlen(members[i].name) == (size_t)s->noted && memcmp(members[i].name, s->note, (size_t)s->noted) == 0)
@@ -19321,13 +19346,13 @@ static int specdec__answer_member(const specdec_splitter *s)
 }
 
 /* Reads a byte of a member's value (phase is 3 + role of the member). Returns 1 when the byte is behind the value. */
-static int specdec__answer_value(specdec_splitter *s, int c)
+static int specdec__answer_read_member_byte(specdec_splitter *s, int c)
 {
     const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
     const char byte = (char)c;
 
     if (s->flags & SPECDEC__ANSWER_QUOTED) {
-        if (specdec__answer_unquote(s, c)) {
+        if (specdec__answer_read_quoted_byte(s, c)) {
             s->flags &= ~SPECDEC__ANSWER_QUOTED;
             s->phase = 3;
         }
@@ -19338,15 +19363,15 @@ static int specdec__answer_value(specdec_splitter *s, int c)
     if (role == 2 && !(s->flags & SPECDEC__ANSWER_BEGUN) && c == '"') {
         s->flags |= SPECDEC__ANSWER_QUOTED | SPECDEC__ANSWER_BEGUN;
     } else if (role == 2) {
-        specdec__answer_raw(s, c);
+        specdec__answer_read_json_byte(s, c);
     } else if (s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
         if (role == 1 || role == 3)
-            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else if (string) {
         s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
         if ((role == 1 || role == 3) && c != '"' && c != '\\')
-            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else {
         s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
         s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
@@ -19356,7 +19381,7 @@ static int specdec__answer_value(specdec_splitter *s, int c)
 
 /* Reads a byte of a JSON object that is a call. phase: 0: in front of a member, 1: in its name, 2: behind the name, 3 +
    role: in its value. */
-static void specdec__answer_object(specdec_splitter *s, int c)
+static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
 {
     if (s->phase >= 3) {
         if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
@@ -19364,24 +19389,24 @@ static void specdec__answer_object(specdec_splitter *s, int c)
             s->stack++;
             return;
         }
-        if (!specdec__answer_value(s, c))
+        if (!specdec__answer_read_member_byte(s, c))
             return;
         s->phase = 0;
         s->flags = 0;
     }
     if (s->phase == 1 && s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags = 0;
-        specdec__answer_note(s, c);
+        specdec__answer_note_byte(s, c);
     } else if (s->phase == 1 && c == '"') {
         s->phase = 2;
-        if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
-            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+        if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     } else if (s->phase == 1) {
         s->flags = c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
         if (c != '\\')
-            specdec__answer_note(s, c);
+            specdec__answer_note_byte(s, c);
     } else if (s->phase == 2 && c == ':') {
-        s->phase = 3 + specdec__answer_member(s);
+        s->phase = 3 + specdec__answer_member_role(s);
         s->depth = 0;
     } else if (s->phase == 0 && c == '"') {
         s->phase = 1;
@@ -19390,14 +19415,14 @@ static void specdec__answer_object(specdec_splitter *s, int c)
         if (s->stack)
             s->stack--;
         else
-            specdec__answer_whole(s);
+            specdec__answer_end_call(s);
     }
 }
 
 /* ---- Calls whose arguments are names and values between marks. */
 
 /* Notes whether a byte of JSON begins or ends a string. */
-static void specdec__answer_string(specdec_splitter *s, int c)
+static void specdec__answer_track_string(specdec_splitter *s, int c)
 {
     if (s->flags & SPECDEC__ANSWER_ESCAPE)
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
@@ -19406,7 +19431,7 @@ static void specdec__answer_string(specdec_splitter *s, int c)
 }
 
 /* Is the noted value JSON, but not a string? */
-static int specdec__answer_is_json(const specdec_splitter *s)
+static int specdec__answer_note_is_json(const specdec_splitter *s)
 {
     specdec__json_node node;
     specdec__json j;
@@ -19416,17 +19441,17 @@ static int specdec__answer_is_json(const specdec_splitter *s)
     j.size = (size_t)s->noted;
     j.nodes = &node;
     j.room = 1;
-    return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
+    return specdec__json_parse(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
 /* The kind of the argument whose name was noted, as the constraint of calls knows it: 1: string, 2: other JSON, 0:
    unknown. */
-static int specdec__answer_kind(const specdec_splitter *s, int size)
+static int specdec__answer_argument_kind(const specdec_splitter *s, int size)
 {
     int tries, i;
 
     for (tries = 0; tries < 2; tries++, size = 0) {
-        const uint64_t hash = specdec__answer_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
+        const uint64_t hash = specdec__answer_argument_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
 
         for (i = 0; i < s->kind_count; i++) {
             const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__KIND_WORDS;
@@ -19440,27 +19465,28 @@ static int specdec__answer_kind(const specdec_splitter *s, int size)
 
 /* Hands out the noted name of an argument. In DeepSeek's form, text behind a quotation mark tells whether its value is
    a string. */
-static void specdec__answer_keyed(specdec_splitter *s)
+static void specdec__answer_emit_argument_name(specdec_splitter *s)
 {
     const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
     const int size = quote ? (int)(quote - s->note) : s->noted;
     const int json = quote && s->noted > 6 && memcmp(s->note + s->noted - 6, "false\"", 6) == 0;
-    const int kind = specdec__answer_kind(s, size);
+    const int kind = specdec__answer_argument_kind(s, size);
     int i;
 
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
     for (i = 0; i < size; i++)
-        specdec__answer_escape(s, (unsigned char)s->note[i]);
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\": ");
-    specdec__answer_enter(s, specdec__answer_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN : SPECDEC__ANSWER_VALUE);
+        specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
+    specdec__answer_enter_state(s, specdec__answer_calls_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN
+                                                                             : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_COMMA;
     s->phase = !quote ? kind : json ? 2 : 1;
     if (s->phase == 1)
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
 /* Can the noted bytes only be the beginning of an object, a list or a long number? */
-static int specdec__answer_begins_json(const specdec_splitter *s)
+static int specdec__answer_note_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
 
@@ -19472,101 +19498,101 @@ static int specdec__answer_begins_json(const specdec_splitter *s)
 }
 
 /* Reads a byte of an argument's value. phase: 0: its kind is still unknown, 1: string, 2: other JSON. */
-static void specdec__answer_put(specdec_splitter *s, int c)
+static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
     int i;
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN)) {
         s->flags |= SPECDEC__ANSWER_BEGUN;
-        if (c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES)
+        if (c == '\n' && specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
     }
     if (s->phase == 0) { /* with known schemas, no string begins like an object or list */
         const int room = s->noted < 64;
 
         if (room)
-            specdec__answer_note(s, c);
-        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_begins_json(s)))
+            specdec__answer_note_byte(s, c);
+        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_note_begins_json(s)))
             return;
-        s->phase = specdec__answer_begins_json(s) ? 2 : 1;
+        s->phase = specdec__answer_note_begins_json(s) ? 2 : 1;
         if (s->phase == 1)
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
-            specdec__answer_put(s, (unsigned char)s->note[i]);
+            specdec__answer_read_value_byte(s, (unsigned char)s->note[i]);
         if (room)
             return;
     }
     if (s->phase == 1) {
-        specdec__answer_escape(s, c);
+        specdec__answer_emit_escaped(s, c);
         return;
     }
-    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
-    specdec__answer_string(s, c);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_track_string(s, c);
 }
 
 /* Ends an argument's value; one of unknown kind is JSON if it parses as JSON, else a string. */
-static void specdec__answer_valued(specdec_splitter *s)
+static void specdec__answer_end_value(specdec_splitter *s)
 {
     int i;
 
-    if (s->phase == 0 && specdec__answer_is_json(s)) {
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    if (s->phase == 0 && specdec__answer_note_is_json(s)) {
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else if (s->phase == 0) {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
-            specdec__answer_escape(s, (unsigned char)s->note[i]);
+            specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
         s->phase = 1;
     }
     if (s->phase == 1)
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
-    specdec__answer_enter(s, SPECDEC__ANSWER_PAIRS);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
+    specdec__answer_enter_state(s, SPECDEC__ANSWER_PAIRS);
     s->flags = SPECDEC__ANSWER_COMMA;
 }
 
 /* ---- Values in Python's and Gemma's syntax. stack: a bit for each open bracket, 1: a dict. */
 
 /* Hands out the comma in front of an item or member, if one must be written. */
-static void specdec__answer_comma(specdec_splitter *s)
+static void specdec__answer_emit_comma(specdec_splitter *s)
 {
     if (s->flags & SPECDEC__ANSWER_COMMA)
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ", ");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ", ");
     s->flags &= ~SPECDEC__ANSWER_COMMA;
 }
 
 /* Hands out a noted word, which has ended: a member's name, a number, or a constant such as True. */
-static void specdec__answer_word(specdec_splitter *s)
+static void specdec__answer_emit_word(specdec_splitter *s)
 {
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
     if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the last part of a long number */
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
         s->flags &= ~SPECDEC__ANSWER_BEGUN;
         s->noted = 0;
     }
     if (!s->noted)
         return;
-    specdec__answer_comma(s);
+    specdec__answer_emit_comma(s);
     for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER); i += 2)
         if (strlen(words[i]) == (size_t)s->noted && memcmp(words[i], s->note, (size_t)s->noted) == 0) {
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
             s->noted = 0;
             return;
         }
-    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_is_json(s)) {
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_note_is_json(s)) {
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted && i < 100; i++)
-            specdec__answer_escape(s, (unsigned char)s->note[i]);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+            specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
     }
     s->noted = 0;
 }
 
 /* Reads a byte inside a string between quotation marks; phase: the quotation mark. */
-static void specdec__answer_quoted(specdec_splitter *s, int c)
+static void specdec__answer_read_string_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known = c ? strchr(names, c) : NULL;
@@ -19574,25 +19600,25 @@ static void specdec__answer_quoted(specdec_splitter *s, int c)
     if (s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
         if (c == 'u' || c == 'x')
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
         else
-            specdec__answer_escape(s, known ? meant[known - names] : c);
+            specdec__answer_emit_escaped(s, known ? meant[known - names] : c);
     } else if (c == '\\') {
         s->flags |= SPECDEC__ANSWER_ESCAPE;
     } else if (c == s->phase) {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         s->flags &= ~SPECDEC__ANSWER_STRING;
     } else {
-        specdec__answer_escape(s, c);
+        specdec__answer_emit_escaped(s, c);
     }
 }
 
 /* Reads an opening (open = 1) or closing bracket. */
-static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
+static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict)
 {
     if (open) {
-        specdec__answer_comma(s);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
+        specdec__answer_emit_comma(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
         s->depth += s->depth < 30;
         s->stack = (s->stack & ~(1u << s->depth)) | (dict ? 1u << s->depth : 0);
         s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER : s->flags & ~SPECDEC__ANSWER_MEMBER;
@@ -19600,53 +19626,53 @@ static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
     }
     s->flags &= ~SPECDEC__ANSWER_COMMA;
     if (!s->depth) {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
-        specdec__answer_whole(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "}");
+        specdec__answer_end_call(s);
         return;
     }
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->stack >> s->depth & 1 ? "}" : "]");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->stack >> s->depth & 1 ? "}" : "]");
     s->depth--;
 }
 
 /* Reads a byte of arguments in Python's or Gemma's syntax, outside strings. */
-static void specdec__answer_literal(specdec_splitter *s, int c)
+static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 {
-    const int python = specdec__answer_row(s)->form == SPECDEC__CALLS_PYTHON;
+    const int python = specdec__answer_calls_row(s)->form == SPECDEC__CALLS_PYTHON;
     const int member = s->flags & SPECDEC__ANSWER_MEMBER;
 
     if (python && (c == '"' || c == '\'')) {
-        specdec__answer_comma(s);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_comma(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         s->flags |= SPECDEC__ANSWER_STRING;
         s->phase = c;
     } else if (member && (c == ':' || (c == '=' && !s->depth))) {
-        specdec__answer_word(s);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ": ");
+        specdec__answer_emit_word(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ": ");
         s->flags &= ~SPECDEC__ANSWER_MEMBER;
     } else if (c == ',') {
-        specdec__answer_word(s);
+        specdec__answer_emit_word(s);
         s->flags |= SPECDEC__ANSWER_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER : 0);
     } else if (c == '[' || c == '{' || (c == '(' && python)) {
-        specdec__answer_bracket(s, 1, c == '{');
+        specdec__answer_read_bracket(s, 1, c == '{');
     } else if (c == ']' || c == '}' || (c == ')' && python)) {
-        specdec__answer_word(s);
-        specdec__answer_bracket(s, 0, 0);
+        specdec__answer_emit_word(s);
+        specdec__answer_read_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
         if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number is handed out in parts */
-            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_begins_json(s))) {
-            specdec__answer_comma(s);
-            specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_note_begins_json(s))) {
+            specdec__answer_emit_comma(s);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
             s->flags |= SPECDEC__ANSWER_BEGUN;
             s->noted = 0;
         }
-        specdec__answer_note(s, c);
+        specdec__answer_note_byte(s, c);
     }
 }
 
 /* ---- Messages with headers: gpt-oss's Harmony format. */
 
 /* The value behind a word of a message's header, up to a space or the next mark; NULL: the word is absent. */
-static const char *specdec__answer_header(const specdec_splitter *s, const char *word, int *size)
+static const char *specdec__answer_header_value(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
     int i;
@@ -19662,17 +19688,17 @@ static const char *specdec__answer_header(const specdec_splitter *s, const char 
 }
 
 /* Decides by its header what a message is: content, a thought or a call. */
-static void specdec__answer_message(specdec_splitter *s)
+static void specdec__answer_end_header(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
-    const char *to = specdec__answer_header(s, "to=functions.", &size);
-    const char *channel = specdec__answer_header(s, "<|channel|>", &channel_size);
+    const char *to = specdec__answer_header_value(s, "to=functions.", &size);
+    const char *channel = specdec__answer_header_value(s, "<|channel|>", &channel_size);
     const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
 
     s->flags = 0;
     if (to) {
         s->call = s->calls_begun++;
-        specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, to, (size_t)size);
         s->flags = SPECDEC__ANSWER_CALLING;
     } else if (thought) {
         s->flags = SPECDEC__ANSWER_INSIDE;
@@ -19684,51 +19710,53 @@ static void specdec__answer_message(specdec_splitter *s)
 /* ---- Reading bytes. */
 
 /* Hands out the held bytes as text, as they are no mark. */
-static void specdec__answer_plain(specdec_splitter *s)
+static void specdec__answer_emit_held(specdec_splitter *s)
 {
-    const int c = specdec__answer_shift(s);
+    const int c = specdec__answer_shift_byte(s);
     const char byte = (char)c;
 
     if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP)
         return;
     s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_START);
-    specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT, &byte, 1);
+    specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT,
+                               &byte, 1);
 }
 
 /* Are all held bytes white space? It may stand in front of a mark. */
-static int specdec__answer_holds_space(const specdec_splitter *s)
+static int specdec__answer_holds_only_space(const specdec_splitter *s)
 {
     int i;
 
     for (i = 0; i < s->held; i++)
         if (!specdec__answer_is_space((unsigned char)s->hold[i]))
             return 0;
-    return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES;
+    return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES_MOST;
 }
 
 /* Reacts to the mark of a call, or (section) of all calls. */
-static void specdec__answer_marked(specdec_splitter *s, int section)
+static void specdec__answer_handle_mark(specdec_splitter *s, int section)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
 
     if (section)
-        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+        specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
     else if (row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON)
-        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+        specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
     else
-        specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+        specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
     if (!section)
-        specdec__answer_starts(s, 1);
+        specdec__answer_mark_constraint_start(s, 1);
     s->flags = 0;
 }
 
 /* Beginnings of an answer that is a call without a mark. */
-static const char *const specdec__answer_bare[] = {"{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
+static const char *const specdec__answer_bare_beginnings[] = {
+    "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
 /* Reads content or a thought, and looks for marks. */
-static void specdec__answer_text(specdec_splitter *s)
+static void specdec__answer_step_text(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const int inside = s->flags & SPECDEC__ANSWER_INSIDE, bare = row && row->flags & SPECDEC__CALLS_BARE &&
                                                                 s->flags & SPECDEC__ANSWER_START;
@@ -19741,42 +19769,42 @@ static void specdec__answer_text(specdec_splitter *s)
         marks[0] = thoughts->open;
         marks[1] = thoughts->close;
         for (i = 0; i < 4; i++)
-            marks[4 + i] = thoughts->around[i];
+            marks[4 + i] = thoughts->content_marks[i];
     }
     if (row && !inside) {
         marks[2] = row->section;
         marks[3] = row->mark;
     }
     for (i = 0; bare && i < 3; i++)
-        marks[8 + i] = specdec__answer_bare[i];
+        marks[8 + i] = specdec__answer_bare_beginnings[i];
     while (s->held) {
-        found = specdec__answer_find(s, marks, 11, 1);
-        if (found == -1 || (found == -2 && specdec__answer_holds_space(s)))
+        found = specdec__answer_match_marks(s, marks, 11, 1);
+        if (found == -1 || (found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            specdec__answer_plain(s);
+            specdec__answer_emit_held(s);
             continue;
         }
         s->held = 0;
         if (found == 2 || found == 3) {
-            specdec__answer_marked(s, found == 2);
+            specdec__answer_handle_mark(s, found == 2);
         } else if (found < 2 || found < 8) {
             s->flags = found ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_INSIDE;
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
-            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
-            specdec__answer_starts(s, found - 6);
+            specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
+            specdec__answer_mark_constraint_start(s, found - 6);
             s->stack = 0;
             for (i = 1; begun[i]; i++)
-                specdec__answer_object(s, (unsigned char)begun[i]);
+                specdec__answer_read_object_byte(s, (unsigned char)begun[i]);
         }
     }
 }
 
 /* Reads marks and separators in front of calls, between them and behind them; other text is content. */
-static void specdec__answer_between(specdec_splitter *s)
+static void specdec__answer_step_between(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
     const char *marks[4];
     int found, c;
@@ -19787,13 +19815,13 @@ static void specdec__answer_between(specdec_splitter *s)
     marks[3] = row->section;
     while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
         c = (unsigned char)s->hold[0];
-        found = specdec__answer_find(s, marks, 4, 0);
+        found = specdec__answer_match_marks(s, marks, 4, 0);
         if (found == -1)
             return;
         if (found >= 0) {
             s->held = 0;
             if (found >= 2) {
-                specdec__answer_marked(s, found == 3);
+                specdec__answer_handle_mark(s, found == 3);
             } else if (found == 1 || !row->end) {
                 s->state = SPECDEC__ANSWER_TEXT;
                 s->flags = SPECDEC__ANSWER_SKIP;
@@ -19801,32 +19829,32 @@ static void specdec__answer_between(specdec_splitter *s)
             return;
         }
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
-            specdec__answer_shift(s);
+            specdec__answer_shift_byte(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
             if (!s->started) { /* the next object of a list */
-                specdec__answer_starts(s, 1);
+                specdec__answer_mark_constraint_start(s, 1);
                 s->since = 1;
             }
-            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
         } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z'))) {
             if (!s->started) {
-                specdec__answer_starts(s, 1);
+                specdec__answer_mark_constraint_start(s, 1);
                 s->since = 1;
             }
-            specdec__answer_call(s, SPECDEC__ANSWER_NAME);
-            specdec__answer_note(s, c);
+            specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
+            specdec__answer_note_byte(s, c);
         } else {
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP;
             s->started = 0;
-            specdec__answer_text(s);
+            specdec__answer_step_text(s);
         }
     }
 }
 
 /* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was handed out. */
-static void specdec__answer_no_call(specdec_splitter *s)
+static void specdec__answer_undo_call(specdec_splitter *s)
 {
     const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
 
@@ -19835,17 +19863,17 @@ static void specdec__answer_no_call(specdec_splitter *s)
         s->calls_begun--;
         s->call = -1;
         if (name)
-            specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
     } else if (s->state != SPECDEC__ANSWER_BETWEEN) {
         return;
     }
-    specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
+    specdec__answer_enter_state(s, SPECDEC__ANSWER_TEXT);
 }
 
 /* Reads the name of a call, up to its mark. */
-static void specdec__answer_name(specdec_splitter *s)
+static void specdec__answer_step_name(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
     int found, c;
 
@@ -19854,40 +19882,40 @@ static void specdec__answer_name(specdec_splitter *s)
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
-            specdec__answer_shift(s);
+            specdec__answer_shift_byte(s);
             continue;
         }
         if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
-            specdec__answer_named(s);
+            specdec__answer_emit_name(s);
             s->hold[0] = next;
             s->held = 1;
             return;
         }
-        found = specdec__answer_find(s, marks, 2, 0);
+        found = specdec__answer_match_marks(s, marks, 2, 0);
         if (found == -1)
             return;
         if (found == 0 && !s->noted) {
-            specdec__answer_no_call(s);
+            specdec__answer_undo_call(s);
         } else if (found == 0) {
-            specdec__answer_named(s);
+            specdec__answer_emit_name(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
-        } else if (!specdec__answer_note(s, specdec__answer_shift(s))) {
+        } else if (!specdec__answer_note_byte(s, specdec__answer_shift_byte(s))) {
             const char last = (char)c;
 
-            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
-            specdec__answer_emit(s, SPECDEC_PART_NAME, &last, 1);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &last, 1);
             s->noted = 0;
         }
     }
 }
 
 /* Reads names and values of arguments, and their marks. */
-static void specdec__answer_pairs(specdec_splitter *s)
+static void specdec__answer_step_pairs(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
     char line[48];
     int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
@@ -19903,92 +19931,92 @@ static void specdec__answer_pairs(specdec_splitter *s)
         marks[1] = line;
     }
     while (s->held) {
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 2, space);
-        if (found == -1 || (space && found == -2 && specdec__answer_holds_space(s)))
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 2, space);
+        if (found == -1 || (space && found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            const int c = specdec__answer_shift(s);
+            const int c = specdec__answer_shift_byte(s);
 
             if (s->state == SPECDEC__ANSWER_KEY)
-                specdec__answer_note(s, c);
+                specdec__answer_note_byte(s, c);
             else if (s->state == SPECDEC__ANSWER_VALUE)
-                specdec__answer_put(s, c);
+                specdec__answer_read_value_byte(s, c);
             continue;
         }
         s->held = 0;
         if (s->state == SPECDEC__ANSWER_PAIRS && found == 1) {
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
-            specdec__answer_whole(s);
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "}");
+            specdec__answer_end_call(s);
         } else if (s->state == SPECDEC__ANSWER_PAIRS) {
             s->state = SPECDEC__ANSWER_KEY;
             s->noted = 0;
         } else if (s->state == SPECDEC__ANSWER_KEY) {
-            specdec__answer_keyed(s);
+            specdec__answer_emit_argument_name(s);
         } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
             s->state = SPECDEC__ANSWER_VALUE;
         } else {
-            specdec__answer_valued(s);
+            specdec__answer_end_value(s);
         }
         return;
     }
 }
 
 /* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
-static void specdec__answer_literals(specdec_splitter *s)
+static void specdec__answer_step_literals(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     int fits;
 
     while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
-        fits = specdec__answer_fits(s, row->value_begin, 0);
+        fits = specdec__answer_match_mark(s, row->value_begin, 0);
         if (fits == 1)
             return;
         if (fits == 2) {
             s->held = 0;
             if (!(s->flags & SPECDEC__ANSWER_STRING))
-                specdec__answer_comma(s);
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+                specdec__answer_emit_comma(s);
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
             s->flags ^= SPECDEC__ANSWER_STRING;
             continue;
         }
         if (s->flags & SPECDEC__ANSWER_STRING && row->value_begin)
-            specdec__answer_escape(s, specdec__answer_shift(s));
+            specdec__answer_emit_escaped(s, specdec__answer_shift_byte(s));
         else if (s->flags & SPECDEC__ANSWER_STRING)
-            specdec__answer_quoted(s, specdec__answer_shift(s));
+            specdec__answer_read_string_byte(s, specdec__answer_shift_byte(s));
         else
-            specdec__answer_literal(s, specdec__answer_shift(s));
+            specdec__answer_read_literal_byte(s, specdec__answer_shift_byte(s));
     }
 }
 
 /* Reads arguments that are JSON. */
-static void specdec__answer_arguments(specdec_splitter *s)
+static void specdec__answer_step_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
         s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
-        specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
-        specdec__answer_between(s);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
+        specdec__answer_step_between(s);
         return;
     }
-    if (specdec__answer_raw(s, specdec__answer_shift(s)))
-        specdec__answer_whole(s);
+    if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
+        specdec__answer_end_call(s);
 }
 
 /* Reads headers and bodies of Harmony messages (gpt-oss). */
-static void specdec__answer_channels(specdec_splitter *s)
+static void specdec__answer_step_channels(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
     while (s->held) { /* constrained arguments are JSON, whose strings may contain marks */
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 5, 0);
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 5, 0);
         if (found == -1)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
-            const int c = specdec__answer_shift(s);
+            const int c = specdec__answer_shift_byte(s);
 
             if (s->state == SPECDEC__ANSWER_BODY) {
                 if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
@@ -19996,18 +20024,18 @@ static void specdec__answer_channels(specdec_splitter *s)
                         continue; /* white space in front of arguments */
                     s->flags |= SPECDEC__ANSWER_BEGUN;
                 }
-                specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+                specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
                                         : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
                                                                             : SPECDEC_PART_CONTENT, &byte, 1);
                 if (s->kinds_known && s->flags & SPECDEC__ANSWER_CALLING)
-                    specdec__answer_string(s, c);
-            } else if (specdec__answer_note(s, c)) {
+                    specdec__answer_track_string(s, c);
+            } else if (specdec__answer_note_byte(s, c)) {
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
-                    specdec__answer_starts(s, 1);
+                    specdec__answer_mark_constraint_start(s, 1);
             } else {
-                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* the message has no
+                specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* the message has no
                                                                                              header */
-                specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
+                specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, &byte, 1);
                 s->state = SPECDEC__ANSWER_BODY;
                 s->flags = s->noted = 0;
             }
@@ -20015,10 +20043,10 @@ static void specdec__answer_channels(specdec_splitter *s)
         }
         s->held = 0;
         if (!found && s->state == SPECDEC__ANSWER_HEADER) {
-            specdec__answer_message(s);
+            specdec__answer_end_header(s);
         } else if (found) {
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
-                specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+                specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
             s->state = SPECDEC__ANSWER_HEADER;
             s->flags = s->noted = s->started = 0;
         }
@@ -20029,43 +20057,43 @@ static void specdec__answer_channels(specdec_splitter *s)
 static void specdec__answer_step(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_text(s); break;
-    case SPECDEC__ANSWER_BETWEEN: specdec__answer_between(s); break;
-    case SPECDEC__ANSWER_OBJECT: specdec__answer_object(s, specdec__answer_shift(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_literals(s); break;
-    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_channels(s); break;
-    default: specdec__answer_pairs(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_step_text(s); break;
+    case SPECDEC__ANSWER_BETWEEN: specdec__answer_step_between(s); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_step_name(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_step_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_step_literals(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_step_channels(s); break;
+    default: specdec__answer_step_pairs(s); break;
     }
 }
 
 /* Ends the answer: held bytes become a part of the kind that they look like. */
-static void specdec__answer_finish(specdec_splitter *s)
+static void specdec__answer_finish_answer(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
         if (s->state == SPECDEC__ANSWER_TEXT) {
-            specdec__answer_plain(s);
+            specdec__answer_emit_held(s);
         } else {
             const char byte = s->hold[0];
 
-            specdec__answer_shift(s);
-            specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+            specdec__answer_shift_byte(s);
+            specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
                                     : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
                                                                         : SPECDEC_PART_CONTENT, &byte, 1);
         }
     }
     if (s->state == SPECDEC__ANSWER_NAME && s->noted)
-        specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     if (s->state == SPECDEC__ANSWER_HEADER && s->noted)
-        specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
     s->held = s->noted = 0;
 }
 
 /* ---- Interface of the splitter. */
 
 /* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
-static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
+static SPECDEC__UNUSED void specdec__answer_push_bytes(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;
     s->length = bytes ? length : 0;
@@ -20074,7 +20102,7 @@ static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char
 
 /* Returns the next part. A step adds less than 1,000 bytes (a name or value, each byte as an escape) and few parts, so
    that nothing overflows. */
-static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_part *part)
+static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specdec_part *part)
 {
     int from;
 
@@ -20082,7 +20110,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
             if (s->held == (int)sizeof s->hold) /* longer than any mark */
-                specdec__answer_plain(s);
+                specdec__answer_emit_held(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
@@ -20090,7 +20118,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;
-            specdec__answer_finish(s);
+            specdec__answer_finish_answer(s);
         }
     }
     if (s->taken == s->queued)
@@ -20104,9 +20132,9 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
 }
 
 /* Does a control token occur in the marks that a splitter looks for, so that it must be shown? */
-static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, specdec__bytes token)
+static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s, specdec__bytes token)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const char *marks[22];
     size_t at, length;
@@ -20123,7 +20151,7 @@ static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, spec
     if (thoughts) {
         marks[13] = thoughts->open;
         marks[14] = thoughts->close;
-        memcpy(marks + 15, thoughts->around, sizeof thoughts->around);
+        memcpy(marks + 15, thoughts->content_marks, sizeof thoughts->content_marks);
     }
     if (row && row->form == SPECDEC__CALLS_CHANNEL)
         marks[19] = "<|start|><|channel|><|return|>";
@@ -20135,7 +20163,8 @@ static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, spec
 }
 
 /* Does a prompt end inside a thought? */
-static SPECDEC__UNUSED int specdec__answer_inside(const specdec__thoughts *thoughts, const char *text, size_t length)
+static SPECDEC__UNUSED int specdec__answer_prompt_ends_inside(const specdec__thoughts *thoughts, const char *text,
+                                                              size_t length)
 {
     size_t size;
 
@@ -20216,19 +20245,19 @@ typedef struct specdec__template_binding {
    parents. */
 typedef struct specdec__template_scope {
     struct specdec__template_scope *parent;
-    specdec__template_binding *first;
+    specdec__template_binding *first_binding;
 } specdec__template_scope;
 
 /* A loop over a list, with the variables of Jinja's `loop`. */
 typedef struct specdec__template_loop {
     const specdec__template_value *items;
-    size_t index, count;      /* number of the iteration, from 0; number of iterations */
-    size_t depth;             /* always 1, as recursive loops are not supported */
-    specdec__template_value *chosen; /* (choices) items that met the condition, in a loop that only filters */
-    size_t choices;
-    int ran;                  /* 1: an iteration was completed, so `else` is skipped */
-    int changes;              /* 1: loop.changed was called; its last arguments: */
-    specdec__template_value last;
+    size_t index, count;                 /* number of the iteration, from 0; number of iterations */
+    size_t depth;                        /* always 1, as recursive loops are not supported */
+    specdec__template_value *kept_items; /* (kept_count) items that met the condition, in a loop that only filters */
+    size_t kept_count;
+    int completed;                        /* 1: an iteration was completed, so `else` is skipped */
+    int changed_called;                   /* 1: loop.changed was called */
+    specdec__template_value last_changed; /* the arguments of its last call */
 } specdec__template_loop;
 
 /* An instruction: operation, byte offset in the template (for errors), argument: a number, the length of a jump, or the
@@ -20259,21 +20288,22 @@ typedef struct specdec__template_closure {
 
 /* A frame at run time: a loop, a macro, a captured block or a scope. */
 typedef struct specdec__template_frame {
-    int kind;             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
-    size_t back;          /* 'm': instruction to return to */
-    size_t base, floor;   /* bytes of memory in use when it began; the same, with its variables */
-    size_t written;       /* 'm', 'c': bytes of output when it began */
-    size_t stack;         /* values on the stack when it began */
-    specdec__template_scope *outer; /* scope to return to */
+    int kind;                             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
+    size_t return_code;                   /* 'm': index of the instruction to return to */
+    size_t memory_base;                   /* bytes of memory in use when the frame began */
+    size_t memory_floor;                  /* the same, with the frame's variables */
+    size_t output_base;                   /* 'm', 'c': bytes of output when the frame began */
+    size_t stack_base;                    /* values on the stack when the frame began */
+    specdec__template_scope *outer_scope; /* scope to return to */
     specdec__template_loop *loop;
 } specdec__template_frame;
 
 /* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
 typedef struct specdec__template_block {
     int kind;
-    int32_t begin, middle;   /* indices of instructions */
-    int32_t ends, breaks;    /* heads of chains of jumps, each naming the one before; -1: empty */
-    size_t source;
+    int32_t begin, middle;          /* indices of instructions */
+    int32_t end_jumps, break_jumps; /* heads of chains of jumps, each naming the one before; -1: empty */
+    size_t source;                  /* byte offset in the text */
     specdec__template_macro *macro;
     specdec__template_value name, attribute;
 } specdec__template_block;
@@ -20289,32 +20319,33 @@ typedef struct specdec__template_token {
    the back. */
 typedef struct specdec__template {
     specdec__bytes text;
-    unsigned char *memory, *marks; /* memory[size]; marks: a bit for each byte, 1: it comes from a message */
-    size_t size, used, limit;      /* bytes are in use below `used` and from `limit` on */
-    size_t kept, start;            /* bytes below kept are not released after a statement; start: end of the input
-                                      values */
-    char *output;                  /* (room) the text that is written */
-    unsigned char *plain;          /* a bit for each byte of output, as in marks; NULL: not recorded */
-    size_t room, written;          /* room: bytes of output; written: bytes so far */
-    size_t steps;                  /* work so far, at most SPECDEC__TEMPLATE_STEPS */
-    int64_t now;                   /* local time, seconds since 1970 */
-
-    const char *failed;            /* error that ended compiling or running; NULL: none */
-    specdec__bytes culprit;        /* the part of the template that caused it; the template's own text, if raised */
-    size_t source;                 /* byte offset of the instruction or tag in the text */
-    int line, column;              /* of the error */
-    int raised, full;              /* raised: by raise_exception; full: the output has no room */
-
+    unsigned char *memory;        /* (size) values from the front, code and names from the back */
+    unsigned char *marks;         /* a bit for each byte of memory, 1: the byte comes from a message */
+    size_t size, used, limit;     /* bytes below `used` and from `limit` on are in use */
+    size_t kept_bytes, input_end; /* bytes below kept_bytes are not released after a statement; input_end: end of the
+                                     input values */
+    char *output;                 /* (output_room) the text that the template writes */
+    unsigned char *plain;         /* a bit for each byte of output, as in marks; NULL: not recorded */
+    size_t output_room, output_bytes;
+    size_t steps; /* work so far, at most SPECDEC__TEMPLATE_STEPS */
+    int64_t now;  /* local time, seconds since 1970 */
+    /* the error that stopped compiling or running: */
+    const char *failed;     /* its text; NULL: none */
+    specdec__bytes culprit; /* the part of the template that caused it, or the text that the template raised */
+    size_t source;          /* byte offset of the instruction or tag in the text */
+    int line, column;
+    int raised, output_full; /* raised: by raise_exception; output_full: output has no room left */
+    /* compiling and running: */
     specdec__template_code *code;
-    size_t codes;
-    size_t at;                     /* bytes of the text that were parsed */
-    int tag, brackets, depth;      /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
-    int strip;                     /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
+    size_t code_count;
+    size_t parsed;            /* bytes of the text that were parsed */
+    int tag, brackets, depth; /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
+    int strip_behind;         /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
     specdec__template_token token;
-    specdec__template_macro *macro; /* the macro that is being compiled */
-    specdec__template_name *names[64];
-    int blocks, frames, values;
-    specdec__template_scope *scope;
+    specdec__template_macro *macro;    /* the macro that is being compiled */
+    specdec__template_name *names[64]; /* hash table of interned names */
+    int blocks, frames, values;        /* numbers of open blocks, of frames, of values on the stack */
+    specdec__template_scope *scope;    /* the innermost scope */
     specdec__template_scope root;
     specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
     specdec__template_frame frame[SPECDEC__TEMPLATE_FRAMES];
@@ -20328,7 +20359,7 @@ typedef struct specdec__template_call {
 } specdec__template_call;
 
 /* A pointer and a size as specdec__bytes. */
-static specdec__bytes specdec__template_bytes(const void *at, size_t size)
+static specdec__bytes specdec__template_as_bytes(const void *at, size_t size)
 {
     specdec__bytes out;
 
@@ -20340,7 +20371,7 @@ static specdec__bytes specdec__template_bytes(const void *at, size_t size)
 /* ---- Making values. */
 
 /* A value of a kind that holds an integer. */
-static specdec__template_value specdec__template_number(int kind, int64_t number)
+static specdec__template_value specdec__template_number_value(int kind, int64_t number)
 {
     specdec__template_value value;
 
@@ -20351,38 +20382,38 @@ static specdec__template_value specdec__template_number(int kind, int64_t number
 }
 
 /* Jinja's undefined value. */
-static specdec__template_value specdec__template_undefined(void)
+static specdec__template_value specdec__template_undefined_value(void)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
-static specdec__template_value specdec__template_none(void)
+static specdec__template_value specdec__template_none_value(void)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
-static specdec__template_value specdec__template_bool(int truth)
+static specdec__template_value specdec__template_bool_value(int truth)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_BOOL, truth != 0);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
-static specdec__template_value specdec__template_integer(int64_t number)
+static specdec__template_value specdec__template_integer_value(int64_t number)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, number);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
-static specdec__template_value specdec__template_double(double number)
+static specdec__template_value specdec__template_double_value(double number)
 {
-    specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_DOUBLE, 0);
+    specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);
 
     value.of.real = number;
     return value;
 }
 
 /* A value of a kind that points to `size` bytes or values. */
-static specdec__template_value specdec__template_of(int kind, const void *at, size_t size)
+static specdec__template_value specdec__template_sized_value(int kind, const void *at, size_t size)
 {
-    specdec__template_value value = specdec__template_number(kind, 0);
+    specdec__template_value value = specdec__template_number_value(kind, 0);
 
     value.of.at = at;
     value.size = (uint32_t)size;
@@ -20390,19 +20421,19 @@ static specdec__template_value specdec__template_of(int kind, const void *at, si
 }
 
 /* A terminated string as a value. */
-static specdec__template_value specdec__template_string(const char *text)
+static specdec__template_value specdec__template_string_value(const char *text)
 {
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, text, strlen(text));
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, strlen(text));
 }
 
 /* The bytes of a string value. */
-static const char *specdec__template_text(const specdec__template_value *value)
+static const char *specdec__template_string_bytes(const specdec__template_value *value)
 {
     return (const char *)value->of.at;
 }
 
 /* The items of a list, tuple or dict. */
-static const specdec__template_value *specdec__template_items(const specdec__template_value *value)
+static const specdec__template_value *specdec__template_list_items(const specdec__template_value *value)
 {
     return (const specdec__template_value *)value->of.at;
 }
@@ -20411,51 +20442,52 @@ static const specdec__template_value *specdec__template_items(const specdec__tem
 
 /* Stores an error, unless an earlier one is stored; then the template stops. culprit: text for the message. Returns an
    undefined value. */
-static specdec__template_value specdec__template_fail(specdec__template *t, const char *why, specdec__bytes culprit)
+static specdec__template_value specdec__template_fail_with(specdec__template *t, const char *why,
+                                                           specdec__bytes culprit)
 {
     if (!t->failed) {
         t->failed = why;
         t->culprit = culprit;
     }
-    return specdec__template_undefined();
+    return specdec__template_undefined_value();
 }
 
 /* Stores an error without further text. */
-static specdec__template_value specdec__template_refuse(specdec__template *t, const char *why)
+static specdec__template_value specdec__template_fail(specdec__template *t, const char *why)
 {
-    return specdec__template_fail(t, why, specdec__template_bytes(NULL, 0));
+    return specdec__template_fail_with(t, why, specdec__template_as_bytes(NULL, 0));
 }
 
 /* Counts an instruction that reads or writes `bytes` bytes; too much work is an error. */
-static void specdec__template_step(specdec__template *t, size_t bytes)
+static void specdec__template_count_work(specdec__template *t, size_t bytes)
 {
     t->steps += bytes / 16 + 1;
     if (t->steps > SPECDEC__TEMPLATE_STEPS)
-        specdec__template_refuse(t, "it takes too long");
+        specdec__template_fail(t, "it takes too long");
 }
 
 /* Takes memory for values from the front; NULL, and an error is stored, when there is not enough. */
-static void *specdec__template_take(specdec__template *t, size_t count, size_t size)
+static void *specdec__template_take_memory(specdec__template *t, size_t count, size_t size)
 {
     const size_t at = (t->used + 7) & ~(size_t)7, bytes = specdec__size_multiply(count, size);
 
     if (at > t->limit || bytes > t->limit - at || bytes > UINT32_MAX) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return NULL;
     }
-    specdec__template_step(t, bytes);
+    specdec__template_count_work(t, bytes);
     t->used = at + bytes;
     return t->memory + at;
 }
 
 /* Takes memory from the back, for code and names that stay until the template ends. */
-static void *specdec__template_take_top(specdec__template *t, size_t size)
+static void *specdec__template_take_permanent(specdec__template *t, size_t size)
 {
     size_t at = t->limit;
 
     size = specdec__size_add(size, 7) & ~(size_t)7;
     if (t->limit < t->used || t->limit - t->used < size) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return NULL;
     }
     t->limit = at -= size;
@@ -20464,7 +20496,7 @@ static void *specdec__template_take_top(specdec__template *t, size_t size)
 }
 
 /* Bit `at` of an array of bits. */
-static int specdec__template_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
+static int specdec__template_get_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
 
 /* Sets or clears bit `at` of an array of bits. */
 static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
@@ -20473,7 +20505,7 @@ static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
 }
 
 /* The offset of a pointer in t->memory; SIZE_MAX: it points elsewhere, to text of the template. */
-static size_t specdec__template_place(const specdec__template *t, const void *at)
+static size_t specdec__template_memory_offset(const specdec__template *t, const void *at)
 {
     const uintptr_t place = (uintptr_t)at - (uintptr_t)t->memory;
 
@@ -20481,122 +20513,123 @@ static size_t specdec__template_place(const specdec__template *t, const void *at
 }
 
 /* Copies the marks of `size` bytes at `from` to bits, from bit `to` on. */
-static void specdec__template_mark(const specdec__template *t, unsigned char *bits, size_t to, const void *from,
-                                   size_t size)
+static void specdec__template_copy_marks(const specdec__template *t, unsigned char *bits, size_t to, const void *from,
+                                         size_t size)
 {
-    const size_t place = specdec__template_place(t, from);
+    const size_t place = specdec__template_memory_offset(t, from);
     size_t i;
 
     for (i = 0; i < size; i++)
-        specdec__template_set_bit(bits, to + i, place != SIZE_MAX && specdec__template_bit(t->marks, place + i));
+        specdec__template_set_bit(bits, to + i, place != SIZE_MAX && specdec__template_get_bit(t->marks, place + i));
 }
 
 /* ---- Building strings: bytes are appended at the end of the memory in use; no other memory is taken until the string
    is complete. */
 
 /* Appends bytes with their marks to the string that is being built. */
-static void specdec__template_put(specdec__template *t, const void *from, size_t size)
+static void specdec__template_append(specdec__template *t, const void *from, size_t size)
 {
-    specdec__template_step(t, size);
+    specdec__template_count_work(t, size);
     if (t->failed || !size)
         return;
     if (t->used > t->limit || size > t->limit - t->used) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return;
     }
     memmove(t->memory + t->used, from, size);
-    specdec__template_mark(t, t->marks, t->used, from, size);
+    specdec__template_copy_marks(t, t->marks, t->used, from, size);
     t->used += size;
 }
 
 /* Appends a terminated string of the template's. */
-static void specdec__template_put_text(specdec__template *t, const char *text)
+static void specdec__template_append_text(specdec__template *t, const char *text)
 {
-    specdec__template_put(t, text, strlen(text));
+    specdec__template_append(t, text, strlen(text));
 }
 
 /* Appends bytes that come from a message (marked = 1) or from the template (0). */
-static void specdec__template_put_marked(specdec__template *t, const void *from, size_t size, int marked)
+static void specdec__template_append_marked(specdec__template *t, const void *from, size_t size, int marked)
 {
     const size_t at = t->used;
     size_t i;
 
-    specdec__template_put(t, from, size);
+    specdec__template_append(t, from, size);
     for (i = at; i < t->used; i++)
         specdec__template_set_bit(t->marks, i, marked);
 }
 
 /* The string that was built, as a value; from: bytes in use before it. */
-static specdec__template_value specdec__template_built(const specdec__template *t, size_t from)
+static specdec__template_value specdec__template_finish_string(const specdec__template *t, size_t from)
 {
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
 }
 
 /* Does string a end at the end of the memory in use, so that it can be extended in place? */
-static int specdec__template_last(const specdec__template *t, const specdec__template_value *a)
+static int specdec__template_is_last_string(const specdec__template *t, const specdec__template_value *a)
 {
-    const size_t place = specdec__template_place(t, a->of.at);
+    const size_t place = specdec__template_memory_offset(t, a->of.at);
 
-    return place != SIZE_MAX && place + a->size == t->used && place >= t->kept;
+    return place != SIZE_MAX && place + a->size == t->used && place >= t->kept_bytes;
 }
 
 /* The concatenation of two strings. */
-static specdec__template_value specdec__template_join(specdec__template *t, const specdec__template_value *a,
-                                                      const specdec__template_value *b)
+static specdec__template_value specdec__template_concatenate(specdec__template *t, const specdec__template_value *a,
+                                                             const specdec__template_value *b)
 {
-    const int behind = specdec__template_last(t, a);
-    const size_t from = behind ? specdec__template_place(t, a->of.at) : t->used;
+    const int behind = specdec__template_is_last_string(t, a);
+    const size_t from = behind ? specdec__template_memory_offset(t, a->of.at) : t->used;
 
     if (!behind)
-        specdec__template_put(t, a->of.at, a->size);
-    specdec__template_put(t, b->of.at, b->size);
-    return specdec__template_built(t, from);
+        specdec__template_append(t, a->of.at, a->size);
+    specdec__template_append(t, b->of.at, b->size);
+    return specdec__template_finish_string(t, from);
 }
 
 /* ---- Characters. */
 
 /* Bytes of the character at an offset of a string, 1 to 4, also in invalid UTF-8. at < size. */
-static size_t specdec__template_character(const char *text, size_t size, size_t at)
+static size_t specdec__template_character_bytes(const char *text, size_t size, size_t at)
 {
-    const int found = specdec__text_sequence((const unsigned char *)text + at, size - at);
+    const int found = specdec__utf8_sequence_bytes((const unsigned char *)text + at, size - at);
 
     return found > 0 ? (size_t)found : 1;
 }
 
 /* The number of characters of a string. */
-static size_t specdec__template_length(const specdec__template_value *string)
+static size_t specdec__template_count_characters(const specdec__template_value *string)
 {
-    const char *text = specdec__template_text(string);
+    const char *text = specdec__template_string_bytes(string);
     size_t at = 0, count = 0;
 
     for (; at < string->size; count++)
-        at += (unsigned char)text[at] < 128 ? 1 : specdec__template_character(text, string->size, at);
+        at += (unsigned char)text[at] < 128 ? 1 : specdec__template_character_bytes(text, string->size, at);
     return count;
 }
 
 /* The byte offset of character `number` of a string; its size, if the string is shorter. */
-static size_t specdec__template_offset(const specdec__template_value *string, size_t number)
+static size_t specdec__template_character_offset(const specdec__template_value *string, size_t number)
 {
-    const char *text = specdec__template_text(string);
+    const char *text = specdec__template_string_bytes(string);
     size_t at = 0;
 
     while (at < string->size && number--)
-        at += specdec__template_character(text, string->size, at);
+        at += specdec__template_character_bytes(text, string->size, at);
     return at;
 }
 
 /* The bytes [from, to) of a string as a value. */
-static specdec__template_value specdec__template_part(const specdec__template_value *string, size_t from, size_t to)
+static specdec__template_value specdec__template_substring(const specdec__template_value *string, size_t from,
+                                                           size_t to)
 {
     specdec__template_value out = *string;
 
-    out.of.at = specdec__template_text(string) + from;
+    out.of.at = specdec__template_string_bytes(string) + from;
     out.size = (uint32_t)(to - from);
     return out;
 }
 
 /* The code point at an offset of a string. */
-static uint32_t specdec__template_code_at(const char *text, size_t size, size_t at)
+static uint32_t specdec__template_code_point(const char *text, size_t size, size_t at)
 {
     return specdec__text_character_at((const unsigned char *)text, size, at).code;
 }
@@ -20609,22 +20642,22 @@ static int specdec__template_is_space(uint32_t c)
 }
 
 /* The offset of the first occurrence of a string in another one, from `from` on; size + 1: none. */
-static size_t specdec__template_search(const specdec__template_value *in, size_t from,
-                                       const specdec__template_value *what)
+static size_t specdec__template_find_string(const specdec__template_value *in, size_t from,
+                                            const specdec__template_value *what)
 {
-    const char *text = specdec__template_text(in);
+    const char *text = specdec__template_string_bytes(in);
 
     for (; what->size <= in->size && from <= in->size - what->size; from++) {
         if (!what->size)
             return from;
-        if (text[from] == *specdec__template_text(what) && memcmp(text + from, what->of.at, what->size) == 0)
+        if (text[from] == *specdec__template_string_bytes(what) && memcmp(text + from, what->of.at, what->size) == 0)
             return from;
     }
     return (size_t)in->size + 1;
 }
 
 /* Is a value a string with this text? */
-static int specdec__template_is(const specdec__template_value *value, const char *text)
+static int specdec__template_string_is(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
            memcmp(value->of.at, text, value->size) == 0;
@@ -20633,25 +20666,25 @@ static int specdec__template_is(const specdec__template_value *value, const char
 /* ---- Comparing values. */
 
 /* Is a value a list, tuple, view or iterator, whose items are at value->of.at? */
-static int specdec__template_listed(const specdec__template_value *value)
+static int specdec__template_is_list_like(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_ITERATOR;
 }
 
 /* Is a value an integer, double or boolean? */
-static int specdec__template_numeric(const specdec__template_value *value)
+static int specdec__template_is_number(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_BOOL && value->kind <= SPECDEC__TEMPLATE_DOUBLE;
 }
 
 /* The value of a number as a double. */
-static double specdec__template_real(const specdec__template_value *value)
+static double specdec__template_as_double(const specdec__template_value *value)
 {
     return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->of.real : (double)value->of.integer;
 }
 
 /* Is a value true, as in Python: not zero, not empty? */
-static int specdec__template_truth(const specdec__template_value *value)
+static int specdec__template_is_true(const specdec__template_value *value)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
@@ -20663,40 +20696,40 @@ static int specdec__template_truth(const specdec__template_value *value)
     }
 }
 
-static const specdec__template_value *specdec__template_member(specdec__template *t,
-                                                               const specdec__template_value *dict,
-                                                               const specdec__template_value *name);
+static const specdec__template_value *specdec__template_find_member(specdec__template *t,
+                                                                    const specdec__template_value *dict,
+                                                                    const specdec__template_value *name);
 
-static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
-                                   const specdec__template_value *b, int depth);
+static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
+                                          const specdec__template_value *b, int depth);
 
 /* Do two dicts have equal members, in any order? */
-static int specdec__template_equal_dicts(specdec__template *t, const specdec__template_value *a,
+static int specdec__template_dicts_equal(specdec__template *t, const specdec__template_value *a,
                                          const specdec__template_value *b, int depth)
 {
     size_t i;
 
     for (i = 0; i < a->size && !t->failed; i++) {
-        const specdec__template_value *own = specdec__template_items(a) + 2 * i;
-        const specdec__template_value *other = specdec__template_member(t, b, own);
+        const specdec__template_value *own = specdec__template_list_items(a) + 2 * i;
+        const specdec__template_value *other = specdec__template_find_member(t, b, own);
 
-        if (!other || !specdec__template_equal(t, own + 1, other, depth - 1))
+        if (!other || !specdec__template_values_equal(t, own + 1, other, depth - 1))
             return 0;
     }
     return 1;
 }
 
 /* Are two values equal, by Python's ==? depth: levels of nesting compared so far. */
-static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
-                                   const specdec__template_value *b, int depth)
+static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
+                                          const specdec__template_value *b, int depth)
 {
     size_t i;
 
-    specdec__template_step(t, 0);
-    if (specdec__template_numeric(a) && specdec__template_numeric(b))
+    specdec__template_count_work(t, 0);
+    if (specdec__template_is_number(a) && specdec__template_is_number(b))
         return a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE
-                   ? !(specdec__template_real(a) < specdec__template_real(b)) &&
-                         !(specdec__template_real(a) > specdec__template_real(b))
+                   ? !(specdec__template_as_double(a) < specdec__template_as_double(b)) &&
+                         !(specdec__template_as_double(a) > specdec__template_as_double(b))
                    : a->of.integer == b->of.integer;
     if (a->kind != b->kind)
         return 0;
@@ -20712,55 +20745,56 @@ static int specdec__template_equal(specdec__template *t, const specdec__template
     if (!a->size || a->of.at == b->of.at)
         return 1;
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
-        specdec__template_step(t, a->size);
+        specdec__template_count_work(t, a->size);
         return memcmp(a->of.at, b->of.at, a->size) == 0;
     }
     if (!depth) {
-        specdec__template_refuse(t, "it compares what is too deep");
+        specdec__template_fail(t, "it compares what is too deep");
         return 0;
     }
     if (a->kind == SPECDEC__TEMPLATE_DICT)
-        return specdec__template_equal_dicts(t, a, b, depth);
+        return specdec__template_dicts_equal(t, a, b, depth);
     for (i = 0; i < a->size && !t->failed; i++)
-        if (!specdec__template_equal(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1))
+        if (!specdec__template_values_equal(t, specdec__template_list_items(a) + i, specdec__template_list_items(b) + i,
+                                            depth - 1))
             return 0;
     return 1;
 }
 
-enum { SPECDEC__TEMPLATE_COMPARED = 12 }; /* most lists within each other that are compared */
+enum { SPECDEC__TEMPLATE_COMPARE_DEPTH = 12 }; /* most lists within each other that are compared */
 
 /* The value of a dict's member; NULL: there is none. */
-static const specdec__template_value *specdec__template_member(specdec__template *t,
-                                                               const specdec__template_value *dict,
-                                                               const specdec__template_value *name)
+static const specdec__template_value *specdec__template_find_member(specdec__template *t,
+                                                                    const specdec__template_value *dict,
+                                                                    const specdec__template_value *name)
 {
     size_t i;
 
     for (i = dict->size; i-- > 0;) {
-        const specdec__template_value *own = specdec__template_items(dict) + 2 * i;
+        const specdec__template_value *own = specdec__template_list_items(dict) + 2 * i;
 
         if (own->kind == SPECDEC__TEMPLATE_STRING && name->kind == SPECDEC__TEMPLATE_STRING) {
             if (own->size == name->size && (!own->size || memcmp(own->of.at, name->of.at, own->size) == 0))
                 return own + 1;
-        } else if (specdec__template_equal(t, own, name, 4)) {
+        } else if (specdec__template_values_equal(t, own, name, 4)) {
             return own + 1;
         }
     }
-    specdec__template_step(t, 16 * (size_t)dict->size);
+    specdec__template_count_work(t, 16 * (size_t)dict->size);
     return NULL;
 }
 
 /* Compares two values: -1, 0, 1, as Python's < does; values without an order are an error. */
-static int specdec__template_order(specdec__template *t, const specdec__template_value *a,
-                                   const specdec__template_value *b, int depth)
+static int specdec__template_compare_values(specdec__template *t, const specdec__template_value *a,
+                                            const specdec__template_value *b, int depth)
 {
     const size_t common = a->size < b->size ? a->size : b->size;
     size_t i;
     int order = 0;
 
-    specdec__template_step(t, a->kind == SPECDEC__TEMPLATE_STRING ? common : 0);
-    if (specdec__template_numeric(a) && specdec__template_numeric(b)) {
-        const double x = specdec__template_real(a), y = specdec__template_real(b);
+    specdec__template_count_work(t, a->kind == SPECDEC__TEMPLATE_STRING ? common : 0);
+    if (specdec__template_is_number(a) && specdec__template_is_number(b)) {
+        const double x = specdec__template_as_double(a), y = specdec__template_as_double(b);
 
         if (a->kind != SPECDEC__TEMPLATE_DOUBLE && b->kind != SPECDEC__TEMPLATE_DOUBLE)
             return a->of.integer < b->of.integer ? -1 : a->of.integer > b->of.integer;
@@ -20771,11 +20805,12 @@ static int specdec__template_order(specdec__template *t, const specdec__template
         return order ? (order < 0 ? -1 : 1) : a->size < b->size ? -1 : a->size > b->size;
     }
     if (a->kind != b->kind || (a->kind != SPECDEC__TEMPLATE_LIST && a->kind != SPECDEC__TEMPLATE_TUPLE) || !depth) {
-        specdec__template_refuse(t, "it compares values that have no order");
+        specdec__template_fail(t, "it compares values that have no order");
         return 0;
     }
     for (i = 0; i < common && !order && !t->failed; i++)
-        order = specdec__template_order(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1);
+        order = specdec__template_compare_values(t, specdec__template_list_items(a) + i,
+                                                 specdec__template_list_items(b) + i, depth - 1);
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
@@ -20789,27 +20824,29 @@ SPECDEC__FOR_SIZE
 
 /* How values are written: as Python's repr or as JSON. */
 typedef struct specdec__template_form {
-    int json, ascii, sort;   /* ascii: characters beyond ASCII are escaped; sort: members in order of their names */
-    int indent;              /* spaces of a level of indentation; -1: all on one line */
-    specdec__template_value tab; /* string of a level of indentation; size 0: spaces */
-    specdec__template_value item, name; /* separators: between items, and between a name and its value */
+    int json;                            /* 1: as JSON, 0: as Python's repr */
+    int ascii_only;                      /* 1: characters beyond ASCII are escaped */
+    int sort_names;                      /* 1: members in order of their names */
+    int indent;                          /* spaces of a level of indentation; -1: all on one line */
+    specdec__template_value indent_text; /* string of a level of indentation; size 0: spaces */
+    specdec__template_value item_separator, name_separator;
 } specdec__template_form;
 
 /* The default form of repr or (json) of json.dumps. */
-static specdec__template_form specdec__template_form_of(int json)
+static specdec__template_form specdec__template_default_form(int json)
 {
     specdec__template_form form;
 
     memset(&form, 0, sizeof form);
     form.json = json;
     form.indent = -1;
-    form.item = specdec__template_string(", ");
-    form.name = specdec__template_string(": ");
+    form.item_separator = specdec__template_string_value(", ");
+    form.name_separator = specdec__template_string_value(": ");
     return form;
 }
 
 /* Appends an integer in decimal. */
-static void specdec__template_put_integer(specdec__template *t, int64_t number)
+static void specdec__template_append_integer(specdec__template *t, int64_t number)
 {
     char digits[24];
     uint64_t left = number < 0 ? 0u - (uint64_t)number : (uint64_t)number;
@@ -20820,19 +20857,19 @@ static void specdec__template_put_integer(specdec__template *t, int64_t number)
     while (left /= 10);
     if (number < 0)
         digits[--at] = '-';
-    specdec__template_put(t, digits + at, sizeof digits - at);
+    specdec__template_append(t, digits + at, sizeof digits - at);
 }
 
 /* Appends an escape, such as \u, with `digits` hexadecimal digits. */
-static void specdec__template_put_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
+static void specdec__template_append_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
 {
-    specdec__template_put_text(t, escape);
+    specdec__template_append_text(t, escape);
     while (digits-- > 0)
-        specdec__template_put(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
+        specdec__template_append(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
 /* Does repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
-static int specdec__template_unprintable(uint32_t c)
+static int specdec__template_is_unprintable(uint32_t c)
 {
     return c < 32 || (c >= 127 && c < 0xa1) || c == 0xad || (c > 0x1000 && specdec__template_is_space(c)) ||
            (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) ||
@@ -20840,8 +20877,8 @@ static int specdec__template_unprintable(uint32_t c)
 }
 
 /* Appends a character of a string between quotes, escaped if the form needs it. */
-static void specdec__template_put_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
-                                         size_t size, uint32_t code, int quote)
+static void specdec__template_append_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
+                                            size_t size, uint32_t code, int quote)
 {
     static const char json[] = "\"\\\n\r\t\b\f", json_names[] = "\"\\nrtbf";
     static const char repr[] = "\\\n\r\t", repr_names[] = "\\nrt";
@@ -20850,33 +20887,33 @@ static void specdec__template_put_quoted(specdec__template *t, const specdec__te
 
     if (known || (!form->json && code == (uint32_t)quote)) {
         escape[1] = !known ? (char)quote : form->json ? json_names[known - json] : repr_names[known - repr];
-        specdec__template_put(t, escape, 2);
-    } else if (form->json ? code < 32 || (form->ascii && code > 126) : specdec__template_unprintable(code)) {
+        specdec__template_append(t, escape, 2);
+    } else if (form->json ? code < 32 || (form->ascii_only && code > 126) : specdec__template_is_unprintable(code)) {
         if (form->json && code > 0xffff) {
-            specdec__template_put_escape(t, "\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
-            specdec__template_put_escape(t, "\\u", 0xdc00 + (code & 0x3ff), 4);
+            specdec__template_append_escape(t, "\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
+            specdec__template_append_escape(t, "\\u", 0xdc00 + (code & 0x3ff), 4);
         } else if (form->json || code > 255) {
-            specdec__template_put_escape(t, code > 0xffff ? "\\U" : "\\u", code, code > 0xffff ? 8 : 4);
+            specdec__template_append_escape(t, code > 0xffff ? "\\U" : "\\u", code, code > 0xffff ? 8 : 4);
         } else {
-            specdec__template_put_escape(t, "\\x", code, 2);
+            specdec__template_append_escape(t, "\\x", code, 2);
         }
     } else {
-        specdec__template_put(t, at, size);
+        specdec__template_append(t, at, size);
     }
 }
 
 /* Appends a string with quotes and escapes; the marks of its bytes are kept between the quotes. */
-static void specdec__template_quote(specdec__template *t, const specdec__template_form *form,
-                                    const specdec__template_value *string)
+static void specdec__template_append_quoted_string(specdec__template *t, const specdec__template_form *form,
+                                                   const specdec__template_value *string)
 {
-    const char *text = specdec__template_text(string);
-    const size_t place = specdec__template_place(t, text);
+    const char *text = specdec__template_string_bytes(string);
+    const size_t place = specdec__template_memory_offset(t, text);
     const int quote = form->json || (string->size && memchr(text, '\'', string->size) &&
                                      !memchr(text, '"', string->size)) ? '"' : '\'';
     const char mark = (char)quote;
     size_t at, size, plain, from, i;
 
-    specdec__template_put(t, &mark, 1);
+    specdec__template_append(t, &mark, 1);
     for (at = 0; at < string->size && !t->failed; at += size) {
         for (plain = at; plain < string->size; plain++) {
             const int c = (unsigned char)text[plain];
@@ -20886,17 +20923,17 @@ static void specdec__template_quote(specdec__template *t, const specdec__templat
         }
         size = plain - at;
         if (size) {
-            specdec__template_put(t, text + at, size);
+            specdec__template_append(t, text + at, size);
             continue;
         }
-        size = specdec__template_character(text, string->size, at);
+        size = specdec__template_character_bytes(text, string->size, at);
         from = t->used;
-        specdec__template_put_quoted(t, form, text + at, size,
-                                     specdec__template_code_at(text, string->size, at), quote);
+        specdec__template_append_quoted(t, form, text + at, size,
+                                        specdec__template_code_point(text, string->size, at), quote);
         for (i = from; i < t->used && place != SIZE_MAX; i++)
-            specdec__template_set_bit(t->marks, i, specdec__template_bit(t->marks, place + at));
+            specdec__template_set_bit(t->marks, i, specdec__template_get_bit(t->marks, place + at));
     }
-    specdec__template_put(t, &mark, 1);
+    specdec__template_append(t, &mark, 1);
 }
 
 /* ---- Doubles: the shortest decimal number that is nearest to the double, as Python's repr writes. */
@@ -20906,7 +20943,7 @@ enum { SPECDEC__TEMPLATE_WORDS = 90, SPECDEC__TEMPLATE_DIGITS = 9 * SPECDEC__TEM
 
 /* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DIGITS decimal digits; for a negative exponent the number
    is multiplied by 10^-exponent. */
-static void specdec__template_expand(uint64_t mantissa, int exponent, char *digits)
+static void specdec__template_expand_double(uint64_t mantissa, int exponent, char *digits)
 {
     uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
@@ -20953,7 +20990,7 @@ static void specdec__template_round_digits(const char *digits, int first, int co
 
 /* Finds the shortest digits of a finite double above 0: out[18] and *point give the number 0.DIGITS * 10^point. Returns
    the number of digits. room: scratch memory of 4 * SPECDEC__TEMPLATE_DIGITS bytes. */
-static int specdec__template_shortest(double number, char *room, char *out, int *point)
+static int specdec__template_shortest_digits(double number, char *room, char *out, int *point)
 {
     char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DIGITS,
                 *const high = exact + SPECDEC__TEMPLATE_DIGITS;
@@ -20967,9 +21004,9 @@ static int specdec__template_shortest(double number, char *room, char *out, int 
     bound = !mantissa && exponent > 1; /* the next double below is only half as far away */
     mantissa |= exponent ? 1ull << 52 : 0;
     exponent = (exponent ? exponent : 1) - 1075 - 2;
-    specdec__template_expand(4 * mantissa - (bound ? 1 : 2), exponent, low);
-    specdec__template_expand(4 * mantissa, exponent, exact);
-    specdec__template_expand(4 * mantissa + 2, exponent, high);
+    specdec__template_expand_double(4 * mantissa - (bound ? 1 : 2), exponent, low);
+    specdec__template_expand_double(4 * mantissa, exponent, exact);
+    specdec__template_expand_double(4 * mantissa + 2, exponent, high);
     while (exact[first] == '0')
         first++;
     while (!fits && count < 17) {
@@ -20986,7 +21023,7 @@ static int specdec__template_shortest(double number, char *room, char *out, int 
 }
 
 /* Appends a double as Python's repr or json.dumps writes it. */
-static void specdec__template_put_double(specdec__template *t, double number, int json)
+static void specdec__template_append_double(specdec__template *t, double number, int json)
 {
     char digits[18], exponent[2];
     char *room;
@@ -20994,43 +21031,43 @@ static void specdec__template_put_double(specdec__template *t, double number, in
     int count, point, i;
 
     if (number - number != 0) { /* NaN or infinite */
-        specdec__template_put_text(t, number != number ? (json ? "NaN" : "nan")
+        specdec__template_append_text(t, number != number ? (json ? "NaN" : "nan")
                                       : number > 0     ? (json ? "Infinity" : "inf")
                                                        : (json ? "-Infinity" : "-inf"));
         return;
     }
-    room = (char *)specdec__template_take(t, 4, SPECDEC__TEMPLATE_DIGITS);
-    specdec__template_step(t, 8192);
+    room = (char *)specdec__template_take_memory(t, 4, SPECDEC__TEMPLATE_DIGITS);
+    specdec__template_count_work(t, 8192);
     t->used = used;
     if (!room)
         return;
     digits[0] = '0';
     count = point = 1;
     if (number < 0 || number > 0)
-        count = specdec__template_shortest(number < 0 ? -number : number, room, digits, &point);
+        count = specdec__template_shortest_digits(number < 0 ? -number : number, room, digits, &point);
     if (number < 0 || (!(number > 0) && 1 / number < 0))
-        specdec__template_put_text(t, "-");
+        specdec__template_append_text(t, "-");
     if (point > 16 || point < -3) {
-        specdec__template_put(t, digits, 1);
-        specdec__template_put_text(t, count > 1 ? "." : "");
-        specdec__template_put(t, digits + 1, (size_t)count - 1);
-        specdec__template_put_text(t, point > 0 ? "e+" : "e-");
+        specdec__template_append(t, digits, 1);
+        specdec__template_append_text(t, count > 1 ? "." : "");
+        specdec__template_append(t, digits + 1, (size_t)count - 1);
+        specdec__template_append_text(t, point > 0 ? "e+" : "e-");
         point = point > 0 ? point - 1 : 1 - point;
         exponent[0] = (char)('0' + point / 10 % 10);
         exponent[1] = (char)('0' + point % 10);
         if (point > 99)
-            specdec__template_put_integer(t, point / 100);
-        specdec__template_put(t, exponent, 2);
+            specdec__template_append_integer(t, point / 100);
+        specdec__template_append(t, exponent, 2);
         return;
     }
     if (point <= 0)
-        specdec__template_put_text(t, "0.");
+        specdec__template_append_text(t, "0.");
     for (i = point; i < 0; i++)
-        specdec__template_put_text(t, "0");
+        specdec__template_append_text(t, "0");
     for (i = 0; i < count || i <= point; i++) {
         if (i == point && point > 0)
-            specdec__template_put_text(t, ".");
-        specdec__template_put(t, i < count ? digits + i : "0", 1);
+            specdec__template_append_text(t, ".");
+        specdec__template_append(t, i < count ? digits + i : "0", 1);
     }
 }
 
@@ -21040,33 +21077,33 @@ static void specdec__template_put_double(specdec__template *t, double number, in
 typedef struct specdec__template_level {
     specdec__template_value value;
     const specdec__template_value *name; /* name of the last member that was written */
-    uint32_t at; /* next item */
+    uint32_t next_item;
 } specdec__template_level;
 
 /* Appends a string `times` times. */
-static void specdec__template_put_times(specdec__template *t, const specdec__template_value *string, int64_t times)
+static void specdec__template_append_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
-        specdec__template_put(t, string->of.at, string->size);
+        specdec__template_append(t, string->of.at, string->size);
 }
 
 /* Appends a line end and the indentation of a level. */
-static void specdec__template_new_line(specdec__template *t, const specdec__template_form *form, int level)
+static void specdec__template_append_line_end(specdec__template *t, const specdec__template_form *form, int level)
 {
-    const specdec__template_value space = specdec__template_string(" ");
+    const specdec__template_value space = specdec__template_string_value(" ");
 
-    if (!form->json || (form->indent < 0 && !form->tab.size))
+    if (!form->json || (form->indent < 0 && !form->indent_text.size))
         return;
-    specdec__template_put_text(t, "\n");
-    if (form->tab.size)
-        specdec__template_put_times(t, &form->tab, level);
+    specdec__template_append_text(t, "\n");
+    if (form->indent_text.size)
+        specdec__template_append_times(t, &form->indent_text, level);
     else
-        specdec__template_put_times(t, &space, (int64_t)form->indent * level);
+        specdec__template_append_times(t, &space, (int64_t)form->indent * level);
 }
 
 /* The brackets of a list, tuple or dict: index 0: the opening one, 1: the closing one. */
-static const char *specdec__template_bracket(const specdec__template_form *form, const specdec__template_value *value,
-                                             int index)
+static const char *specdec__template_list_bracket(const specdec__template_form *form,
+                                                  const specdec__template_value *value, int index)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_DICT: return index ? "}" : "{";
@@ -21081,111 +21118,111 @@ static const char *specdec__template_bracket(const specdec__template_form *form,
     return index ? "]" : "[";
 }
 
-/* The member of a dict that is written next: in order, or (form->sort) the least name behind that of `before`. */
+/* The member of a dict that is written next: in order, or (form->sort_names) the least name behind that of `before`. */
 static const specdec__template_value *specdec__template_next_member(specdec__template *t,
                                                                     const specdec__template_form *form,
                                                                     const specdec__template_level *level,
                                                                     const specdec__template_value *before)
 {
-    const specdec__template_value *items = specdec__template_items(&level->value), *best = NULL;
+    const specdec__template_value *items = specdec__template_list_items(&level->value), *best = NULL;
     uint32_t i;
 
-    if (!form->sort)
-        return items + 2 * (size_t)level->at;
+    if (!form->sort_names)
+        return items + 2 * (size_t)level->next_item;
     for (i = 0; i < level->value.size && !t->failed; i++)
-        if ((!before || specdec__template_order(t, items + 2 * (size_t)i, before, 2) > 0) &&
-            (!best || specdec__template_order(t, items + 2 * (size_t)i, best, 2) < 0))
+        if ((!before || specdec__template_compare_values(t, items + 2 * (size_t)i, before, 2) > 0) &&
+            (!best || specdec__template_compare_values(t, items + 2 * (size_t)i, best, 2) < 0))
             best = items + 2 * (size_t)i;
     return best ? best : items;
 }
 
 /* Appends a value without items. name = 1: it is the name of a member, always a string in JSON. */
-static void specdec__template_put_plain(specdec__template *t, const specdec__template_value *value,
-                                        const specdec__template_form *form, int name)
+static void specdec__template_append_plain(specdec__template *t, const specdec__template_value *value,
+                                           const specdec__template_form *form, int name)
 {
     const char *quote = form->json && name && value->kind != SPECDEC__TEMPLATE_STRING ? "\"" : "";
 
-    specdec__template_put_text(t, quote);
+    specdec__template_append_text(t, quote);
     switch (value->kind) {
-    case SPECDEC__TEMPLATE_NONE: specdec__template_put_text(t, form->json ? "null" : "None"); break;
+    case SPECDEC__TEMPLATE_NONE: specdec__template_append_text(t, form->json ? "null" : "None"); break;
     case SPECDEC__TEMPLATE_BOOL:
-        specdec__template_put_text(t, value->of.integer ? (form->json ? "true" : "True")
+        specdec__template_append_text(t, value->of.integer ? (form->json ? "true" : "True")
                                                         : (form->json ? "false" : "False"));
         break;
-    case SPECDEC__TEMPLATE_INTEGER: specdec__template_put_integer(t, value->of.integer); break;
-    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_put_double(t, value->of.real, form->json); break;
-    case SPECDEC__TEMPLATE_STRING: specdec__template_quote(t, form, value); break;
+    case SPECDEC__TEMPLATE_INTEGER: specdec__template_append_integer(t, value->of.integer); break;
+    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_append_double(t, value->of.real, form->json); break;
+    case SPECDEC__TEMPLATE_STRING: specdec__template_append_quoted_string(t, form, value); break;
     default:
         if (form->json || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
-            specdec__template_refuse(t, form->json ? "it writes as JSON what is none" : "it writes what has no text");
+            specdec__template_fail(t, form->json ? "it writes as JSON what is none" : "it writes what has no text");
         else
-            specdec__template_put_text(t, "Undefined");
+            specdec__template_append_text(t, "Undefined");
         break;
     }
-    specdec__template_put_text(t, quote);
+    specdec__template_append_text(t, quote);
 }
 
 /* Has a value items that must be written within brackets? */
-static int specdec__template_nests(const specdec__template_value *value, const specdec__template_form *form)
+static int specdec__template_has_items(const specdec__template_value *value, const specdec__template_form *form)
 {
     return (value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_TUPLE) ||
            value->kind == SPECDEC__TEMPLATE_DICT || (value->kind == SPECDEC__TEMPLATE_VIEW && !form->json);
 }
 
 /* Appends any value, in a form of repr or JSON. */
-static SPECDEC__NOINLINE void specdec__template_put_value(specdec__template *t, const specdec__template_value *value,
-                                                          const specdec__template_form *form)
+static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_form *form)
 {
     specdec__template_level level[SPECDEC__TEMPLATE_NESTED];
     int depth = 0;
 
     for (;;) {
-        if (!specdec__template_nests(value, form)) {
-            specdec__template_put_plain(t, value, form, 0);
+        if (!specdec__template_has_items(value, form)) {
+            specdec__template_append_plain(t, value, form, 0);
         } else if (depth == SPECDEC__TEMPLATE_NESTED) {
-            specdec__template_refuse(t, "it writes what is too deep");
+            specdec__template_fail(t, "it writes what is too deep");
         } else {
             level[depth].value = *value;
-            level[depth++].at = 0;
-            specdec__template_put_text(t, specdec__template_bracket(form, value, 0));
+            level[depth++].next_item = 0;
+            specdec__template_append_text(t, specdec__template_list_bracket(form, value, 0));
         }
-        while (depth && level[depth - 1].at == level[depth - 1].value.size && !t->failed) {
-            if (level[--depth].at)
-                specdec__template_new_line(t, form, depth);
-            specdec__template_put_text(t, specdec__template_bracket(form, &level[depth].value, 1));
+        while (depth && level[depth - 1].next_item == level[depth - 1].value.size && !t->failed) {
+            if (level[--depth].next_item)
+                specdec__template_append_line_end(t, form, depth);
+            specdec__template_append_text(t, specdec__template_list_bracket(form, &level[depth].value, 1));
         }
         if (!depth || t->failed)
             return;
-        if (level[depth - 1].at)
-            specdec__template_put(t, form->item.of.at, form->item.size);
-        specdec__template_new_line(t, form, depth);
-        value = specdec__template_items(&level[depth - 1].value);
+        if (level[depth - 1].next_item)
+            specdec__template_append(t, form->item_separator.of.at, form->item_separator.size);
+        specdec__template_append_line_end(t, form, depth);
+        value = specdec__template_list_items(&level[depth - 1].value);
         if (level[depth - 1].value.kind == SPECDEC__TEMPLATE_DICT) {
             value = specdec__template_next_member(t, form, &level[depth - 1],
-                                                  level[depth - 1].at ? level[depth - 1].name : NULL);
+                                                  level[depth - 1].next_item ? level[depth - 1].name : NULL);
             level[depth - 1].name = value;
-            specdec__template_put_plain(t, value, form, 1);
-            specdec__template_put(t, form->name.of.at, form->name.size);
+            specdec__template_append_plain(t, value, form, 1);
+            specdec__template_append(t, form->name_separator.of.at, form->name_separator.size);
             value++;
         } else {
-            value += level[depth - 1].at;
+            value += level[depth - 1].next_item;
         }
-        level[depth - 1].at++;
+        level[depth - 1].next_item++;
     }
 }
 
 /* A value converted to a string, by Python's str. */
-static specdec__template_value specdec__template_str(specdec__template *t, const specdec__template_value *value)
+static specdec__template_value specdec__template_to_string(specdec__template *t, const specdec__template_value *value)
 {
-    const specdec__template_form form = specdec__template_form_of(0);
+    const specdec__template_form form = specdec__template_default_form(0);
     const size_t from = t->used;
 
     if (value->kind == SPECDEC__TEMPLATE_STRING)
         return *value;
     if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_string("");
-    specdec__template_put_value(t, value, &form);
-    return specdec__template_built(t, from);
+        return specdec__template_string_value("");
+    specdec__template_append_value(t, value, &form);
+    return specdec__template_finish_string(t, from);
 }
 
 SPECDEC__FOR_SPEED
@@ -21198,8 +21235,8 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* An argument of a call by position or by name; NULL: it was not given. */
-static const specdec__template_value *specdec__template_argument(const specdec__template_call *call, int index,
-                                                                 const char *name)
+static const specdec__template_value *specdec__template_get_argument(const specdec__template_call *call, int index,
+                                                                     const char *name)
 {
     int i;
 
@@ -21213,49 +21250,51 @@ static const specdec__template_value *specdec__template_argument(const specdec__
 }
 
 /* The truth of an argument; otherwise: its default. */
-static int specdec__template_flag(const specdec__template_call *call, int index, const char *name, int otherwise)
+static int specdec__template_flag_argument(const specdec__template_call *call, int index, const char *name,
+                                           int otherwise)
 {
-    const specdec__template_value *value = specdec__template_argument(call, index, name);
+    const specdec__template_value *value = specdec__template_get_argument(call, index, name);
 
-    return value ? specdec__template_truth(value) : otherwise;
+    return value ? specdec__template_is_true(value) : otherwise;
 }
 
 /* The integer of an argument; otherwise: its default. Another type is an error. */
-static int64_t specdec__template_count(specdec__template *t, const specdec__template_call *call, int index,
-                                       const char *name, int64_t otherwise)
+static int64_t specdec__template_integer_argument(specdec__template *t, const specdec__template_call *call, int index,
+                                                  const char *name, int64_t otherwise)
 {
-    const specdec__template_value *value = specdec__template_argument(call, index, name);
+    const specdec__template_value *value = specdec__template_get_argument(call, index, name);
 
     if (!value || value->kind == SPECDEC__TEMPLATE_NONE)
         return otherwise;
     if (value->kind != SPECDEC__TEMPLATE_INTEGER && value->kind != SPECDEC__TEMPLATE_BOOL)
-        specdec__template_refuse(t, "an argument is no integer");
+        specdec__template_fail(t, "an argument is no integer");
     return value->of.integer;
 }
 
 /* The string of an argument; otherwise: its default. An absent argument without default has size 0. */
-static specdec__template_value specdec__template_words(specdec__template *t, const specdec__template_call *call,
-                                                       int index, const char *name, const char *otherwise)
+static specdec__template_value specdec__template_string_argument(specdec__template *t,
+                                                                 const specdec__template_call *call, int index,
+                                                                 const char *name, const char *otherwise)
 {
-    const specdec__template_value *value = specdec__template_argument(call, index, name);
+    const specdec__template_value *value = specdec__template_get_argument(call, index, name);
 
     if (!value || (!otherwise && value->kind == SPECDEC__TEMPLATE_NONE))
-        return otherwise ? specdec__template_string(otherwise) : specdec__template_none();
+        return otherwise ? specdec__template_string_value(otherwise) : specdec__template_none_value();
     if (value->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_refuse(t, "an argument is no string");
+        return specdec__template_fail(t, "an argument is no string");
     return *value;
 }
 
 /* Memory for a list of at most `most` values, filled one by one. */
 static specdec__template_value *specdec__template_new_list(specdec__template *t, size_t most)
 {
-    return (specdec__template_value *)specdec__template_take(t, most, sizeof(specdec__template_value));
+    return (specdec__template_value *)specdec__template_take_memory(t, most, sizeof(specdec__template_value));
 }
 
 /* The list of `count` items, which were stored by the caller. */
-static specdec__template_value specdec__template_listing(const specdec__template_value *items, size_t count)
+static specdec__template_value specdec__template_list_value(const specdec__template_value *items, size_t count)
 {
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, items, items ? count : 0);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, items, items ? count : 0);
 }
 
 /* The list of values over which a loop over a value iterates; a value that cannot be iterated is an error. */
@@ -21264,30 +21303,30 @@ static specdec__template_value specdec__template_iterate(specdec__template *t, c
     specdec__template_value *out;
     size_t at, next, count = 0;
 
-    if (specdec__template_listed(value))
-        return specdec__template_listing(specdec__template_items(value), value->size);
+    if (specdec__template_is_list_like(value))
+        return specdec__template_list_value(specdec__template_list_items(value), value->size);
     if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_listing(NULL, 0);
+        return specdec__template_list_value(NULL, 0);
     if (value->kind == SPECDEC__TEMPLATE_DICT) {
         out = specdec__template_new_list(t, value->size);
         for (; out && count < value->size; count++)
-            out[count] = specdec__template_items(value)[2 * count];
-        return specdec__template_listing(out, count);
+            out[count] = specdec__template_list_items(value)[2 * count];
+        return specdec__template_list_value(out, count);
     }
     if (value->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_refuse(t, "it goes through what is no list");
-    out = specdec__template_new_list(t, specdec__template_length(value));
+        return specdec__template_fail(t, "it goes through what is no list");
+    out = specdec__template_new_list(t, specdec__template_count_characters(value));
     for (at = 0; out && at < value->size; at = next) {
-        next = at + specdec__template_character(specdec__template_text(value), value->size, at);
-        out[count++] = specdec__template_part(value, at, next);
+        next = at + specdec__template_character_bytes(specdec__template_string_bytes(value), value->size, at);
+        out[count++] = specdec__template_substring(value, at, next);
     }
-    return specdec__template_listing(out, count);
+    return specdec__template_list_value(out, count);
 }
 
 /* ---- Strings. */
 
 /* The upper case of a code point, for scripts in use whose cases pair one to one. */
-static uint32_t specdec__template_upper(uint32_t c)
+static uint32_t specdec__template_to_upper(uint32_t c)
 {
     if (c < 128)
         return c >= 'a' && c <= 'z' ? c - 32 : c;
@@ -21311,7 +21350,7 @@ static uint32_t specdec__template_upper(uint32_t c)
 }
 
 /* The lower case of a code point. */
-static uint32_t specdec__template_lower(uint32_t c)
+static uint32_t specdec__template_to_lower(uint32_t c)
 {
     if (c < 128)
         return c >= 'A' && c <= 'Z' ? c + 32 : c;
@@ -21327,7 +21366,7 @@ static uint32_t specdec__template_lower(uint32_t c)
         return c == 0x386 ? 0x3ac : 0x3cc;
     if (c >= 0x388 && c <= 0x38a)
         return c + 37;
-    if (specdec__template_upper(c + 1) == c && specdec__template_upper(c) == c)
+    if (specdec__template_to_upper(c + 1) == c && specdec__template_to_upper(c) == c)
         return c + 1;
     return c;
 }
@@ -21335,7 +21374,7 @@ static uint32_t specdec__template_lower(uint32_t c)
 /* Has a code point upper or lower case? */
 static int specdec__template_is_letter(uint32_t c)
 {
-    const int kind = specdec__text_class_facts[specdec__text_class(c)].kind;
+    const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
 
     return kind == SPECDEC__TEXT_LETTER;
 }
@@ -21348,10 +21387,10 @@ enum {
 };
 
 /* A string converted to another case. */
-static specdec__template_value specdec__template_cased(specdec__template *t, const specdec__template_value *self,
-                                                       int to)
+static specdec__template_value specdec__template_change_case(specdec__template *t, const specdec__template_value *self,
+                                                             int to)
 {
-    const char *text = specdec__template_text(self);
+    const char *text = specdec__template_string_bytes(self);
     const size_t from = t->used;
     specdec__template_value cased_string;
     size_t at, size;
@@ -21359,108 +21398,109 @@ static specdec__template_value specdec__template_cased(specdec__template *t, con
     unsigned char bytes[4];
 
     for (at = 0; at < self->size && !t->failed; at += size) {
-        const uint32_t code = specdec__template_code_at(text, self->size, at);
-        const size_t place = specdec__template_place(t, text + at);
+        const uint32_t code = specdec__template_code_point(text, self->size, at);
+        const size_t place = specdec__template_memory_offset(t, text + at);
         const int up = to == SPECDEC__TEMPLATE_TO_UPPER || (first && to >= SPECDEC__TEMPLATE_TO_CAPITAL);
-        uint32_t cased = up ? specdec__template_upper(code) : specdec__template_lower(code);
+        uint32_t cased = up ? specdec__template_to_upper(code) : specdec__template_to_lower(code);
 
-        size = specdec__template_character(text, self->size, at);
+        size = specdec__template_character_bytes(text, self->size, at);
         if (to == SPECDEC__TEMPLATE_TO_SWAPPED)
-            cased = specdec__template_upper(code) != code ? specdec__template_upper(code)
-                                                          : specdec__template_lower(code);
+            cased = specdec__template_to_upper(code) != code ? specdec__template_to_upper(code)
+                                                          : specdec__template_to_lower(code);
         if (code == 0xdf && up)
-            specdec__template_put_marked(t, to == SPECDEC__TEMPLATE_TO_UPPER ? "SS" : "Ss", 2,
-                                         place != SIZE_MAX && specdec__template_bit(t->marks, place));
+            specdec__template_append_marked(t, to == SPECDEC__TEMPLATE_TO_UPPER ? "SS" : "Ss", 2,
+                                            place != SIZE_MAX && specdec__template_get_bit(t->marks, place));
         else if (cased == code)
-            specdec__template_put(t, text + at, size);
+            specdec__template_append(t, text + at, size);
         else
-            specdec__template_put_marked(t, bytes, specdec__json_encode(cased, bytes),
-                                         place != SIZE_MAX && specdec__template_bit(t->marks, place));
+            specdec__template_append_marked(t, bytes, specdec__json_encode_utf8(cased, bytes),
+                                            place != SIZE_MAX && specdec__template_get_bit(t->marks, place));
         first = to == SPECDEC__TEMPLATE_TO_TITLE ? !specdec__template_is_letter(code)
                 : to == SPECDEC__TEMPLATE_TO_WORDS
                     ? specdec__template_is_space(code) || (code < 128 && code && strchr("-({[<", (int)code))
                     : 0;
     }
-    cased_string = specdec__template_built(t, from);
+    cased_string = specdec__template_finish_string(t, from);
     cased_string.safe = self->safe;
     return cased_string;
 }
 
 /* Is the character at an offset of a string among those to strip: in chars, or (NULL) white space? */
-static int specdec__template_strips(const specdec__template_value *self, size_t at, size_t size,
-                                    const specdec__template_value *chars)
+static int specdec__template_is_stripped(const specdec__template_value *self, size_t at, size_t size,
+                                         const specdec__template_value *chars)
 {
-    const char *text = specdec__template_text(self) + at;
-    specdec__template_value character = specdec__template_of(SPECDEC__TEMPLATE_STRING, text, size);
+    const char *text = specdec__template_string_bytes(self) + at;
+    specdec__template_value character = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, size);
 
     if (chars->kind == SPECDEC__TEMPLATE_STRING)
-        return specdec__template_search(chars, 0, &character) <= chars->size;
-    return specdec__template_is_space(specdec__template_code_at(text, size, 0));
+        return specdec__template_find_string(chars, 0, &character) <= chars->size;
+    return specdec__template_is_space(specdec__template_code_point(text, size, 0));
 }
 
 /* A string without the characters to strip at its ends (bits 1: left, 2: right). */
-static specdec__template_value specdec__template_strip(specdec__template *t, const specdec__template_value *self,
-                                                       const specdec__template_value *chars, int ends)
+static specdec__template_value specdec__template_strip_string(specdec__template *t, const specdec__template_value *self,
+                                                              const specdec__template_value *chars, int ends)
 {
-    const char *text = specdec__template_text(self);
+    const char *text = specdec__template_string_bytes(self);
     size_t from = 0, to = self->size, at;
 
     while (ends & 1 && from < to) {
-        const size_t size = specdec__template_character(text, self->size, from);
+        const size_t size = specdec__template_character_bytes(text, self->size, from);
 
-        if (!specdec__template_strips(self, from, size, chars))
+        if (!specdec__template_is_stripped(self, from, size, chars))
             break;
         from += size;
     }
     while (ends & 2 && from < to) {
         for (at = to - 1; at > from && to - at < 4 && ((unsigned char)text[at] & 0xc0) == 0x80; at--)
             ;
-        if (at + specdec__template_character(text, to, at) != to)
+        if (at + specdec__template_character_bytes(text, to, at) != to)
             at = to - 1;
-        if (!specdec__template_strips(self, at, to - at, chars))
+        if (!specdec__template_is_stripped(self, at, to - at, chars))
             break;
         to = at;
     }
-    specdec__template_step(t, self->size - (to - from));
-    return specdec__template_part(self, from, to);
+    specdec__template_count_work(t, self->size - (to - from));
+    return specdec__template_substring(self, from, to);
 }
 
 /* Methods strip(chars) (ends = 3), lstrip (1), rstrip (2) of a string. */
 static specdec__template_value specdec__template_method_strip(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int ends)
 {
-    const specdec__template_value chars = specdec__template_words(t, call, 0, "chars", NULL);
+    const specdec__template_value chars = specdec__template_string_argument(t, call, 0, "chars", NULL);
 
-    return specdec__template_strip(t, self, &chars, ends);
+    return specdec__template_strip_string(t, self, &chars, ends);
 }
 
 /* A string in which `by` replaces the first `count` occurrences (-1: all) of `old`. */
-static specdec__template_value specdec__template_replace(specdec__template *t, const specdec__template_value *self,
-                                                         const specdec__template_value *old,
-                                                         const specdec__template_value *by, int64_t count)
+static specdec__template_value specdec__template_replace_string(specdec__template *t,
+                                                                const specdec__template_value *self,
+                                                                const specdec__template_value *old,
+                                                                const specdec__template_value *by, int64_t count)
 {
     const size_t from = t->used;
     size_t at = 0, found, size;
 
     for (; count != 0 && !t->failed; count--) {
-        found = specdec__template_search(self, at, old);
+        found = specdec__template_find_string(self, at, old);
         if (found > self->size)
             break;
-        specdec__template_put(t, specdec__template_text(self) + at, found - at);
-        specdec__template_put(t, by->of.at, by->size);
+        specdec__template_append(t, specdec__template_string_bytes(self) + at, found - at);
+        specdec__template_append(t, by->of.at, by->size);
         at = found + old->size;
         if (!old->size) { /* an empty string occurs between all characters */
             if (found == self->size)
                 break;
-            size = specdec__template_character(specdec__template_text(self), self->size, found);
-            specdec__template_put(t, specdec__template_text(self) + found, size);
+            size = specdec__template_character_bytes(specdec__template_string_bytes(self), self->size, found);
+            specdec__template_append(t, specdec__template_string_bytes(self) + found, size);
             at = found + size;
         }
     }
     if (at < self->size)
-        specdec__template_put(t, specdec__template_text(self) + at, self->size - at);
-    specdec__template_step(t, self->size);
-    return specdec__template_built(t, from);
+        specdec__template_append(t, specdec__template_string_bytes(self) + at, self->size - at);
+    specdec__template_count_work(t, self->size);
+    return specdec__template_finish_string(t, from);
 }
 
 /* Method replace(old, new, count) of a string. */
@@ -21468,60 +21508,61 @@ static specdec__template_value specdec__template_method_replace(specdec__templat
                                                                 const specdec__template_value *self,
                                                                 const specdec__template_call *call, int unused)
 {
-    const specdec__template_value old = specdec__template_words(t, call, 0, "old", "");
-    const specdec__template_value by = specdec__template_words(t, call, 1, "new", "");
+    const specdec__template_value old = specdec__template_string_argument(t, call, 0, "old", "");
+    const specdec__template_value by = specdec__template_string_argument(t, call, 1, "new", "");
 
     (void)unused;
     if (call->count < 2 && call->names == 0)
-        return specdec__template_refuse(t, "replace needs two strings");
-    return specdec__template_replace(t, self, &old, &by, specdec__template_count(t, call, 2, "count", -1));
+        return specdec__template_fail(t, "replace needs two strings");
+    return specdec__template_replace_string(t, self, &old, &by,
+                                            specdec__template_integer_argument(t, call, 2, "count", -1));
 }
 
 /* The offset of the last occurrence of a string in another one that ends at or before `to`; size + 1: none. */
-static size_t specdec__template_search_back(const specdec__template_value *in, size_t to,
-                                            const specdec__template_value *what)
+static size_t specdec__template_find_last_string(const specdec__template_value *in, size_t to,
+                                                 const specdec__template_value *what)
 {
     size_t at;
 
     for (at = to >= what->size ? to - what->size + 1 : 0; at-- > 0;)
-        if (!what->size || memcmp(specdec__template_text(in) + at, what->of.at, what->size) == 0)
+        if (!what->size || memcmp(specdec__template_string_bytes(in) + at, what->of.at, what->size) == 0)
             return at;
     return (size_t)in->size + 1;
 }
 
 /* split (right = 0), rsplit at white space, at most `most` times (-1: always). */
-static specdec__template_value specdec__template_split_space(specdec__template *t, const specdec__template_value *self,
-                                                             int64_t most, int right)
+static specdec__template_value
+specdec__template_split_at_space(specdec__template *t, const specdec__template_value *self, int64_t most, int right)
 {
-    const specdec__template_value none = specdec__template_none();
+    const specdec__template_value none = specdec__template_none_value();
     specdec__template_value *out = specdec__template_new_list(t, self->size / 2 + 1);
-    specdec__template_value left = specdec__template_strip(t, self, &none, right ? 2 : 1);
+    specdec__template_value left = specdec__template_strip_string(t, self, &none, right ? 2 : 1);
     size_t count = 0, i;
 
     for (; out && left.size && !t->failed; count++) {
-        const char *text = specdec__template_text(&left);
+        const char *text = specdec__template_string_bytes(&left);
         size_t at = right ? left.size : 0, size = 1;
 
         if (most-- == 0) {
-            out[count++] = specdec__template_strip(t, &left, &none, right ? 2 : 1);
+            out[count++] = specdec__template_strip_string(t, &left, &none, right ? 2 : 1);
             break;
         }
         if (right) {
             while (at > 0 && !specdec__template_is_space((unsigned char)text[at - 1]))
                 at--;
-            out[count] = specdec__template_part(&left, at, left.size);
-            left = specdec__template_part(&left, 0, at);
+            out[count] = specdec__template_substring(&left, at, left.size);
+            left = specdec__template_substring(&left, 0, at);
         } else {
             for (; at < left.size; at += size) {
-                size = specdec__template_character(text, left.size, at);
-                if (specdec__template_strips(&left, at, size, &none))
+                size = specdec__template_character_bytes(text, left.size, at);
+                if (specdec__template_is_stripped(&left, at, size, &none))
                     break;
             }
-            out[count] = specdec__template_part(&left, 0, at);
-            left = specdec__template_part(&left, at, left.size);
+            out[count] = specdec__template_substring(&left, 0, at);
+            left = specdec__template_substring(&left, at, left.size);
         }
-        left = specdec__template_strip(t, &left, &none, right ? 2 : 1);
-        specdec__template_step(t, out[count].size);
+        left = specdec__template_strip_string(t, &left, &none, right ? 2 : 1);
+        specdec__template_count_work(t, out[count].size);
     }
     for (i = 0; right && i < count / 2; i++) {
         const specdec__template_value other = out[i];
@@ -21529,55 +21570,55 @@ static specdec__template_value specdec__template_split_space(specdec__template *
         out[i] = out[count - 1 - i];
         out[count - 1 - i] = other;
     }
-    return specdec__template_listing(out, count);
+    return specdec__template_list_value(out, count);
 }
 
 /* Methods split(sep, maxsplit) (right = 0), rsplit (1) of a string: a list of strings. */
 static specdec__template_value specdec__template_method_split(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int right)
 {
-    const specdec__template_value by = specdec__template_words(t, call, 0, "sep", NULL);
-    const int64_t most = specdec__template_count(t, call, 1, "maxsplit", -1);
+    const specdec__template_value by = specdec__template_string_argument(t, call, 0, "sep", NULL);
+    const int64_t most = specdec__template_integer_argument(t, call, 1, "maxsplit", -1);
     specdec__template_value *out;
     size_t parts = 1, at = 0, found, k;
 
     if (by.kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_split_space(t, self, most, right);
+        return specdec__template_split_at_space(t, self, most, right);
     if (!by.size)
-        return specdec__template_refuse(t, "it splits at an empty string");
-    for (found = 0;
-         (most < 0 || (int64_t)parts <= most) && (found = specdec__template_search(self, found, &by)) <= self->size;
+        return specdec__template_fail(t, "it splits at an empty string");
+    for (found = 0; (most < 0 || (int64_t)parts <= most) &&
+                    (found = specdec__template_find_string(self, found, &by)) <= self->size;
          found += by.size)
         parts++;
-    specdec__template_step(t, self->size);
+    specdec__template_count_work(t, self->size);
     out = specdec__template_new_list(t, parts);
     if (!out)
-        return specdec__template_undefined();
+        return specdec__template_undefined_value();
     for (k = 0; !right && k + 1 < parts; k++) {
-        found = specdec__template_search(self, at, &by);
-        out[k] = specdec__template_part(self, at, found);
+        found = specdec__template_find_string(self, at, &by);
+        out[k] = specdec__template_substring(self, at, found);
         at = found + by.size;
     }
     if (!right)
-        out[parts - 1] = specdec__template_part(self, at, self->size);
+        out[parts - 1] = specdec__template_substring(self, at, self->size);
     for (at = self->size, k = parts; right && k-- > 0;) {
-        found = k ? specdec__template_search_back(self, at, &by) : 0;
+        found = k ? specdec__template_find_last_string(self, at, &by) : 0;
         if (found > self->size)
-            return specdec__template_refuse(t, "it splits what it cannot");
-        out[k] = specdec__template_part(self, k ? found + by.size : 0, at);
+            return specdec__template_fail(t, "it splits what it cannot");
+        out[k] = specdec__template_substring(self, k ? found + by.size : 0, at);
         at = found;
     }
-    return specdec__template_listing(out, parts);
+    return specdec__template_list_value(out, parts);
 }
 
 /* The end of the line that begins at an offset; *next: the beginning of the next line. */
-static size_t specdec__template_line(const specdec__template_value *self, size_t at, size_t *next)
+static size_t specdec__template_line_end(const specdec__template_value *self, size_t at, size_t *next)
 {
-    const char *text = specdec__template_text(self);
+    const char *text = specdec__template_string_bytes(self);
 
     while (at < self->size) {
-        const size_t size = specdec__template_character(text, self->size, at);
-        const uint32_t c = specdec__template_code_at(text, self->size, at);
+        const size_t size = specdec__template_character_bytes(text, self->size, at);
+        const uint32_t c = specdec__template_code_point(text, self->size, at);
 
         if ((c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029) {
             *next = at + size + (c == 13 && at + 1 < self->size && text[at + 1] == '\n');
@@ -21593,20 +21634,20 @@ static size_t specdec__template_line(const specdec__template_value *self, size_t
 static specdec__template_value specdec__template_method_lines(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int unused)
 {
-    const int keep = specdec__template_flag(call, 0, "keepends", 0);
+    const int keep = specdec__template_flag_argument(call, 0, "keepends", 0);
     specdec__template_value *out;
     size_t count = 0, at, next, end;
 
     (void)unused;
     for (at = 0; at < self->size; at = next, count++)
-        specdec__template_line(self, at, &next);
-    specdec__template_step(t, 2 * (size_t)self->size);
+        specdec__template_line_end(self, at, &next);
+    specdec__template_count_work(t, 2 * (size_t)self->size);
     out = specdec__template_new_list(t, count);
     for (at = 0, count = 0; out && at < self->size; at = next, count++) {
-        end = specdec__template_line(self, at, &next);
-        out[count] = specdec__template_part(self, at, keep ? next : end);
+        end = specdec__template_line_end(self, at, &next);
+        out[count] = specdec__template_substring(self, at, keep ? next : end);
     }
-    return specdec__template_listing(out, count);
+    return specdec__template_list_value(out, count);
 }
 
 /* Methods startswith (end = 0), endswith (1) of a string, for a string or any string of a tuple. */
@@ -21614,81 +21655,83 @@ static specdec__template_value specdec__template_method_begins(specdec__template
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int end)
 {
-    const specdec__template_value *what = specdec__template_argument(call, 0, NULL);
+    const specdec__template_value *what = specdec__template_get_argument(call, 0, NULL);
     size_t i, count;
 
     if (!what || (what->kind != SPECDEC__TEMPLATE_STRING && what->kind != SPECDEC__TEMPLATE_TUPLE))
-        return specdec__template_refuse(t, "a string cannot begin or end with that");
+        return specdec__template_fail(t, "a string cannot begin or end with that");
     count = what->kind == SPECDEC__TEMPLATE_TUPLE ? what->size : 1;
-    what = what->kind == SPECDEC__TEMPLATE_TUPLE ? specdec__template_items(what) : what;
+    what = what->kind == SPECDEC__TEMPLATE_TUPLE ? specdec__template_list_items(what) : what;
     for (i = 0; i < count; i++) {
-        specdec__template_step(t, what[i].size);
+        specdec__template_count_work(t, what[i].size);
         if (what[i].kind == SPECDEC__TEMPLATE_STRING && what[i].size <= self->size &&
-            (!what[i].size || memcmp(specdec__template_text(self) + (end ? self->size - what[i].size : 0),
+            (!what[i].size || memcmp(specdec__template_string_bytes(self) + (end ? self->size - what[i].size : 0),
                                      what[i].of.at, what[i].size) == 0))
-            return specdec__template_bool(1);
+            return specdec__template_bool_value(1);
     }
-    return specdec__template_bool(0);
+    return specdec__template_bool_value(0);
 }
 
 /* Methods find (how = 0), rfind (1), index (2), rindex (3), count (4) of a string in another one. */
 static specdec__template_value specdec__template_method_find(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int how)
 {
-    const specdec__template_value what = specdec__template_words(t, call, 0, NULL, "");
-    const size_t from = specdec__template_offset(self, (size_t)specdec__template_count(t, call, 1, NULL, 0));
+    const specdec__template_value what = specdec__template_string_argument(t, call, 0, NULL, "");
+    const size_t from = specdec__template_character_offset(
+        self, (size_t)specdec__template_integer_argument(t, call, 1, NULL, 0));
     specdec__template_value head = *self;
     size_t at, count = 0;
 
     if (call->count < 1)
-        return specdec__template_refuse(t, "it looks for nothing");
-    specdec__template_step(t, self->size);
+        return specdec__template_fail(t, "it looks for nothing");
+    specdec__template_count_work(t, self->size);
     if (how == 4) {
-        for (at = from; (at = specdec__template_search(self, at, &what)) <= self->size; count++)
+        for (at = from; (at = specdec__template_find_string(self, at, &what)) <= self->size; count++)
             at += what.size ? what.size : 1;
-        return specdec__template_integer((int64_t)count);
+        return specdec__template_integer_value((int64_t)count);
     }
-    at = how % 2 ? specdec__template_search_back(self, self->size, &what) : specdec__template_search(self, from, &what);
+    at = how % 2 ? specdec__template_find_last_string(self, self->size, &what)
+                 : specdec__template_find_string(self, from, &what);
     if (at > self->size || at < from)
-        return how < 2 ? specdec__template_integer(-1)
-                       : specdec__template_refuse(t, "a string has not what is looked for");
+        return how < 2 ? specdec__template_integer_value(-1)
+                       : specdec__template_fail(t, "a string has not what is looked for");
     head.size = (uint32_t)at;
-    return specdec__template_integer((int64_t)specdec__template_length(&head));
+    return specdec__template_integer_value((int64_t)specdec__template_count_characters(&head));
 }
 
 /* The strings of a list joined with a separator; any = 1: values that are no strings are converted. */
-static specdec__template_value specdec__template_join_all(specdec__template *t, const specdec__template_value *list,
-                                                          const specdec__template_value *between, int any)
+static specdec__template_value specdec__template_join_list(specdec__template *t, const specdec__template_value *list,
+                                                           const specdec__template_value *between, int any)
 {
-    const specdec__template_form form = specdec__template_form_of(0);
+    const specdec__template_form form = specdec__template_default_form(0);
     const size_t from = t->used;
     size_t i;
 
     for (i = 0; i < list->size && !t->failed; i++) {
-        const specdec__template_value *item = specdec__template_items(list) + i;
+        const specdec__template_value *item = specdec__template_list_items(list) + i;
 
         if (i)
-            specdec__template_put(t, between->of.at, between->size);
+            specdec__template_append(t, between->of.at, between->size);
         if (item->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_put(t, item->of.at, item->size);
+            specdec__template_append(t, item->of.at, item->size);
         else if (!any)
-            specdec__template_refuse(t, "it joins what are no strings");
+            specdec__template_fail(t, "it joins what are no strings");
         else if (item->kind != SPECDEC__TEMPLATE_UNDEFINED)
-            specdec__template_put_value(t, item, &form);
+            specdec__template_append_value(t, item, &form);
     }
-    return specdec__template_built(t, from);
+    return specdec__template_finish_string(t, from);
 }
 
 /* Method join(list) of a string: the list's strings with this string between them. */
 static specdec__template_value specdec__template_method_join(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int unused)
 {
-    const specdec__template_value nothing = specdec__template_undefined();
-    const specdec__template_value *of = specdec__template_argument(call, 0, NULL);
+    const specdec__template_value nothing = specdec__template_undefined_value();
+    const specdec__template_value *of = specdec__template_get_argument(call, 0, NULL);
     const specdec__template_value list = specdec__template_iterate(t, of ? of : &nothing);
 
     (void)unused;
-    return specdec__template_join_all(t, &list, self, 0);
+    return specdec__template_join_list(t, &list, self, 0);
 }
 
 /* Methods lower, upper, capitalize, title, swapcase of a string. */
@@ -21696,7 +21739,7 @@ static specdec__template_value specdec__template_method_case(specdec__template *
                                                              const specdec__template_call *call, int to)
 {
     (void)call;
-    return specdec__template_cased(t, self, to);
+    return specdec__template_change_case(t, self, to);
 }
 
 /* Methods isspace (what = 0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5) of a string: are all
@@ -21704,25 +21747,25 @@ static specdec__template_value specdec__template_method_case(specdec__template *
 static specdec__template_value specdec__template_method_all(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int what)
 {
-    const char *text = specdec__template_text(self);
+    const char *text = specdec__template_string_bytes(self);
     size_t at;
     int cased = 0;
 
     (void)call;
-    specdec__template_step(t, self->size);
-    for (at = 0; at < self->size; at += specdec__template_character(text, self->size, at)) {
-        const uint32_t c = specdec__template_code_at(text, self->size, at);
-        const int kind = specdec__text_class_facts[specdec__text_class(c)].kind;
-        const int lower = specdec__template_upper(c) != c, upper = specdec__template_lower(c) != c;
+    specdec__template_count_work(t, self->size);
+    for (at = 0; at < self->size; at += specdec__template_character_bytes(text, self->size, at)) {
+        const uint32_t c = specdec__template_code_point(text, self->size, at);
+        const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+        const int lower = specdec__template_to_upper(c) != c, upper = specdec__template_to_lower(c) != c;
 
         if ((what == 0 && !specdec__template_is_space(c)) || (what == 1 && kind != SPECDEC__TEXT_NUMBER) ||
             (what == 2 && kind != SPECDEC__TEXT_LETTER) ||
             (what == 3 && kind != SPECDEC__TEXT_LETTER && kind != SPECDEC__TEXT_NUMBER) || (what == 4 && upper) ||
             (what == 5 && lower))
-            return specdec__template_bool(0);
+            return specdec__template_bool_value(0);
         cased |= lower || upper;
     }
-    return specdec__template_bool(self->size > 0 && (what < 4 || cased));
+    return specdec__template_bool_value(self->size > 0 && (what < 4 || cased));
 }
 
 /* Methods removeprefix (end = 0), removesuffix (1) of a string. */
@@ -21730,13 +21773,13 @@ static specdec__template_value specdec__template_method_remove(specdec__template
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int end)
 {
-    const specdec__template_value what = specdec__template_words(t, call, 0, NULL, "");
+    const specdec__template_value what = specdec__template_string_argument(t, call, 0, NULL, "");
     const specdec__template_value has = specdec__template_method_begins(t, self, call, end);
 
-    if (!specdec__template_truth(&has))
+    if (!specdec__template_is_true(&has))
         return *self;
-    return end ? specdec__template_part(self, 0, self->size - what.size)
-               : specdec__template_part(self, what.size, self->size);
+    return end ? specdec__template_substring(self, 0, self->size - what.size)
+               : specdec__template_substring(self, what.size, self->size);
 }
 
 /* Methods partition(sep) (right = 0), rpartition(sep) (1): a tuple of three strings. */
@@ -21744,42 +21787,44 @@ static specdec__template_value specdec__template_method_partition(specdec__templ
                                                                   const specdec__template_value *self,
                                                                   const specdec__template_call *call, int right)
 {
-    const specdec__template_value by = specdec__template_words(t, call, 0, NULL, "");
+    const specdec__template_value by = specdec__template_string_argument(t, call, 0, NULL, "");
     specdec__template_value *out = specdec__template_new_list(t, 3);
     size_t at;
 
     if (!by.size || !out)
-        return specdec__template_refuse(t, "it splits at an empty string");
-    at = right ? specdec__template_search_back(self, self->size, &by) : specdec__template_search(self, 0, &by);
-    out[0] = out[1] = out[2] = specdec__template_string("");
+        return specdec__template_fail(t, "it splits at an empty string");
+    at = right ? specdec__template_find_last_string(self, self->size, &by)
+               : specdec__template_find_string(self, 0, &by);
+    out[0] = out[1] = out[2] = specdec__template_string_value("");
     if (at <= self->size) {
-        out[0] = specdec__template_part(self, 0, at);
-        out[1] = specdec__template_part(self, at, at + by.size);
-        out[2] = specdec__template_part(self, at + by.size, self->size);
+        out[0] = specdec__template_substring(self, 0, at);
+        out[1] = specdec__template_substring(self, at, at + by.size);
+        out[2] = specdec__template_substring(self, at + by.size, self->size);
     } else {
         out[right ? 2 : 0] = *self;
     }
-    return specdec__template_of(SPECDEC__TEMPLATE_TUPLE, out, 3);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, out, 3);
 }
 
 /* Methods ljust (how = 0), rjust (1), center (2), zfill (3): a string padded to a width. */
 static specdec__template_value specdec__template_method_pad(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int how)
 {
-    const int64_t width = specdec__template_count(t, call, 0, "width", how == 2 ? 80 : 0);
-    const int64_t left = width - (int64_t)specdec__template_length(self);
-    const specdec__template_value fill = specdec__template_words(t, call, how < 3 ? 1 : -1, NULL, how < 3 ? " " : "0");
+    const int64_t width = specdec__template_integer_argument(t, call, 0, "width", how == 2 ? 80 : 0);
+    const int64_t left = width - (int64_t)specdec__template_count_characters(self);
+    const specdec__template_value fill = specdec__template_string_argument(t, call, how < 3 ? 1 : -1, NULL,
+                                                                           how < 3 ? " " : "0");
     const int64_t before = how == 0 ? 0 : how == 2 ? left / 2 + (left & width & 1) : left;
     const size_t from = t->used;
-    const int sign = how == 3 && self->size && strchr("+-", *specdec__template_text(self)) != NULL;
+    const int sign = how == 3 && self->size && strchr("+-", *specdec__template_string_bytes(self)) != NULL;
 
     if (left <= 0)
         return *self;
-    specdec__template_put(t, self->of.at, (size_t)sign);
-    specdec__template_put_times(t, &fill, before);
-    specdec__template_put(t, specdec__template_text(self) + sign, self->size - (size_t)sign);
-    specdec__template_put_times(t, &fill, left - before);
-    return specdec__template_built(t, from);
+    specdec__template_append(t, self->of.at, (size_t)sign);
+    specdec__template_append_times(t, &fill, before);
+    specdec__template_append(t, specdec__template_string_bytes(self) + sign, self->size - (size_t)sign);
+    specdec__template_append_times(t, &fill, left - before);
+    return specdec__template_finish_string(t, from);
 }
 
 /* Method format of a string, for fields without conversion and format specification. */
@@ -21787,8 +21832,8 @@ static specdec__template_value specdec__template_method_format(specdec__template
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
 {
-    const specdec__template_form form = specdec__template_form_of(0);
-    const char *text = specdec__template_text(self);
+    const specdec__template_form form = specdec__template_default_form(0);
+    const char *text = specdec__template_string_bytes(self);
     const size_t from = t->used;
     size_t at, end;
     int next = 0;
@@ -21799,7 +21844,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
         int i, number = 0;
 
         if ((text[at] != '{' && text[at] != '}') || (at + 1 < self->size && text[at + 1] == text[at])) {
-            specdec__template_put(t, text + at, 1);
+            specdec__template_append(t, text + at, 1);
             at += text[at] == '{' || text[at] == '}';
             continue;
         }
@@ -21808,33 +21853,33 @@ static specdec__template_value specdec__template_method_format(specdec__template
         if (end == at + 1)
             number = next++;
         if (number >= 0)
-            value = specdec__template_argument(call, number, NULL);
+            value = specdec__template_get_argument(call, number, NULL);
         for (i = 0; number < 0 && i < call->names; i++)
             if (call->named[2 * i].size == end - at - 1 &&
                 memcmp(call->named[2 * i].of.at, text + at + 1, end - at - 1) == 0)
                 value = &call->named[2 * i + 1];
         if (text[at] == '}' || end >= self->size || !value)
-            return specdec__template_refuse(t, "a field of a format is not known");
+            return specdec__template_fail(t, "a field of a format is not known");
         if (value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_put(t, value->of.at, value->size);
+            specdec__template_append(t, value->of.at, value->size);
         else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
-            specdec__template_put_value(t, value, &form);
+            specdec__template_append_value(t, value, &form);
         at = end;
     }
-    return specdec__template_built(t, from);
+    return specdec__template_finish_string(t, from);
 }
 
 /* ---- Dicts and lists. */
 
 /* keys (0), values (1), items (2) of a dict. */
-static specdec__template_value specdec__template_view(specdec__template *t, const specdec__template_value *self,
-                                                      int what)
+static specdec__template_value specdec__template_dict_view(specdec__template *t, const specdec__template_value *self,
+                                                           int what)
 {
     specdec__template_value *out = specdec__template_new_list(t, (size_t)self->size * (what == 2 ? 3 : 1)), view;
     size_t i;
 
     for (i = 0; out && i < self->size; i++) {
-        const specdec__template_value *own = specdec__template_items(self) + 2 * i;
+        const specdec__template_value *own = specdec__template_list_items(self) + 2 * i;
 
         if (what < 2) {
             out[i] = own[what];
@@ -21842,9 +21887,9 @@ static specdec__template_value specdec__template_view(specdec__template *t, cons
         }
         out[self->size + 2 * i] = own[0];
         out[self->size + 2 * i + 1] = own[1];
-        out[i] = specdec__template_of(SPECDEC__TEMPLATE_TUPLE, out + self->size + 2 * i, 2);
+        out[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, out + self->size + 2 * i, 2);
     }
-    view = specdec__template_of(SPECDEC__TEMPLATE_VIEW, out, out ? self->size : 0);
+    view = specdec__template_sized_value(SPECDEC__TEMPLATE_VIEW, out, out ? self->size : 0);
     view.spare = (uint16_t)what;
     return view;
 }
@@ -21854,21 +21899,21 @@ static specdec__template_value specdec__template_method_view(specdec__template *
                                                              const specdec__template_call *call, int what)
 {
     (void)call;
-    return specdec__template_view(t, self, what);
+    return specdec__template_dict_view(t, self, what);
 }
 
 /* Method get(name, default) of a dict. */
 static specdec__template_value specdec__template_method_get(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int unused)
 {
-    const specdec__template_value *name = specdec__template_argument(call, 0, NULL), *found;
-    const specdec__template_value *otherwise = specdec__template_argument(call, 1, NULL);
+    const specdec__template_value *name = specdec__template_get_argument(call, 0, NULL), *found;
+    const specdec__template_value *otherwise = specdec__template_get_argument(call, 1, NULL);
 
     (void)unused;
     if (!name)
-        return specdec__template_refuse(t, "get needs a name");
-    found = specdec__template_member(t, self, name);
-    return found ? *found : otherwise ? *otherwise : specdec__template_none();
+        return specdec__template_fail(t, "get needs a name");
+    found = specdec__template_find_member(t, self, name);
+    return found ? *found : otherwise ? *otherwise : specdec__template_none_value();
 }
 
 /* Method copy of a dict or list. */
@@ -21885,17 +21930,19 @@ static specdec__template_value specdec__template_method_copy(specdec__template *
 static specdec__template_value specdec__template_method_index(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int counts)
 {
-    const specdec__template_value *what = specdec__template_argument(call, 0, NULL);
+    const specdec__template_value *what = specdec__template_get_argument(call, 0, NULL);
     int64_t count = 0;
     size_t i;
 
     for (i = 0; what && i < self->size && !t->failed; i++)
-        if (specdec__template_equal(t, specdec__template_items(self) + i, what, SPECDEC__TEMPLATE_COMPARED)) {
+        if (specdec__template_values_equal(t, specdec__template_list_items(self) + i, what,
+                                           SPECDEC__TEMPLATE_COMPARE_DEPTH)) {
             if (!counts)
-                return specdec__template_integer((int64_t)i);
+                return specdec__template_integer_value((int64_t)i);
             count++;
         }
-    return counts ? specdec__template_integer(count) : specdec__template_refuse(t, "a list has not what is looked for");
+    return counts ? specdec__template_integer_value(count)
+                  : specdec__template_fail(t, "a list has not what is looked for");
 }
 
 /* Methods that would change a value are an error, as the sandbox is immutable. */
@@ -21906,7 +21953,7 @@ static specdec__template_value specdec__template_method_unsafe(specdec__template
     (void)self;
     (void)call;
     (void)unused;
-    return specdec__template_refuse(t, "it changes a list or dict, which is not allowed");
+    return specdec__template_fail(t, "it changes a list or dict, which is not allowed");
 }
 
 /* A method of Python's strings, lists and dicts. */
@@ -21986,9 +22033,9 @@ static const specdec__template_method specdec__template_methods[] = {
 /* ---- Attributes and items. */
 
 /* An undefined value that keeps its name, for errors. */
-static specdec__template_value specdec__template_missing(const specdec__template_value *name)
+static specdec__template_value specdec__template_undefined_name(const specdec__template_value *name)
 {
-    specdec__template_value out = specdec__template_undefined();
+    specdec__template_value out = specdec__template_undefined_value();
 
     if (name->kind == SPECDEC__TEMPLATE_STRING) {
         out.of.at = name->of.at;
@@ -21998,29 +22045,30 @@ static specdec__template_value specdec__template_missing(const specdec__template
 }
 
 /* Stores an error: an undefined value was used. */
-static specdec__template_value specdec__template_is_missing(specdec__template *t, const specdec__template_value *value)
+static specdec__template_value specdec__template_fail_undefined(specdec__template *t,
+                                                                const specdec__template_value *value)
 {
-    return specdec__template_fail(t, "it uses what is not defined",
-                                  specdec__template_bytes(value->of.at, value->of.at ? value->size : 0));
+    return specdec__template_fail_with(t, "it uses what is not defined",
+                                       specdec__template_as_bytes(value->of.at, value->of.at ? value->size : 0));
 }
 
 /* A method of a value, bound to the value; undefined: the value has no such method. */
-static specdec__template_value specdec__template_bound(specdec__template *t, const specdec__template_value *self,
-                                                       const specdec__template_value *name)
+static specdec__template_value specdec__template_bind_method(specdec__template *t, const specdec__template_value *self,
+                                                             const specdec__template_value *name)
 {
     specdec__template_value *own;
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_methods); i++)
         if (specdec__template_methods[i].kinds >> self->kind & 1 &&
-            specdec__template_is(name, specdec__template_methods[i].name)) {
+            specdec__template_string_is(name, specdec__template_methods[i].name)) {
             own = specdec__template_new_list(t, 1);
             if (!own)
                 break;
             *own = *self;
-            return specdec__template_of(SPECDEC__TEMPLATE_METHOD, own, i);
+            return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, own, i);
         }
-    return specdec__template_missing(name);
+    return specdec__template_undefined_name(name);
 }
 
 /* An attribute of `loop`: index, first, length and others. */
@@ -22035,72 +22083,73 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(numbers); i++)
-        if (specdec__template_is(name, numbers[i].name))
-            return specdec__template_integer(numbers[i].value);
-    if (specdec__template_is(name, "first"))
-        return specdec__template_bool(!index);
-    if (specdec__template_is(name, "last"))
-        return specdec__template_bool(index + 1 == count);
-    if (specdec__template_is(name, "previtem") && index > 0)
+        if (specdec__template_string_is(name, numbers[i].name))
+            return specdec__template_integer_value(numbers[i].value);
+    if (specdec__template_string_is(name, "first"))
+        return specdec__template_bool_value(!index);
+    if (specdec__template_string_is(name, "last"))
+        return specdec__template_bool_value(index + 1 == count);
+    if (specdec__template_string_is(name, "previtem") && index > 0)
         return loop->items[index - 1];
-    if (specdec__template_is(name, "nextitem") && index + 1 < count)
+    if (specdec__template_string_is(name, "nextitem") && index + 1 < count)
         return loop->items[index + 1];
-    if (specdec__template_is(name, "cycle") || specdec__template_is(name, "changed"))
-        return specdec__template_of(SPECDEC__TEMPLATE_METHOD, self->of.at,
-                                    specdec__template_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
-    return specdec__template_missing(name);
+    if (specdec__template_string_is(name, "cycle") || specdec__template_string_is(name, "changed"))
+        return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->of.at,
+                                             specdec__template_string_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
+    return specdec__template_undefined_name(name);
 }
 
 /* Jinja's lookup: for a.b a method, then a member; for a['b'] (items = 1) a member, then a method. */
-static specdec__template_value specdec__template_attribute(specdec__template *t, const specdec__template_value *self,
-                                                           const specdec__template_value *name, int items)
+static specdec__template_value specdec__template_get_attribute(specdec__template *t,
+                                                               const specdec__template_value *self,
+                                                               const specdec__template_value *name, int items)
 {
     const specdec__template_value *found = NULL;
     specdec__template_value method;
     const specdec__template_binding *binding;
 
     if (self->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_is_missing(t, self);
+        return specdec__template_fail_undefined(t, self);
     if (self->kind == SPECDEC__TEMPLATE_DICT && items) {
-        found = specdec__template_member(t, self, name);
+        found = specdec__template_find_member(t, self, name);
         if (found)
             return *found;
     }
     if (name->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_missing(name);
+        return specdec__template_undefined_name(name);
     if (self->kind == SPECDEC__TEMPLATE_SPACE) {
-        for (binding = ((const specdec__template_scope *)self->of.at)->first; binding; binding = binding->next)
+        for (binding = ((const specdec__template_scope *)self->of.at)->first_binding; binding; binding = binding->next)
             if (binding->name.size == name->size && memcmp(binding->name.of.at, name->of.at, name->size) == 0)
                 return binding->value;
-        return specdec__template_missing(name);
+        return specdec__template_undefined_name(name);
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
-    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_is(name, "name"))
+    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_is(name, "name"))
         return ((const specdec__template_closure *)self->of.at)->macro->name;
-    method = specdec__template_bound(t, self, name);
+    method = specdec__template_bind_method(t, self, name);
     if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
         return method;
-    found = specdec__template_member(t, self, name);
+    found = specdec__template_find_member(t, self, name);
     return found ? *found : method;
 }
 
 /* The beginning, end and step of a slice of `count` items, as in Python. Returns 0 for a step of 0. */
-static int specdec__template_bounds(specdec__template *t, const specdec__template_value *slice, int64_t count,
-                                    int64_t bounds[3])
+static int specdec__template_slice_bounds(specdec__template *t, const specdec__template_value *slice, int64_t count,
+                                          int64_t bounds[3])
 {
-    const specdec__template_value *part = specdec__template_items(slice);
+    const specdec__template_value *part = specdec__template_list_items(slice);
     int i;
 
     for (i = 0; i < 3; i++)
         if (part[i].kind != SPECDEC__TEMPLATE_NONE && part[i].kind != SPECDEC__TEMPLATE_INTEGER &&
             part[i].kind != SPECDEC__TEMPLATE_BOOL) {
-            specdec__template_refuse(t, "the bounds of a slice are no integers");
+            specdec__template_fail(t, "the bounds of a slice are no integers");
             return 0;
         }
     bounds[2] = part[2].kind == SPECDEC__TEMPLATE_NONE ? 1 : part[2].of.integer;
     if (!bounds[2]) {
-        specdec__template_refuse(t, "a slice has steps of nothing");
+        specdec__template_fail(t, "a slice has steps of nothing");
         return 0;
     }
     for (i = 0; i < 2; i++) {
@@ -22118,8 +22167,8 @@ static int specdec__template_bounds(specdec__template *t, const specdec__templat
 }
 
 /* Python's self[from:to:step]. */
-static specdec__template_value specdec__template_sliced(specdec__template *t, const specdec__template_value *self,
-                                                        const specdec__template_value *slice)
+static specdec__template_value specdec__template_get_slice(specdec__template *t, const specdec__template_value *self,
+                                                           const specdec__template_value *slice)
 {
     const int string = self->kind == SPECDEC__TEMPLATE_STRING;
     specdec__template_value *out, list;
@@ -22127,61 +22176,61 @@ static specdec__template_value specdec__template_sliced(specdec__template *t, co
     size_t size = 0;
 
     if (self->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_is_missing(t, self);
+        return specdec__template_fail_undefined(t, self);
     if (!string && self->kind != SPECDEC__TEMPLATE_LIST && self->kind != SPECDEC__TEMPLATE_TUPLE)
-        return specdec__template_refuse(t, "it slices what is no list and no string");
-    count = string ? (int64_t)specdec__template_length(self) : (int64_t)self->size;
-    specdec__template_step(t, string ? self->size : 0);
-    if (!specdec__template_bounds(t, slice, count, bounds))
-        return specdec__template_undefined();
+        return specdec__template_fail(t, "it slices what is no list and no string");
+    count = string ? (int64_t)specdec__template_count_characters(self) : (int64_t)self->size;
+    specdec__template_count_work(t, string ? self->size : 0);
+    if (!specdec__template_slice_bounds(t, slice, count, bounds))
+        return specdec__template_undefined_value();
     if (string && bounds[2] == 1) {
-        const size_t from = specdec__template_offset(self, (size_t)bounds[0]);
+        const size_t from = specdec__template_character_offset(self, (size_t)bounds[0]);
 
-        return specdec__template_part(self, from,
-                                      bounds[1] > bounds[0] ? specdec__template_offset(self, (size_t)bounds[1]) : from);
+        return specdec__template_substring(
+            self, from, bounds[1] > bounds[0] ? specdec__template_character_offset(self, (size_t)bounds[1]) : from);
     }
     list = specdec__template_iterate(t, self);
     out = specdec__template_new_list(t, (size_t)count);
     for (i = bounds[0]; out && !t->failed && (bounds[2] > 0 ? i < bounds[1] : i > bounds[1]); size++) {
-        out[size] = specdec__template_items(&list)[i];
+        out[size] = specdec__template_list_items(&list)[i];
         if (bounds[2] > 0 ? bounds[2] > count - i : bounds[2] < -1 - i)
             i = bounds[1];
         else
             i += bounds[2];
     }
-    list = specdec__template_listing(out, size);
+    list = specdec__template_list_value(out, size);
     if (string) {
-        const specdec__template_value nothing = specdec__template_string("");
+        const specdec__template_value nothing = specdec__template_string_value("");
 
-        return specdec__template_join_all(t, &list, &nothing, 0);
+        return specdec__template_join_list(t, &list, &nothing, 0);
     }
     list.kind = self->kind;
     return list;
 }
 
 /* Python's self[key]. */
-static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *self,
-                                                      const specdec__template_value *key)
+static specdec__template_value specdec__template_get_item(specdec__template *t, const specdec__template_value *self,
+                                                          const specdec__template_value *key)
 {
     const int string = self->kind == SPECDEC__TEMPLATE_STRING;
     int64_t count, index = key->of.integer;
     size_t at;
 
     if (key->kind == SPECDEC__TEMPLATE_SLICE)
-        return specdec__template_sliced(t, self, key);
+        return specdec__template_get_slice(t, self, key);
     if ((key->kind != SPECDEC__TEMPLATE_INTEGER && key->kind != SPECDEC__TEMPLATE_BOOL) ||
         (!string && self->kind != SPECDEC__TEMPLATE_LIST && self->kind != SPECDEC__TEMPLATE_TUPLE))
-        return specdec__template_attribute(t, self, key, 1);
-    count = string ? (int64_t)specdec__template_length(self) : (int64_t)self->size;
-    specdec__template_step(t, string ? self->size : 0);
+        return specdec__template_get_attribute(t, self, key, 1);
+    count = string ? (int64_t)specdec__template_count_characters(self) : (int64_t)self->size;
+    specdec__template_count_work(t, string ? self->size : 0);
     index += index < 0 ? count : 0;
     if (index < 0 || index >= count)
-        return specdec__template_undefined();
+        return specdec__template_undefined_value();
     if (!string)
-        return specdec__template_items(self)[index];
-    at = specdec__template_offset(self, (size_t)index);
-    return specdec__template_part(self, at,
-                                  at + specdec__template_character(specdec__template_text(self), self->size, at));
+        return specdec__template_list_items(self)[index];
+    at = specdec__template_character_offset(self, (size_t)index);
+    return specdec__template_substring(
+        self, at, at + specdec__template_character_bytes(specdec__template_string_bytes(self), self->size, at));
 }
 
 SPECDEC__FOR_SPEED
@@ -22192,30 +22241,31 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__TEMPLATE_APPLIED = 3 }; /* most filters that call filters (map) within each other */
+enum { SPECDEC__TEMPLATE_FILTER_DEPTH = 3 }; /* most filters that call filters (map) within each other */
 
 /* ---- Tests. */
 
 /* Is a value in a list, a key of a dict, or a part of a string? Python's `in`. */
-static int specdec__template_contains(specdec__template *t, const specdec__template_value *in,
-                                      const specdec__template_value *value)
+static int specdec__template_is_in(specdec__template *t, const specdec__template_value *in,
+                                   const specdec__template_value *value)
 {
     size_t i;
 
     if (in->kind == SPECDEC__TEMPLATE_STRING) {
         if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
-            specdec__template_is_missing(t, value);
+            specdec__template_fail_undefined(t, value);
         else if (value->kind != SPECDEC__TEMPLATE_STRING)
-            specdec__template_refuse(t, "it looks in a string for what is none");
-        specdec__template_step(t, in->size);
-        return !t->failed && specdec__template_search(in, 0, value) <= in->size;
+            specdec__template_fail(t, "it looks in a string for what is none");
+        specdec__template_count_work(t, in->size);
+        return !t->failed && specdec__template_find_string(in, 0, value) <= in->size;
     }
     if (in->kind == SPECDEC__TEMPLATE_DICT)
-        return specdec__template_member(t, in, value) != NULL;
-    if (in->kind != SPECDEC__TEMPLATE_UNDEFINED && !specdec__template_listed(in))
-        specdec__template_refuse(t, "it looks in what is no list");
-    for (i = 0; specdec__template_listed(in) && i < in->size && !t->failed; i++)
-        if (specdec__template_equal(t, specdec__template_items(in) + i, value, SPECDEC__TEMPLATE_COMPARED))
+        return specdec__template_find_member(t, in, value) != NULL;
+    if (in->kind != SPECDEC__TEMPLATE_UNDEFINED && !specdec__template_is_list_like(in))
+        specdec__template_fail(t, "it looks in what is no list");
+    for (i = 0; specdec__template_is_list_like(in) && i < in->size && !t->failed; i++)
+        if (specdec__template_values_equal(t, specdec__template_list_items(in) + i, value,
+                                           SPECDEC__TEMPLATE_COMPARE_DEPTH))
             return 1;
     return 0;
 }
@@ -22275,21 +22325,21 @@ static const struct { const char *name; int how; } specdec__template_tests[] = {
     {">=", SPECDEC__TEMPLATE_IS_AT_LEAST}};
 
 /* The row of a test's name; behind the end of the table: unknown. */
-static int specdec__template_test_find(const specdec__template_value *name)
+static int specdec__template_find_test(const specdec__template_value *name)
 {
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_tests); i++)
-        if (specdec__template_is(name, specdec__template_tests[i].name))
+        if (specdec__template_string_is(name, specdec__template_tests[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_tests);
 }
 
-static int specdec__template_filter_find(const specdec__template_value *name);
-static int specdec__template_filter_known(int which);
+static int specdec__template_find_filter(const specdec__template_value *name);
+static int specdec__template_is_filter(int which);
 
 /* The result of a test that takes no argument. */
-static int specdec__template_is_of(specdec__template *t, const specdec__template_value *value, int how)
+static int specdec__template_test_value(specdec__template *t, const specdec__template_value *value, int how)
 {
     const specdec__template_call none = {NULL, NULL, 0, 0};
     specdec__template_value text;
@@ -22304,7 +22354,7 @@ static int specdec__template_is_of(specdec__template *t, const specdec__template
     case SPECDEC__TEMPLATE_IS_BOOLEAN: return kind == SPECDEC__TEMPLATE_BOOL;
     case SPECDEC__TEMPLATE_IS_INTEGER: return kind == SPECDEC__TEMPLATE_INTEGER;
     case SPECDEC__TEMPLATE_IS_FLOAT: return kind == SPECDEC__TEMPLATE_DOUBLE;
-    case SPECDEC__TEMPLATE_IS_NUMBER: return specdec__template_numeric(value);
+    case SPECDEC__TEMPLATE_IS_NUMBER: return specdec__template_is_number(value);
     case SPECDEC__TEMPLATE_IS_STRING: return kind == SPECDEC__TEMPLATE_STRING;
     case SPECDEC__TEMPLATE_IS_MAPPING: return kind == SPECDEC__TEMPLATE_DICT;
     case SPECDEC__TEMPLATE_IS_ITERABLE:
@@ -22318,60 +22368,60 @@ static int specdec__template_is_of(specdec__template *t, const specdec__template
                kind == SPECDEC__TEMPLATE_FUNCTION || kind == SPECDEC__TEMPLATE_METHOD;
     case SPECDEC__TEMPLATE_IS_ESCAPED: return value->safe;
     case SPECDEC__TEMPLATE_IS_LOWER: case SPECDEC__TEMPLATE_IS_UPPER:
-        text = specdec__template_str(t, value);
+        text = specdec__template_to_string(t, value);
         text = specdec__template_method_all(t, &text, &none, how == SPECDEC__TEMPLATE_IS_LOWER ? 4 : 5);
-        return specdec__template_truth(&text);
-    case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_filter_known(specdec__template_filter_find(value));
+        return specdec__template_is_true(&text);
+    case SPECDEC__TEMPLATE_IS_FILTER: return specdec__template_is_filter(specdec__template_find_filter(value));
     case SPECDEC__TEMPLATE_IS_TEST:
-        return specdec__template_test_find(value) < (int)SPECDEC__COUNT(specdec__template_tests);
+        return specdec__template_find_test(value) < (int)SPECDEC__COUNT(specdec__template_tests);
     default:
-        if (!specdec__template_numeric(value) || kind == SPECDEC__TEMPLATE_DOUBLE)
-            specdec__template_refuse(t, "it asks whether something is even that is no integer");
+        if (!specdec__template_is_number(value) || kind == SPECDEC__TEMPLATE_DOUBLE)
+            specdec__template_fail(t, "it asks whether something is even that is no integer");
         return value->of.integer % 2 == 0 ? how == SPECDEC__TEMPLATE_IS_EVEN : how == SPECDEC__TEMPLATE_IS_ODD;
     }
 }
 
 /* The result of a test, by its row in the table and the arguments of its call. */
-static int specdec__template_tests_true(specdec__template *t, int which, const specdec__template_value *value,
-                                        const specdec__template_call *call)
+static int specdec__template_run_test(specdec__template *t, int which, const specdec__template_value *value,
+                                      const specdec__template_call *call)
 {
-    const specdec__template_value *other = specdec__template_argument(call, 0, NULL);
+    const specdec__template_value *other = specdec__template_get_argument(call, 0, NULL);
     int how, order;
 
     if (which < 0 || which >= (int)SPECDEC__COUNT(specdec__template_tests)) {
-        specdec__template_refuse(t, "a test is not known");
+        specdec__template_fail(t, "a test is not known");
         return 0;
     }
     how = specdec__template_tests[which].how;
     if (call->count != (how >= SPECDEC__TEMPLATE_IS_IN) || call->names) {
-        specdec__template_refuse(t, "a test has the wrong number of arguments");
+        specdec__template_fail(t, "a test has the wrong number of arguments");
         return 0;
     }
     switch (how) {
-    case SPECDEC__TEMPLATE_IS_IN: return specdec__template_contains(t, other, value);
+    case SPECDEC__TEMPLATE_IS_IN: return specdec__template_is_in(t, other, value);
     case SPECDEC__TEMPLATE_IS_SAME:
-        return value->kind == other->kind && (specdec__template_numeric(value) || value->of.at == other->of.at) &&
-               specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED);
+        return value->kind == other->kind && (specdec__template_is_number(value) || value->of.at == other->of.at) &&
+               specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH);
     case SPECDEC__TEMPLATE_IS_DIVISIBLE:
         if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
             !other->of.integer || other->of.integer == -1) {
-            if (specdec__template_truth(other))
+            if (specdec__template_is_true(other))
                 return 1;
-            specdec__template_refuse(t, "it divides by nothing");
+            specdec__template_fail(t, "it divides by nothing");
             return 0;
         }
         return value->of.integer % other->of.integer == 0;
     case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
-        return specdec__template_equal(t, value, other, SPECDEC__TEMPLATE_COMPARED) ==
+        return specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
                (how == SPECDEC__TEMPLATE_IS_EQUAL);
     case SPECDEC__TEMPLATE_IS_LESS: case SPECDEC__TEMPLATE_IS_AT_MOST: case SPECDEC__TEMPLATE_IS_GREATER:
     case SPECDEC__TEMPLATE_IS_AT_LEAST:
-        order = specdec__template_order(t, value, other, SPECDEC__TEMPLATE_COMPARED);
+        order = specdec__template_compare_values(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH);
         return how == SPECDEC__TEMPLATE_IS_LESS      ? order < 0
                : how == SPECDEC__TEMPLATE_IS_AT_MOST ? order <= 0
                : how == SPECDEC__TEMPLATE_IS_GREATER ? order > 0
                                                      : order >= 0;
-    default: return specdec__template_is_of(t, value, how);
+    default: return specdec__template_test_value(t, value, how);
     }
 }
 
@@ -22382,17 +22432,17 @@ static int specdec__template_tests_true(specdec__template *t, int which, const s
 static specdec__template_value specdec__template_filter_case(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int to)
 {
-    const specdec__template_value text = specdec__template_str(t, value);
+    const specdec__template_value text = specdec__template_to_string(t, value);
 
     (void)call;
-    return specdec__template_cased(t, &text, to);
+    return specdec__template_change_case(t, &text, to);
 }
 
 /* Filter trim(chars): the string without these characters, or white space, at its ends. */
 static specdec__template_value specdec__template_filter_trim(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
-    const specdec__template_value text = specdec__template_str(t, value);
+    const specdec__template_value text = specdec__template_to_string(t, value);
 
     (void)unused;
     return specdec__template_method_strip(t, &text, call, 3);
@@ -22403,17 +22453,18 @@ static specdec__template_value specdec__template_filter_replace(specdec__templat
                                                                 const specdec__template_value *value,
                                                                 const specdec__template_call *call, int unused)
 {
-    const specdec__template_value text = specdec__template_str(t, value);
-    const specdec__template_value *old = specdec__template_argument(call, 0, "old");
-    const specdec__template_value *by = specdec__template_argument(call, 1, "new");
+    const specdec__template_value text = specdec__template_to_string(t, value);
+    const specdec__template_value *old = specdec__template_get_argument(call, 0, "old");
+    const specdec__template_value *by = specdec__template_get_argument(call, 1, "new");
     specdec__template_value what, with;
 
     (void)unused;
     if (!old || !by)
-        return specdec__template_refuse(t, "replace needs two strings");
-    what = specdec__template_str(t, old);
-    with = specdec__template_str(t, by);
-    return specdec__template_replace(t, &text, &what, &with, specdec__template_count(t, call, 2, "count", -1));
+        return specdec__template_fail(t, "replace needs two strings");
+    what = specdec__template_to_string(t, old);
+    with = specdec__template_to_string(t, by);
+    return specdec__template_replace_string(t, &text, &what, &with,
+                                            specdec__template_integer_argument(t, call, 2, "count", -1));
 }
 
 /* Filters string (safe = 0), safe (1): the value as a string, marked as safe in HTML. */
@@ -22421,7 +22472,7 @@ static specdec__template_value specdec__template_filter_string(specdec__template
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int safe)
 {
-    specdec__template_value text = specdec__template_str(t, value);
+    specdec__template_value text = specdec__template_to_string(t, value);
 
     (void)call;
     text.safe |= (uint8_t)safe;
@@ -22429,25 +22480,25 @@ static specdec__template_value specdec__template_filter_string(specdec__template
 }
 
 /* A string with &, <, >, ' and " escaped for HTML; a safe string only if `force`. */
-static specdec__template_value specdec__template_escaped(specdec__template *t, const specdec__template_value *value,
-                                                         int force)
+static specdec__template_value specdec__template_escape_html(specdec__template *t, const specdec__template_value *value,
+                                                             int force)
 {
     static const char escapes[] = "&<>'\"";
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    specdec__template_value text = specdec__template_str(t, value);
+    specdec__template_value text = specdec__template_to_string(t, value);
     const size_t from = t->used;
     size_t i;
 
     if (!text.safe || force) {
         for (i = 0; i < text.size && !t->failed; i++) {
-            const char c = specdec__template_text(&text)[i], *known = c ? strchr(escapes, c) : NULL;
+            const char c = specdec__template_string_bytes(&text)[i], *known = c ? strchr(escapes, c) : NULL;
 
             if (known)
-                specdec__template_put_text(t, names[known - escapes]);
+                specdec__template_append_text(t, names[known - escapes]);
             else
-                specdec__template_put(t, specdec__template_text(&text) + i, 1);
+                specdec__template_append(t, specdec__template_string_bytes(&text) + i, 1);
         }
-        text = specdec__template_built(t, from);
+        text = specdec__template_finish_string(t, from);
     }
     text.safe = 1;
     return text;
@@ -22459,7 +22510,7 @@ static specdec__template_value specdec__template_filter_escape(specdec__template
                                                                const specdec__template_call *call, int force)
 {
     (void)call;
-    return specdec__template_escaped(t, value, force);
+    return specdec__template_escape_html(t, value, force);
 }
 
 /* Filter indent(width=4, first=false, blank=false): width is a number or a string. */
@@ -22467,27 +22518,28 @@ static specdec__template_value specdec__template_filter_indent(specdec__template
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int unused)
 {
-    const specdec__template_value *width = specdec__template_argument(call, 0, "width");
-    const int first = specdec__template_flag(call, 1, "first", 0), blank = specdec__template_flag(call, 2, "blank", 0);
+    const specdec__template_value *width = specdec__template_get_argument(call, 0, "width");
+    const int first = specdec__template_flag_argument(call, 1, "first", 0),
+              blank = specdec__template_flag_argument(call, 2, "blank", 0);
     const int words = width && width->kind == SPECDEC__TEMPLATE_STRING;
-    const specdec__template_value tab = words ? *width : specdec__template_string(" ");
-    const int64_t times = words ? 1 : specdec__template_count(t, call, 0, "width", 4);
+    const specdec__template_value tab = words ? *width : specdec__template_string_value(" ");
+    const int64_t times = words ? 1 : specdec__template_integer_argument(t, call, 0, "width", 4);
     size_t from, at, next, end;
 
     (void)unused;
     if (value->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_refuse(t, "it indents what is no string");
+        return specdec__template_fail(t, "it indents what is no string");
     from = t->used;
     for (at = 0; at <= value->size && !t->failed; at = next) { /* as if the text ended with a line feed */
-        end = specdec__template_line(value, at, &next);
+        end = specdec__template_line_end(value, at, &next);
         if (at ? end > at || blank : first)
-            specdec__template_put_times(t, &tab, times);
-        specdec__template_put(t, specdec__template_text(value) + at, end - at);
+            specdec__template_append_times(t, &tab, times);
+        specdec__template_append(t, specdec__template_string_bytes(value) + at, end - at);
         next += end == value->size;
         if (next <= value->size)
-            specdec__template_put_text(t, "\n");
+            specdec__template_append_text(t, "\n");
     }
-    return specdec__template_built(t, from);
+    return specdec__template_finish_string(t, from);
 }
 
 /* Filter truncate(length=255, killwords=false, end='...', leeway=5): the beginning of a long string. */
@@ -22495,46 +22547,48 @@ static specdec__template_value specdec__template_filter_truncate(specdec__templa
                                                                  const specdec__template_value *value,
                                                                  const specdec__template_call *call, int unused)
 {
-    const int64_t length = specdec__template_count(t, call, 0, "length", 255);
-    const specdec__template_value end = specdec__template_words(t, call, 2, "end", "...");
-    const specdec__template_value space = specdec__template_string(" ");
-    const int64_t left = length - (int64_t)specdec__template_length(&end);
+    const int64_t length = specdec__template_integer_argument(t, call, 0, "length", 255);
+    const specdec__template_value end = specdec__template_string_argument(t, call, 2, "end", "...");
+    const specdec__template_value space = specdec__template_string_value(" ");
+    const int64_t left = length - (int64_t)specdec__template_count_characters(&end);
     specdec__template_value head;
     size_t at;
 
     (void)unused;
     if (value->kind != SPECDEC__TEMPLATE_STRING || left < 0)
-        return specdec__template_refuse(t, "it truncates what it cannot");
-    if ((int64_t)specdec__template_length(value) <= length + specdec__template_count(t, call, 3, "leeway", 5))
+        return specdec__template_fail(t, "it truncates what it cannot");
+    if ((int64_t)specdec__template_count_characters(value) <=
+        length + specdec__template_integer_argument(t, call, 3, "leeway", 5))
         return *value;
-    head = specdec__template_part(value, 0, specdec__template_offset(value, (size_t)left));
-    at = specdec__template_search_back(&head, head.size, &space);
-    if (!specdec__template_flag(call, 1, "killwords", 0) && at <= head.size)
+    head = specdec__template_substring(value, 0, specdec__template_character_offset(value, (size_t)left));
+    at = specdec__template_find_last_string(&head, head.size, &space);
+    if (!specdec__template_flag_argument(call, 1, "killwords", 0) && at <= head.size)
         head.size = (uint32_t)at;
-    return specdec__template_join(t, &head, &end);
+    return specdec__template_concatenate(t, &head, &end);
 }
 
 /* Filter wordcount: the number of runs of letters, digits and underscores. */
-static specdec__template_value specdec__template_filter_words(specdec__template *t,
-                                                              const specdec__template_value *value,
-                                                              const specdec__template_call *call, int unused)
+static specdec__template_value specdec__template_filter_wordcount(specdec__template *t,
+                                                                  const specdec__template_value *value,
+                                                                  const specdec__template_call *call, int unused)
 {
-    const specdec__template_value text = specdec__template_str(t, value);
+    const specdec__template_value text = specdec__template_to_string(t, value);
     size_t at;
     int64_t count = 0;
     int inside = 0;
 
     (void)call;
     (void)unused;
-    for (at = 0; at < text.size; at += specdec__template_character(specdec__template_text(&text), text.size, at)) {
-        const uint32_t c = specdec__template_code_at(specdec__template_text(&text), text.size, at);
+    for (at = 0; at < text.size;
+         at += specdec__template_character_bytes(specdec__template_string_bytes(&text), text.size, at)) {
+        const uint32_t c = specdec__template_code_point(specdec__template_string_bytes(&text), text.size, at);
         const int word = c == '_' || specdec__template_is_letter(c) ||
-                         specdec__text_class_facts[specdec__text_class(c)].kind == SPECDEC__TEXT_NUMBER;
+                         specdec__text_class_facts[specdec__text_character_class(c)].kind == SPECDEC__TEXT_NUMBER;
 
         count += word && !inside;
         inside = word;
     }
-    return specdec__template_integer(count);
+    return specdec__template_integer_value(count);
 }
 
 /* Filter urlencode: percent-encoding of a string, or of a dict's members as a query. */
@@ -22542,58 +22596,59 @@ static specdec__template_value specdec__template_filter_urlencode(specdec__templ
                                                                   const specdec__template_value *value,
                                                                   const specdec__template_call *call, int unused)
 {
-    const specdec__template_value text = specdec__template_str(t, value);
+    const specdec__template_value text = specdec__template_to_string(t, value);
     const size_t from = t->used;
     size_t i;
 
     (void)call;
     (void)unused;
     for (i = 0; i < text.size && !t->failed; i++) {
-        const unsigned c = (unsigned char)specdec__template_text(&text)[i], letter = c | 32;
+        const unsigned c = (unsigned char)specdec__template_string_bytes(&text)[i], letter = c | 32;
 
         if ((letter >= 'a' && letter <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_.-~/", (int)c))) {
-            specdec__template_put(t, specdec__template_text(&text) + i, 1);
+            specdec__template_append(t, specdec__template_string_bytes(&text) + i, 1);
         } else {
-            specdec__template_put_text(t, "%");
-            specdec__template_put(t, &"0123456789ABCDEF"[c >> 4], 1);
-            specdec__template_put(t, &"0123456789ABCDEF"[c & 15], 1);
+            specdec__template_append_text(t, "%");
+            specdec__template_append(t, &"0123456789ABCDEF"[c >> 4], 1);
+            specdec__template_append(t, &"0123456789ABCDEF"[c & 15], 1);
         }
     }
-    return specdec__template_built(t, from);
+    return specdec__template_finish_string(t, from);
 }
 
 /* Filter tojson(indent, ensure_ascii, separators, sort_keys): the value as JSON, as transformers defines it. */
 static specdec__template_value specdec__template_filter_json(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
-    const specdec__template_value *indent = specdec__template_argument(call, 1, "indent");
-    const specdec__template_value *separators = specdec__template_argument(call, 2, "separators");
-    specdec__template_form form = specdec__template_form_of(1);
+    const specdec__template_value *indent = specdec__template_get_argument(call, 1, "indent");
+    const specdec__template_value *separators = specdec__template_get_argument(call, 2, "separators");
+    specdec__template_form form = specdec__template_default_form(1);
     size_t from;
 
     (void)unused;
-    form.ascii = specdec__template_flag(call, 0, "ensure_ascii", 0);
-    form.sort = specdec__template_flag(call, 3, "sort_keys", 0);
+    form.ascii_only = specdec__template_flag_argument(call, 0, "ensure_ascii", 0);
+    form.sort_names = specdec__template_flag_argument(call, 3, "sort_keys", 0);
     if (indent && indent->kind != SPECDEC__TEMPLATE_NONE) {
         if (indent->kind == SPECDEC__TEMPLATE_STRING)
-            form.tab = *indent;
-        form.indent = indent->kind == SPECDEC__TEMPLATE_STRING ? 0
-                                                               : (int)specdec__template_count(t, call, 1, "indent", 0);
+            form.indent_text = *indent;
+        form.indent = indent->kind == SPECDEC__TEMPLATE_STRING
+                          ? 0
+                          : (int)specdec__template_integer_argument(t, call, 1, "indent", 0);
         form.indent = form.indent < 0 ? 0 : form.indent;
-        form.item = specdec__template_string(",");
+        form.item_separator = specdec__template_string_value(",");
     }
     if (separators && separators->kind != SPECDEC__TEMPLATE_NONE) {
         const specdec__template_value list = specdec__template_iterate(t, separators);
 
-        if (list.size != 2 || specdec__template_items(&list)[0].kind != SPECDEC__TEMPLATE_STRING ||
-            specdec__template_items(&list)[1].kind != SPECDEC__TEMPLATE_STRING)
-            return specdec__template_refuse(t, "separators must be two strings");
-        form.item = specdec__template_items(&list)[0];
-        form.name = specdec__template_items(&list)[1];
+        if (list.size != 2 || specdec__template_list_items(&list)[0].kind != SPECDEC__TEMPLATE_STRING ||
+            specdec__template_list_items(&list)[1].kind != SPECDEC__TEMPLATE_STRING)
+            return specdec__template_fail(t, "separators must be two strings");
+        form.item_separator = specdec__template_list_items(&list)[0];
+        form.name_separator = specdec__template_list_items(&list)[1];
     }
     from = t->used;
-    specdec__template_put_value(t, value, &form);
-    return specdec__template_built(t, from);
+    specdec__template_append_value(t, value, &form);
+    return specdec__template_finish_string(t, from);
 }
 
 /* ---- Filters of numbers. */
@@ -22603,30 +22658,30 @@ static specdec__template_value specdec__template_parse_number(const specdec__tem
 {
     specdec__json number;
     specdec__json_node node;
-    size_t i = text->size && strchr("+-", *specdec__template_text(text)) ? 1 : 0;
+    size_t i = text->size && strchr("+-", *specdec__template_string_bytes(text)) ? 1 : 0;
     int64_t integer = 0;
     double real = 0;
-    const int negative = i && *specdec__template_text(text) == '-';
+    const int negative = i && *specdec__template_string_bytes(text) == '-';
 
     *found = text->size > i;
     for (; i < text->size && *found; i++) {
-        const int c = (unsigned char)specdec__template_text(text)[i], low = c | 32;
+        const int c = (unsigned char)specdec__template_string_bytes(text)[i], low = c | 32;
         const int digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'z' ? low - 'a' + 10 : 99;
 
         *found = digit < base && integer <= (INT64_MAX - digit) / base;
         integer = *found ? integer * base + digit : 0;
     }
     if (*found)
-        return specdec__template_integer(negative ? -integer : integer);
+        return specdec__template_integer_value(negative ? -integer : integer);
     memset(&number, 0, sizeof number);
     number.text = (const unsigned char *)text->of.at;
     number.size = text->size;
     number.nodes = &node;
     number.room = 1;
-    *found = base == 10 && specdec__json_read(&number) && node.kind == SPECDEC__JSON_NUMBER;
+    *found = base == 10 && specdec__json_parse(&number) && node.kind == SPECDEC__JSON_NUMBER;
     if (*found)
-        specdec__json_double(&number, 0, &real);
-    return specdec__template_double(real);
+        specdec__json_read_double(&number, 0, &real);
+    return specdec__template_double_value(real);
 }
 
 /* Filters int(default, base) (real = 0), float(default) (1): default is the result for texts that spell no number. */
@@ -22634,27 +22689,27 @@ static specdec__template_value specdec__template_filter_number(specdec__template
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int real)
 {
-    const specdec__template_value *otherwise = specdec__template_argument(call, 0, "default"),
-                                  none = specdec__template_none();
+    const specdec__template_value *otherwise = specdec__template_get_argument(call, 0, "default"),
+                                  none = specdec__template_none_value();
     specdec__template_value number = *value;
-    const int base = real ? 10 : (int)specdec__template_count(t, call, 1, "base", 10);
-    int found = specdec__template_numeric(value);
+    const int base = real ? 10 : (int)specdec__template_integer_argument(t, call, 1, "base", 10);
+    int found = specdec__template_is_number(value);
 
     if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_is_missing(t, value);
+        return specdec__template_fail_undefined(t, value);
     if (value->kind == SPECDEC__TEMPLATE_STRING) {
-        number = specdec__template_strip(t, value, &none, 3);
+        number = specdec__template_strip_string(t, value, &none, 3);
         number = specdec__template_parse_number(&number, base, &found);
     }
     if (found && !real && number.kind == SPECDEC__TEMPLATE_DOUBLE) {
         found = number.of.real > -9e18 && number.of.real < 9e18;
         if (found)
-            number = specdec__template_integer((int64_t)number.of.real);
+            number = specdec__template_integer_value((int64_t)number.of.real);
     }
     if (!found)
-        return otherwise ? *otherwise : real ? specdec__template_double(0) : specdec__template_integer(0);
-    return real ? specdec__template_double(specdec__template_real(&number))
-                : specdec__template_integer(number.of.integer);
+        return otherwise ? *otherwise : real ? specdec__template_double_value(0) : specdec__template_integer_value(0);
+    return real ? specdec__template_double_value(specdec__template_as_double(&number))
+                : specdec__template_integer_value(number.of.integer);
 }
 
 /* Filter abs: the absolute value of a number. */
@@ -22663,12 +22718,12 @@ static specdec__template_value specdec__template_filter_abs(specdec__template *t
 {
     (void)call;
     (void)unused;
-    if (!specdec__template_numeric(value) ||
+    if (!specdec__template_is_number(value) ||
         (value->kind != SPECDEC__TEMPLATE_DOUBLE && value->of.integer == INT64_MIN))
-        return specdec__template_refuse(t, "abs needs a number");
+        return specdec__template_fail(t, "abs needs a number");
     if (value->kind == SPECDEC__TEMPLATE_DOUBLE)
-        return specdec__template_double(value->of.real < 0 ? -value->of.real : value->of.real);
-    return specdec__template_integer(value->of.integer < 0 ? -value->of.integer : value->of.integer);
+        return specdec__template_double_value(value->of.real < 0 ? -value->of.real : value->of.real);
+    return specdec__template_integer_value(value->of.integer < 0 ? -value->of.integer : value->of.integer);
 }
 
 /* Filter round(precision=0, method='common'): a number rounded to decimal places. */
@@ -22676,16 +22731,16 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
 {
-    const int64_t precision = specdec__template_count(t, call, 0, "precision", 0);
-    const specdec__template_value method = specdec__template_words(t, call, 1, "method", "common");
-    double scale = 1, number = specdec__template_real(value), whole;
+    const int64_t precision = specdec__template_integer_argument(t, call, 0, "precision", 0);
+    const specdec__template_value method = specdec__template_string_argument(t, call, 1, "method", "common");
+    double scale = 1, number = specdec__template_as_double(value), whole;
     int64_t i;
 
     (void)unused;
-    if (!specdec__template_numeric(value) || precision < 0 || precision > 15)
-        return specdec__template_refuse(t, "round needs a number");
-    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_is(&method, "common"))
-        return specdec__template_integer(value->of.integer);
+    if (!specdec__template_is_number(value) || precision < 0 || precision > 15)
+        return specdec__template_fail(t, "round needs a number");
+    if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_is(&method, "common"))
+        return specdec__template_integer_value(value->of.integer);
     for (i = 0; i < precision; i++)
         scale *= 10;
     number *= scale;
@@ -22693,11 +22748,11 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
         return *value;
     whole = (double)(int64_t)number;
     whole -= whole > number;
-    if (specdec__template_is(&method, "ceil"))
+    if (specdec__template_string_is(&method, "ceil"))
         whole += whole < number;
-    else if (specdec__template_is(&method, "common"))
+    else if (specdec__template_string_is(&method, "common"))
         whole += number - whole > 0.5 || (!(number - whole < 0.5) && (int64_t)whole % 2);
-    return specdec__template_double(whole / scale);
+    return specdec__template_double_value(whole / scale);
 }
 
 /* ---- Filters of lists. */
@@ -22710,15 +22765,15 @@ static specdec__template_value specdec__template_filter_length(specdec__template
     (void)call;
     (void)unused;
     if (value->kind == SPECDEC__TEMPLATE_STRING)
-        return specdec__template_integer((int64_t)specdec__template_length(value));
+        return specdec__template_integer_value((int64_t)specdec__template_count_characters(value));
     if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_integer(0);
+        return specdec__template_integer_value(0);
     if (value->kind == SPECDEC__TEMPLATE_LOOP)
-        return specdec__template_integer((int64_t)((const specdec__template_loop *)value->of.at)->count);
+        return specdec__template_integer_value((int64_t)((const specdec__template_loop *)value->of.at)->count);
     if (value->kind < SPECDEC__TEMPLATE_LIST || value->kind > SPECDEC__TEMPLATE_DICT ||
         value->kind == SPECDEC__TEMPLATE_ITERATOR)
-        return specdec__template_refuse(t, "it asks for the length of what has none");
-    return specdec__template_integer((int64_t)value->size);
+        return specdec__template_fail(t, "it asks for the length of what has none");
+    return specdec__template_integer_value((int64_t)value->size);
 }
 
 /* Filters first (last = 0), last (1): an item of a list or a character of a string. */
@@ -22729,15 +22784,16 @@ static specdec__template_value specdec__template_filter_end(specdec__template *t
 
     (void)call;
     if (last && value->kind == SPECDEC__TEMPLATE_ITERATOR)
-        return specdec__template_refuse(t, "it asks for the last of what is there once");
-    return list.size ? specdec__template_items(&list)[last ? list.size - 1 : 0] : specdec__template_undefined();
+        return specdec__template_fail(t, "it asks for the last of what is there once");
+    return list.size ? specdec__template_list_items(&list)[last ? list.size - 1 : 0]
+                     : specdec__template_undefined_value();
 }
 
 /* Filters list (reverse = 0), reverse (1): the items of a value as a list. */
 static specdec__template_value specdec__template_filter_list(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int reverse)
 {
-    specdec__template_value list = specdec__template_iterate(t, value), none = specdec__template_string("");
+    specdec__template_value list = specdec__template_iterate(t, value), none = specdec__template_string_value("");
     specdec__template_value *out;
     size_t i;
 
@@ -22746,44 +22802,45 @@ static specdec__template_value specdec__template_filter_list(specdec__template *
         return list;
     out = specdec__template_new_list(t, list.size);
     for (i = 0; out && i < list.size; i++)
-        out[list.size - 1 - i] = specdec__template_items(&list)[i];
-    list = specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
-    return value->kind == SPECDEC__TEMPLATE_STRING ? specdec__template_join_all(t, &list, &none, 0) : list;
+        out[list.size - 1 - i] = specdec__template_list_items(&list)[i];
+    list = specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
+    return value->kind == SPECDEC__TEMPLATE_STRING ? specdec__template_join_list(t, &list, &none, 0) : list;
 }
 
 /* An attribute of an item by its path, such as "a.b.0". otherwise: the result for an undefined attribute; NULL:
    undefined. */
-static specdec__template_value specdec__template_path(specdec__template *t, const specdec__template_value *item,
-                                                      const specdec__template_value *path,
-                                                      const specdec__template_value *otherwise)
+static specdec__template_value specdec__template_attribute_path(specdec__template *t,
+                                                                const specdec__template_value *item,
+                                                                const specdec__template_value *path,
+                                                                const specdec__template_value *otherwise)
 {
     specdec__template_value out = *item;
-    const specdec__template_value dot = specdec__template_string(".");
+    const specdec__template_value dot = specdec__template_string_value(".");
     size_t at = 0, end;
     int found;
 
     if (path->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_item(t, item, path);
+        return specdec__template_get_item(t, item, path);
     for (; at <= path->size && !t->failed; at = end + 1) {
         specdec__template_value part, number;
 
-        end = specdec__template_search(path, at, &dot);
+        end = specdec__template_find_string(path, at, &dot);
         end = end > path->size ? path->size : end;
-        part = specdec__template_part(path, at, end);
+        part = specdec__template_substring(path, at, end);
         number = specdec__template_parse_number(&part, 10, &found);
-        out = specdec__template_item(t, &out, found && number.kind == SPECDEC__TEMPLATE_INTEGER ? &number : &part);
+        out = specdec__template_get_item(t, &out, found && number.kind == SPECDEC__TEMPLATE_INTEGER ? &number : &part);
         if (out.kind == SPECDEC__TEMPLATE_UNDEFINED && otherwise)
             out = *otherwise;
     }
     return out;
 }
 
-static specdec__template_value specdec__template_apply(specdec__template *t, int which,
-                                                       const specdec__template_value *value,
-                                                       const specdec__template_call *call);
+static specdec__template_value specdec__template_run_filter(specdec__template *t, int which,
+                                                            const specdec__template_value *value,
+                                                            const specdec__template_call *call);
 
 /* The arguments of a call from number `from` on. */
-static specdec__template_call specdec__template_rest(const specdec__template_call *call, int from)
+static specdec__template_call specdec__template_rest_arguments(const specdec__template_call *call, int from)
 {
     specdec__template_call rest = *call;
 
@@ -22793,33 +22850,34 @@ static specdec__template_call specdec__template_rest(const specdec__template_cal
 }
 
 /* The items of a value as a list, for map and select; empty when the value is false. */
-static specdec__template_value specdec__template_iterate_true(specdec__template *t,
-                                                              const specdec__template_value *value)
+static specdec__template_value specdec__template_iterate_if_true(specdec__template *t,
+                                                                 const specdec__template_value *value)
 {
-    return specdec__template_truth(value) ? specdec__template_iterate(t, value) : specdec__template_listing(NULL, 0);
+    return specdec__template_is_true(value) ? specdec__template_iterate(t, value)
+                                            : specdec__template_list_value(NULL, 0);
 }
 
 /* Filter map(attribute=..., default=...), or map(FILTER, arguments): the attribute, or filter result, of each item. */
 static specdec__template_value specdec__template_filter_map(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int unused)
 {
-    const specdec__template_value *attribute = specdec__template_argument(call, -1, "attribute");
-    const specdec__template_value *otherwise = specdec__template_argument(call, -1, "default");
-    const specdec__template_value list = specdec__template_iterate_true(t, value);
-    const specdec__template_call rest = specdec__template_rest(call, 1);
+    const specdec__template_value *attribute = specdec__template_get_argument(call, -1, "attribute");
+    const specdec__template_value *otherwise = specdec__template_get_argument(call, -1, "default");
+    const specdec__template_value list = specdec__template_iterate_if_true(t, value);
+    const specdec__template_call rest = specdec__template_rest_arguments(call, 1);
     specdec__template_value *out = specdec__template_new_list(t, list.size);
     size_t i;
 
     (void)unused;
     if (!attribute && (!call->count || call->value[0].kind != SPECDEC__TEMPLATE_STRING))
-        return specdec__template_refuse(t, "map needs an attribute or a filter");
+        return specdec__template_fail(t, "map needs an attribute or a filter");
     for (i = 0; out && i < list.size && !t->failed; i++) {
-        const specdec__template_value *item = specdec__template_items(&list) + i;
+        const specdec__template_value *item = specdec__template_list_items(&list) + i;
 
-        out[i] = attribute ? specdec__template_path(t, item, attribute, otherwise)
-                           : specdec__template_apply(t, specdec__template_filter_find(call->value), item, &rest);
+        out[i] = attribute ? specdec__template_attribute_path(t, item, attribute, otherwise)
+                           : specdec__template_run_filter(t, specdec__template_find_filter(call->value), item, &rest);
     }
-    return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
 }
 
 /* Filters select (how = 0), reject (1), selectattr (2), rejectattr (3): the items that pass, or fail, a test. */
@@ -22828,59 +22886,60 @@ static specdec__template_value specdec__template_filter_select(specdec__template
                                                                const specdec__template_call *call, int how)
 {
     const int test = how / 2; /* number of the argument that names the test */
-    const specdec__template_value list = specdec__template_iterate_true(t, value);
-    const specdec__template_call rest = specdec__template_rest(call, test + 1);
+    const specdec__template_value list = specdec__template_iterate_if_true(t, value);
+    const specdec__template_call rest = specdec__template_rest_arguments(call, test + 1);
     specdec__template_value *out = specdec__template_new_list(t, list.size);
     size_t i, count = 0;
 
     if (call->count < test)
-        return specdec__template_refuse(t, "it chooses by an attribute that is missing");
+        return specdec__template_fail(t, "it chooses by an attribute that is missing");
     for (i = 0; out && i < list.size && !t->failed; i++) {
-        specdec__template_value item = specdec__template_items(&list)[i];
+        specdec__template_value item = specdec__template_list_items(&list)[i];
         int wanted;
 
         if (test)
-            item = specdec__template_path(t, &item, call->value, NULL);
+            item = specdec__template_attribute_path(t, &item, call->value, NULL);
         wanted = call->count > test
-                     ? specdec__template_tests_true(t, specdec__template_test_find(call->value + test), &item, &rest)
-                     : specdec__template_truth(&item);
+                     ? specdec__template_run_test(t, specdec__template_find_test(call->value + test), &item, &rest)
+                     : specdec__template_is_true(&item);
         if (wanted != how % 2)
-            out[count++] = specdec__template_items(&list)[i];
+            out[count++] = specdec__template_list_items(&list)[i];
     }
-    return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
 }
 
 /* Filter join(separator, attribute): the items as strings in one string. */
 static specdec__template_value specdec__template_filter_join(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
-    const specdec__template_value *between = specdec__template_argument(call, 0, "d");
-    const specdec__template_value *attribute = specdec__template_argument(call, 1, "attribute");
-    const specdec__template_value list = specdec__template_iterate(t, value), empty = specdec__template_string("");
+    const specdec__template_value *between = specdec__template_get_argument(call, 0, "d");
+    const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
+    const specdec__template_value list = specdec__template_iterate(t, value),
+                                  empty = specdec__template_string_value("");
     specdec__template_value *out, joined, text;
     size_t i;
 
     (void)unused;
-    text = between ? specdec__template_str(t, between) : empty;
+    text = between ? specdec__template_to_string(t, between) : empty;
     if (!attribute || attribute->kind == SPECDEC__TEMPLATE_NONE)
-        return specdec__template_join_all(t, &list, &text, 1);
+        return specdec__template_join_list(t, &list, &text, 1);
     out = specdec__template_new_list(t, list.size);
     for (i = 0; out && i < list.size && !t->failed; i++)
-        out[i] = specdec__template_path(t, specdec__template_items(&list) + i, attribute, NULL);
-    joined = specdec__template_listing(out, list.size);
-    return specdec__template_join_all(t, &joined, &text, 1);
+        out[i] = specdec__template_attribute_path(t, specdec__template_list_items(&list) + i, attribute, NULL);
+    joined = specdec__template_list_value(out, list.size);
+    return specdec__template_join_list(t, &joined, &text, 1);
 }
 
 /* The key of an item for sorting and comparing: the item or its attribute, in lower case unless case matters. */
-static specdec__template_value specdec__template_key(specdec__template *t, const specdec__template_value *item,
-                                                     const specdec__template_value *attribute, int cases)
+static specdec__template_value specdec__template_sort_key(specdec__template *t, const specdec__template_value *item,
+                                                          const specdec__template_value *attribute, int cases)
 {
     specdec__template_value key = *item;
 
     if (attribute && attribute->kind != SPECDEC__TEMPLATE_NONE)
-        key = specdec__template_path(t, item, attribute, NULL);
+        key = specdec__template_attribute_path(t, item, attribute, NULL);
     if (!cases && key.kind == SPECDEC__TEMPLATE_STRING)
-        key = specdec__template_cased(t, &key, SPECDEC__TEMPLATE_TO_LOWER);
+        key = specdec__template_change_case(t, &key, SPECDEC__TEMPLATE_TO_LOWER);
     return key;
 }
 
@@ -22894,7 +22953,7 @@ static void specdec__template_sort(specdec__template *t, specdec__template_value
         const specdec__template_value item = items[i], key = keys[i];
 
         for (k = i; k > 0 && !t->failed; k--) {
-            const int order = specdec__template_order(t, &key, &keys[k - 1], SPECDEC__TEMPLATE_COMPARED);
+            const int order = specdec__template_compare_values(t, &key, &keys[k - 1], SPECDEC__TEMPLATE_COMPARE_DEPTH);
 
             if (reverse ? order <= 0 : order >= 0)
                 break;
@@ -22910,30 +22969,31 @@ static void specdec__template_sort(specdec__template *t, specdec__template_value
 static specdec__template_value specdec__template_filter_sort(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int dict)
 {
-    const int reverse = specdec__template_flag(call, dict ? 2 : 0, "reverse", 0);
-    const int cases = specdec__template_flag(call, dict ? 0 : 1, "case_sensitive", 0);
-    const specdec__template_value *attribute = dict ? NULL : specdec__template_argument(call, 2, "attribute");
-    const specdec__template_value by = specdec__template_words(t, call, dict ? 1 : -1, dict ? "by" : NULL, "key");
+    const int reverse = specdec__template_flag_argument(call, dict ? 2 : 0, "reverse", 0);
+    const int cases = specdec__template_flag_argument(call, dict ? 0 : 1, "case_sensitive", 0);
+    const specdec__template_value *attribute = dict ? NULL : specdec__template_get_argument(call, 2, "attribute");
+    const specdec__template_value by = specdec__template_string_argument(t, call, dict ? 1 : -1, dict ? "by" : NULL,
+                                                                         "key");
     specdec__template_value list, *out, *keys;
     size_t i;
 
     if (dict && value->kind != SPECDEC__TEMPLATE_DICT)
-        return specdec__template_refuse(t, "it sorts what is no dict");
-    list = dict ? specdec__template_view(t, value, 2) : specdec__template_iterate(t, value);
+        return specdec__template_fail(t, "it sorts what is no dict");
+    list = dict ? specdec__template_dict_view(t, value, 2) : specdec__template_iterate(t, value);
     out = specdec__template_new_list(t, list.size);
     keys = specdec__template_new_list(t, list.size);
     if (!out || !keys)
-        return specdec__template_undefined();
+        return specdec__template_undefined_value();
     for (i = 0; i < list.size && !t->failed; i++) {
-        const specdec__template_value *item = specdec__template_items(&list) + i;
+        const specdec__template_value *item = specdec__template_list_items(&list) + i;
 
         out[i] = *item;
         if (dict)
-            item = specdec__template_items(item) + specdec__template_is(&by, "value");
-        keys[i] = specdec__template_key(t, item, attribute, cases);
+            item = specdec__template_list_items(item) + specdec__template_string_is(&by, "value");
+        keys[i] = specdec__template_sort_key(t, item, attribute, cases);
     }
     specdec__template_sort(t, out, keys, list.size, reverse);
-    return specdec__template_listing(out, list.size);
+    return specdec__template_list_value(out, list.size);
 }
 
 /* Filters unique (how = 0), min (1), max (2) of a list's items. */
@@ -22942,43 +23002,44 @@ static specdec__template_value specdec__template_filter_extreme(specdec__templat
                                                                 const specdec__template_call *call, int how)
 {
     const specdec__template_value list = specdec__template_iterate(t, value);
-    const int cases = specdec__template_flag(call, 0, "case_sensitive", 0);
-    const specdec__template_value *attribute = specdec__template_argument(call, 1, "attribute");
+    const int cases = specdec__template_flag_argument(call, 0, "case_sensitive", 0);
+    const specdec__template_value *attribute = specdec__template_get_argument(call, 1, "attribute");
     specdec__template_value *out = specdec__template_new_list(t, list.size),
                             *keys = specdec__template_new_list(t, list.size);
     size_t i, k, count = 0, best = 0;
 
     for (i = 0; out && keys && i < list.size && !t->failed; i++) {
-        keys[count] = specdec__template_key(t, specdec__template_items(&list) + i, attribute, cases);
-        for (k = 0;
-             !how && k < count && !specdec__template_equal(t, &keys[k], &keys[count], SPECDEC__TEMPLATE_COMPARED); k++)
+        keys[count] = specdec__template_sort_key(t, specdec__template_list_items(&list) + i, attribute, cases);
+        for (k = 0; !how && k < count &&
+                    !specdec__template_values_equal(t, &keys[k], &keys[count], SPECDEC__TEMPLATE_COMPARE_DEPTH);
+             k++)
             ;
         if (how || k == count)
-            out[count++] = specdec__template_items(&list)[i];
+            out[count++] = specdec__template_list_items(&list)[i];
     }
     if (!how)
-        return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, count);
+        return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, count);
     for (i = 1; i < count && !t->failed; i++) {
-        const int order = specdec__template_order(t, &keys[i], &keys[best], SPECDEC__TEMPLATE_COMPARED);
+        const int order = specdec__template_compare_values(t, &keys[i], &keys[best], SPECDEC__TEMPLATE_COMPARE_DEPTH);
 
         best = (how == 1 ? order < 0 : order > 0) ? i : best;
     }
-    return count ? out[best] : specdec__template_undefined();
+    return count ? out[best] : specdec__template_undefined_value();
 }
 
 /* The sum of two numbers, strings, lists or tuples: Python's a + b. */
-static specdec__template_value specdec__template_sum(specdec__template *t, const specdec__template_value *a,
+static specdec__template_value specdec__template_add(specdec__template *t, const specdec__template_value *a,
                                                      const specdec__template_value *b)
 {
     const int lists = a->kind == b->kind && (a->kind == SPECDEC__TEMPLATE_LIST || a->kind == SPECDEC__TEMPLATE_TUPLE);
     specdec__template_value *items, first, second;
 
     if (a->kind == SPECDEC__TEMPLATE_UNDEFINED || b->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_is_missing(t, a->kind == SPECDEC__TEMPLATE_UNDEFINED ? a : b);
+        return specdec__template_fail_undefined(t, a->kind == SPECDEC__TEMPLATE_UNDEFINED ? a : b);
     if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
-        first = a->safe || !b->safe ? *a : specdec__template_escaped(t, a, 0);
-        second = b->safe || !a->safe ? *b : specdec__template_escaped(t, b, 0);
-        first = specdec__template_join(t, &first, &second);
+        first = a->safe || !b->safe ? *a : specdec__template_escape_html(t, a, 0);
+        second = b->safe || !a->safe ? *b : specdec__template_escape_html(t, b, 0);
+        first = specdec__template_concatenate(t, &first, &second);
         first.safe = (uint8_t)(a->safe || b->safe);
         return first;
     }
@@ -22988,31 +23049,31 @@ static specdec__template_value specdec__template_sum(specdec__template *t, const
             memcpy(items, a->of.at, a->size * sizeof *items);
         if (items && b->size)
             memcpy(items + a->size, b->of.at, b->size * sizeof *items);
-        return specdec__template_of(a->kind, items, items ? (size_t)a->size + b->size : 0);
+        return specdec__template_sized_value(a->kind, items, items ? (size_t)a->size + b->size : 0);
     }
-    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
-        return specdec__template_refuse(t, "it adds what cannot be added");
+    if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
+        return specdec__template_fail(t, "it adds what cannot be added");
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
-        return specdec__template_double(specdec__template_real(a) + specdec__template_real(b));
+        return specdec__template_double_value(specdec__template_as_double(a) + specdec__template_as_double(b));
     if (b->of.integer > 0 ? a->of.integer > INT64_MAX - b->of.integer : a->of.integer < INT64_MIN - b->of.integer)
-        return specdec__template_refuse(t, "a number is too large");
-    return specdec__template_integer(a->of.integer + b->of.integer);
+        return specdec__template_fail(t, "a number is too large");
+    return specdec__template_integer_value(a->of.integer + b->of.integer);
 }
 
 /* Filter sum(attribute, start): the sum of the items or their attributes. */
 static specdec__template_value specdec__template_filter_sum(specdec__template *t, const specdec__template_value *value,
                                                             const specdec__template_call *call, int unused)
 {
-    const specdec__template_value *attribute = specdec__template_argument(call, 0, "attribute");
-    const specdec__template_value *start = specdec__template_argument(call, 1, "start");
+    const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
+    const specdec__template_value *start = specdec__template_get_argument(call, 1, "start");
     const specdec__template_value list = specdec__template_iterate(t, value);
-    specdec__template_value out = start ? *start : specdec__template_integer(0), item;
+    specdec__template_value out = start ? *start : specdec__template_integer_value(0), item;
     size_t i;
 
     (void)unused;
     for (i = 0; i < list.size && !t->failed; i++) {
-        item = specdec__template_key(t, specdec__template_items(&list) + i, attribute, 1);
-        out = specdec__template_sum(t, &out, &item);
+        item = specdec__template_sort_key(t, specdec__template_list_items(&list) + i, attribute, 1);
+        out = specdec__template_add(t, &out, &item);
     }
     return out;
 }
@@ -23022,9 +23083,9 @@ static specdec__template_value specdec__template_filter_group(specdec__template 
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
 {
-    const specdec__template_value *attribute = specdec__template_argument(call, 0, "attribute");
-    const specdec__template_value *otherwise = specdec__template_argument(call, 1, "default");
-    const int cases = specdec__template_flag(call, 2, "case_sensitive", 0);
+    const specdec__template_value *attribute = specdec__template_get_argument(call, 0, "attribute");
+    const specdec__template_value *otherwise = specdec__template_get_argument(call, 1, "default");
+    const int cases = specdec__template_flag_argument(call, 2, "case_sensitive", 0);
     const specdec__template_value list = specdec__template_iterate(t, value);
     specdec__template_value *items = specdec__template_new_list(t, list.size),
                             *keys = specdec__template_new_list(t, list.size);
@@ -23033,24 +23094,24 @@ static specdec__template_value specdec__template_filter_group(specdec__template 
 
     (void)unused;
     if (!attribute || !items || !keys || !out)
-        return specdec__template_refuse(t, "groupby needs an attribute");
+        return specdec__template_fail(t, "groupby needs an attribute");
     for (i = 0; i < list.size && !t->failed; i++) {
-        items[i] = specdec__template_items(&list)[i];
-        keys[i] = specdec__template_path(t, &items[i], attribute, otherwise);
-        keys[i] = specdec__template_key(t, &keys[i], NULL, cases);
+        items[i] = specdec__template_list_items(&list)[i];
+        keys[i] = specdec__template_attribute_path(t, &items[i], attribute, otherwise);
+        keys[i] = specdec__template_sort_key(t, &keys[i], NULL, cases);
     }
     specdec__template_sort(t, items, keys, list.size, 0);
     for (i = 1; i <= list.size && list.size && !t->failed; i++) {
         specdec__template_value *pair = out + list.size + 2 * count;
 
-        if (i < list.size && specdec__template_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_COMPARED))
+        if (i < list.size && specdec__template_values_equal(t, &keys[i], &keys[first], SPECDEC__TEMPLATE_COMPARE_DEPTH))
             continue;
-        pair[0] = specdec__template_path(t, &items[first], attribute, otherwise);
-        pair[1] = specdec__template_listing(items + first, i - first);
-        out[count++] = specdec__template_of(SPECDEC__TEMPLATE_TUPLE, pair, 2);
+        pair[0] = specdec__template_attribute_path(t, &items[first], attribute, otherwise);
+        pair[1] = specdec__template_list_value(items + first, i - first);
+        out[count++] = specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, pair, 2);
         first = i;
     }
-    return specdec__template_listing(out, count);
+    return specdec__template_list_value(out, count);
 }
 
 /* Filters batch(linecount, fill_with) (slices = 0), slice(slices, fill_with) (1): a list divided into lists. */
@@ -23058,14 +23119,14 @@ static specdec__template_value specdec__template_filter_batch(specdec__template 
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int slices)
 {
-    const int64_t number = specdec__template_count(t, call, 0, slices ? "slices" : "linecount", 0);
-    const specdec__template_value *fill = specdec__template_argument(call, 1, "fill_with");
+    const int64_t number = specdec__template_integer_argument(t, call, 0, slices ? "slices" : "linecount", 0);
+    const specdec__template_value *fill = specdec__template_get_argument(call, 1, "fill_with");
     const specdec__template_value list = specdec__template_iterate(t, value);
     size_t count, i, at = 0;
     specdec__template_value *out;
 
     if (number < 1 || number > 100000)
-        return specdec__template_refuse(t, "batch needs a number");
+        return specdec__template_fail(t, "batch needs a number");
     count = slices ? (size_t)number : (list.size + (size_t)number - 1) / (size_t)number;
     out = specdec__template_new_list(t, count);
     for (i = 0; out && i < count && !t->failed; i++) {
@@ -23078,13 +23139,13 @@ static specdec__template_value specdec__template_filter_batch(specdec__template 
         if (!part)
             break;
         if (size)
-            memcpy(part, specdec__template_items(&list) + at, size * sizeof *part);
+            memcpy(part, specdec__template_list_items(&list) + at, size * sizeof *part);
         at += size;
         while (fill && fill->kind != SPECDEC__TEMPLATE_NONE && size < whole)
             part[size++] = *fill;
-        out[i] = specdec__template_listing(part, size);
+        out[i] = specdec__template_list_value(part, size);
     }
-    return specdec__template_of(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, out ? count : 0);
 }
 
 /* Filter items: the members of a dict as pairs. */
@@ -23092,14 +23153,14 @@ static specdec__template_value specdec__template_filter_items(specdec__template 
                                                               const specdec__template_value *value,
                                                               const specdec__template_call *call, int unused)
 {
-    specdec__template_value out = specdec__template_listing(NULL, 0);
+    specdec__template_value out = specdec__template_list_value(NULL, 0);
 
     (void)call;
     (void)unused;
     if (value->kind == SPECDEC__TEMPLATE_DICT)
-        out = specdec__template_view(t, value, 2);
+        out = specdec__template_dict_view(t, value, 2);
     else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
-        specdec__template_refuse(t, "items needs a dict");
+        specdec__template_fail(t, "items needs a dict");
     out.kind = SPECDEC__TEMPLATE_ITERATOR;
     return out;
 }
@@ -23109,33 +23170,34 @@ static specdec__template_value specdec__template_filter_default(specdec__templat
                                                                 const specdec__template_value *value,
                                                                 const specdec__template_call *call, int unused)
 {
-    const specdec__template_value *otherwise = specdec__template_argument(call, 0, "default_value");
-    const int boolean = specdec__template_flag(call, 1, "boolean", 0);
+    const specdec__template_value *otherwise = specdec__template_get_argument(call, 0, "default_value");
+    const int boolean = specdec__template_flag_argument(call, 1, "boolean", 0);
 
     (void)t;
     (void)unused;
-    if (value->kind != SPECDEC__TEMPLATE_UNDEFINED && !(boolean && !specdec__template_truth(value)))
+    if (value->kind != SPECDEC__TEMPLATE_UNDEFINED && !(boolean && !specdec__template_is_true(value)))
         return *value;
-    return otherwise ? *otherwise : specdec__template_string("");
+    return otherwise ? *otherwise : specdec__template_string_value("");
 }
 
 /* Filter attr(name): an attribute of the value. */
 static specdec__template_value specdec__template_filter_attr(specdec__template *t, const specdec__template_value *value,
                                                              const specdec__template_call *call, int unused)
 {
-    const specdec__template_value name = specdec__template_words(t, call, 0, "name", "");
+    const specdec__template_value name = specdec__template_string_argument(t, call, 0, "name", "");
 
     (void)unused;
-    return value->kind == SPECDEC__TEMPLATE_DICT ? specdec__template_bound(t, value, &name)
-                                                 : specdec__template_attribute(t, value, &name, 0);
+    return value->kind == SPECDEC__TEMPLATE_DICT ? specdec__template_bind_method(t, value, &name)
+                                                 : specdec__template_get_attribute(t, value, &name, 0);
 }
 
 /* Python's format % values: fields take the values of a tuple, or a single value. */
-static specdec__template_value specdec__template_formatted(specdec__template *t, const specdec__template_value *format,
-                                                           const specdec__template_value *values, size_t count)
+static specdec__template_value specdec__template_format_percent(specdec__template *t,
+                                                                const specdec__template_value *format,
+                                                                const specdec__template_value *values, size_t count)
 {
-    const specdec__template_form form = specdec__template_form_of(0);
-    const char *text = specdec__template_text(format);
+    const specdec__template_form form = specdec__template_default_form(0);
+    const char *text = specdec__template_string_bytes(format);
     const size_t from = t->used;
     size_t at, used = 0;
 
@@ -23144,24 +23206,24 @@ static specdec__template_value specdec__template_formatted(specdec__template *t,
         const specdec__template_value *value = used < count ? &values[used] : NULL;
 
         if (text[at] != '%' || kind == '%') {
-            specdec__template_put(t, text + at, 1);
+            specdec__template_append(t, text + at, 1);
             at += text[at] == '%';
             continue;
         }
-        if (!value || !kind || !strchr("srd", kind) || (kind == 'd' && !specdec__template_numeric(value)))
-            return specdec__template_refuse(t, "a field of a format is not known, or its value is missing");
+        if (!value || !kind || !strchr("srd", kind) || (kind == 'd' && !specdec__template_is_number(value)))
+            return specdec__template_fail(t, "a field of a format is not known, or its value is missing");
         if (kind == 's' && value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_put(t, value->of.at, value->size);
+            specdec__template_append(t, value->of.at, value->size);
         else if (kind == 'd')
-            specdec__template_put_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->of.real
+            specdec__template_append_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->of.real
                                                                                     : value->of.integer);
         else if (kind == 'r' || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
-            specdec__template_put_value(t, value, &form);
+            specdec__template_append_value(t, value, &form);
         used++;
         at++;
     }
-    return used == count ? specdec__template_built(t, from)
-                         : specdec__template_refuse(t, "a format has more values than fields");
+    return used == count ? specdec__template_finish_string(t, from)
+                         : specdec__template_fail(t, "a format has more values than fields");
 }
 
 /* Filter format: the string's fields filled in, as Python's % does. */
@@ -23169,10 +23231,10 @@ static specdec__template_value specdec__template_filter_format(specdec__template
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int unused)
 {
-    const specdec__template_value text = specdec__template_str(t, value);
+    const specdec__template_value text = specdec__template_to_string(t, value);
 
     (void)unused;
-    return specdec__template_formatted(t, &text, call->value, (size_t)call->count);
+    return specdec__template_format_percent(t, &text, call->value, (size_t)call->count);
 }
 
 /* Filter center(width=80): the string between spaces. */
@@ -23180,7 +23242,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
                                                                const specdec__template_value *value,
                                                                const specdec__template_call *call, int how)
 {
-    const specdec__template_value text = specdec__template_str(t, value);
+    const specdec__template_value text = specdec__template_to_string(t, value);
 
     return specdec__template_method_pad(t, &text, call, how);
 }
@@ -23216,38 +23278,38 @@ static const struct {
     {"attr", 0, specdec__template_filter_attr}, {"format", 0, specdec__template_filter_format},
     {"center", 2, specdec__template_filter_center}, {"escape", 0, specdec__template_filter_escape},
     {"e", 0, specdec__template_filter_escape}, {"forceescape", 1, specdec__template_filter_escape},
-    {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_words},
+    {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_wordcount},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
 /* Is a row a filter of the table? */
-static int specdec__template_filter_known(int which)
+static int specdec__template_is_filter(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
 }
 
 /* The row of a filter's name; behind the end of the table: unknown. */
-static int specdec__template_filter_find(const specdec__template_value *name)
+static int specdec__template_find_filter(const specdec__template_value *name)
 {
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_filters); i++)
-        if (specdec__template_is(name, specdec__template_filters[i].name))
+        if (specdec__template_string_is(name, specdec__template_filters[i].name))
             return (int)i;
     return SPECDEC__COUNT(specdec__template_filters);
 }
 
 /* The result of a filter, by its row in the table and the arguments of its call. */
-static specdec__template_value specdec__template_apply(specdec__template *t, int which,
-                                                       const specdec__template_value *value,
-                                                       const specdec__template_call *call)
+static specdec__template_value specdec__template_run_filter(specdec__template *t, int which,
+                                                            const specdec__template_value *value,
+                                                            const specdec__template_call *call)
 {
     specdec__template_value out;
 
-    if (!specdec__template_filter_known(which))
-        return specdec__template_refuse(t, "a filter is not known");
-    if (++t->depth > SPECDEC__TEMPLATE_APPLIED)
-        return specdec__template_refuse(t, "filters are too deep in each other");
-    specdec__template_step(t, 0);
+    if (!specdec__template_is_filter(which))
+        return specdec__template_fail(t, "a filter is not known");
+    if (++t->depth > SPECDEC__TEMPLATE_FILTER_DEPTH)
+        return specdec__template_fail(t, "filters are too deep in each other");
+    specdec__template_count_work(t, 0);
     out = specdec__template_filters[which].call(t, value, call, specdec__template_filters[which].how);
     t->depth--;
     return out;
@@ -23279,7 +23341,7 @@ enum {
     SPECDEC__TEMPLATE_ATTRIBUTE, SPECDEC__TEMPLATE_ITEM, SPECDEC__TEMPLATE_MAKE_SLICE, SPECDEC__TEMPLATE_MAKE_LIST,
     SPECDEC__TEMPLATE_MAKE_TUPLE, SPECDEC__TEMPLATE_MAKE_DICT,
     SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* arguments as packed by
-                                                                                 specdec__template_arguments */
+                                                                                 specdec__template_compile_arguments */
     SPECDEC__TEMPLATE_FOR, SPECDEC__TEMPLATE_NEXT, SPECDEC__TEMPLATE_RAN, SPECDEC__TEMPLATE_END_FOR,
     SPECDEC__TEMPLATE_CHOOSE,     /* a loop that keeps the items whose condition is true */
     SPECDEC__TEMPLATE_CHOSEN, SPECDEC__TEMPLATE_END_CHOOSE,
@@ -23296,37 +23358,37 @@ enum { SPECDEC__TEMPLATE_TAG_END = 1, SPECDEC__TEMPLATE_NAME, SPECDEC__TEMPLATE_
 /* Bits of the argument of CALL, FILTER and TEST. */
 enum {
     SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* the call has *arguments, **arguments */
-    SPECDEC__TEMPLATE_WHICH = 18 /* bits below the row of a filter or test */
+    SPECDEC__TEMPLATE_ROW_SHIFT = 18 /* bits below the row of a filter or test */
 };
 
 /* ---- Tokens. */
 
 /* May a byte be in a name? */
-static int specdec__template_letter(int c)
+static int specdec__template_is_name_byte(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c > 127;
 }
 
 /* A byte of the template's text; 0 behind its end. */
-static int specdec__template_byte(const specdec__template *t, size_t at)
+static int specdec__template_text_byte(const specdec__template *t, size_t at)
 {
     return at < t->text.size ? t->text.data[at] : 0;
 }
 
 /* Stores a syntax error at the current byte of the text. */
-static void specdec__template_garbled(specdec__template *t, const char *why)
+static void specdec__template_fail_syntax(specdec__template *t, const char *why)
 {
     const size_t from = t->token.from < t->text.size ? t->token.from : t->text.size, left = t->text.size - from;
 
     t->source = from;
-    specdec__template_fail(t, why, specdec__template_bytes(t->text.data + from, left < 24 ? left : 24));
+    specdec__template_fail_with(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
 }
 
 /* Reads an escape of a string, behind its backslash, into out[4]. Returns its bytes; *at moves behind it. */
-static size_t specdec__template_escape(const specdec__template *t, size_t *at, unsigned char out[4])
+static size_t specdec__template_read_escape(const specdec__template *t, size_t *at, unsigned char out[4])
 {
     static const char names[] = "nrtabfv\\'\"", meant[] = "\n\r\t\a\b\f\v\\'\"";
-    const int c = specdec__template_byte(t, (*at)++);
+    const int c = specdec__template_text_byte(t, (*at)++);
     const char *known = c ? strchr(names, c) : NULL;
     int digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, base = 16, i;
     uint32_t code = 0;
@@ -23343,7 +23405,7 @@ static size_t specdec__template_escape(const specdec__template *t, size_t *at, u
         --*at;
     }
     for (i = 0; i < digits; i++) {
-        const int digit = specdec__template_byte(t, *at), letter = digit | 32;
+        const int digit = specdec__template_text_byte(t, *at), letter = digit | 32;
         const int value = digit >= '0' && digit <= '9'     ? digit - '0'
                           : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
                                                            : base;
@@ -23353,18 +23415,18 @@ static size_t specdec__template_escape(const specdec__template *t, size_t *at, u
         ++*at;
     }
     if (digits && (i == digits || base == 8))
-        return specdec__json_encode(code < 0x110000 && (code < 0xd800 || code > 0xdfff) ? code : 0xfffd, out);
+        return specdec__json_encode_utf8(code < 0x110000 && (code < 0xd800 || code > 0xdfff) ? code : 0xfffd, out);
     *at -= (size_t)i;
     out[0] = '\\';
     out[1] = (unsigned char)c;
     return c ? 2 : 1;
 }
 
-/* Reads a string, from its quote at t->at on. */
+/* Reads a string, from its quote at t->parsed on. */
 static void specdec__template_lex_string(specdec__template *t)
 {
-    const int quote = specdec__template_byte(t, t->at);
-    const size_t from = t->at + 1;
+    const int quote = specdec__template_text_byte(t, t->parsed);
+    const size_t from = t->parsed + 1;
     size_t end = from, escapes = 0, size = 0, at, count;
     unsigned char bytes[4], *out;
 
@@ -23373,24 +23435,24 @@ static void specdec__template_lex_string(specdec__template *t)
         end += t->text.data[end] == '\\' ? 2 : 1;
     }
     if (end >= t->text.size) {
-        specdec__template_garbled(t, "a string has no end");
+        specdec__template_fail_syntax(t, "a string has no end");
         return;
     }
     t->token.kind = SPECDEC__TEMPLATE_QUOTED;
-    t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + from, end - from);
-    t->at = end + 1;
+    t->token.value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->text.data + from, end - from);
+    t->parsed = end + 1;
     if (!escapes)
         return;
-    out = (unsigned char *)specdec__template_take_top(t, 2 * (end - from)); /* only \N grows */
+    out = (unsigned char *)specdec__template_take_permanent(t, 2 * (end - from)); /* only \N grows */
     for (at = from; out && at < end;) {
         count = 1;
         bytes[0] = t->text.data[at++];
         if (bytes[0] == '\\')
-            count = specdec__template_escape(t, &at, bytes);
+            count = specdec__template_read_escape(t, &at, bytes);
         memcpy(out + size, bytes, count);
         size += count;
     }
-    t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, out, out ? size : 0);
+    t->token.value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, out, out ? size : 0);
 }
 
 /* Reads a number: decimal digits, perhaps with fraction and exponent; or 0x, 0o, 0b. */
@@ -23398,18 +23460,18 @@ static void specdec__template_lex_number(specdec__template *t)
 {
     specdec__json number;
     specdec__json_node node;
-    size_t at = t->at;
+    size_t at = t->parsed;
     int64_t integer = 0;
     double real = 0;
-    const int letter = specdec__template_byte(t, at + 1) | 32;
-    const int base = specdec__template_byte(t, at) != '0' ? 10
+    const int letter = specdec__template_text_byte(t, at + 1) | 32;
+    const int base = specdec__template_text_byte(t, at) != '0' ? 10
                      : letter == 'x'                      ? 16
                      : letter == 'o'                      ? 8
                      : letter == 'b'                      ? 2
                                                           : 10;
     t->token.kind = SPECDEC__TEMPLATE_LITERAL;
     for (at += base != 10 ? 2 : 0;; at++) {
-        const int c = specdec__template_byte(t, at), low = c | 32;
+        const int c = specdec__template_text_byte(t, at), low = c | 32;
         const int digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : 99;
 
         if (c == '_')
@@ -23417,7 +23479,7 @@ static void specdec__template_lex_number(specdec__template *t)
         if (digit >= base)
             break;
         if (integer > (INT64_MAX - digit) / base) {
-            specdec__template_garbled(t, "a number is too large");
+            specdec__template_fail_syntax(t, "a number is too large");
             return;
         }
         integer = integer * base + digit;
@@ -23426,62 +23488,63 @@ static void specdec__template_lex_number(specdec__template *t)
     memset(&node, 0, sizeof node);
     number.text = t->text.data;
     number.size = t->text.size;
-    if (specdec__template_byte(t, at) == '.' && specdec__json_digits(&number, at + 1) > at + 1)
+    if (specdec__template_text_byte(t, at) == '.' && specdec__json_skip_digits(&number, at + 1) > at + 1)
         node.escaped = 1;
     if (node.escaped)
-        at = specdec__json_digits(&number, at + 1);
-    if (base == 10 && (specdec__template_byte(t, at) | 32) == 'e') {
+        at = specdec__json_skip_digits(&number, at + 1);
+    if (base == 10 && (specdec__template_text_byte(t, at) | 32) == 'e') {
         size_t digits = at + 1;
 
-        digits += specdec__template_byte(t, digits) == '+' || specdec__template_byte(t, digits) == '-';
-        if (specdec__json_digits(&number, digits) > digits) {
-            at = specdec__json_digits(&number, digits);
+        digits += specdec__template_text_byte(t, digits) == '+' || specdec__template_text_byte(t, digits) == '-';
+        if (specdec__json_skip_digits(&number, digits) > digits) {
+            at = specdec__json_skip_digits(&number, digits);
             node.escaped = 1;
         }
     }
-    t->token.value = specdec__template_integer(integer);
+    t->token.value = specdec__template_integer_value(integer);
     if (node.escaped) {
         number.nodes = &node;
         node.kind = SPECDEC__JSON_NUMBER;
-        node.from = (uint32_t)t->at;
+        node.from = (uint32_t)t->parsed;
         node.to = (uint32_t)at;
-        specdec__json_double(&number, 0, &real);
-        t->token.value = specdec__template_double(real);
+        specdec__json_read_double(&number, 0, &real);
+        t->token.value = specdec__template_double_value(real);
     }
-    t->at = at;
+    t->parsed = at;
 }
 
 /* Reads the end of the current tag, if it is here, and the white space to drop behind it. Returns whether it is. */
 static int specdec__template_lex_end(specdec__template *t)
 {
-    const int c = specdec__template_byte(t, t->at);
+    const int c = specdec__template_text_byte(t, t->parsed);
     const int marked = c == '-' || (c == '+' && t->tag == '%');
-    const size_t at = t->at + (size_t)marked;
+    const size_t at = t->parsed + (size_t)marked;
 
-    if (t->brackets || specdec__template_byte(t, at) != (t->tag == '{' ? '}' : '%') ||
-        specdec__template_byte(t, at + 1) != '}')
+    if (t->brackets || specdec__template_text_byte(t, at) != (t->tag == '{' ? '}' : '%') ||
+        specdec__template_text_byte(t, at + 1) != '}')
         return 0;
-    t->strip = marked ? (c == '-' ? 2 : 0) : t->tag != '{';
-    t->at = at + 2;
+    t->strip_behind = marked ? (c == '-' ? 2 : 0) : t->tag != '{';
+    t->parsed = at + 2;
     t->token.kind = SPECDEC__TEMPLATE_TAG_END;
     return 1;
 }
 
 /* Reads the next token of a tag into t->token. */
-static void specdec__template_lex(specdec__template *t)
+static void specdec__template_lex_token(specdec__template *t)
 {
     static const char doubles[] = "==!=<=>=//**"; /* operators of two characters */
     int c, i, next;
 
     if (t->token.kind == SPECDEC__TEMPLATE_TAG_END)
         return;
-    while (t->at < t->text.size && t->text.data[t->at] < 128 && specdec__template_is_space(t->text.data[t->at]))
-        t->at++;
-    t->token.from = t->at;
-    specdec__template_step(t, 0);
-    c = specdec__template_byte(t, t->at);
-    if (t->at >= t->text.size) {
-        specdec__template_garbled(t, "a tag has no end");
+    while (t->parsed < t->text.size && t->text.data[t->parsed] < 128 &&
+           specdec__template_is_space(t->text.data[t->parsed]))
+        t->parsed++;
+    t->token.from = t->parsed;
+    specdec__template_count_work(t, 0);
+    c = specdec__template_text_byte(t, t->parsed);
+    if (t->parsed >= t->text.size) {
+        specdec__template_fail_syntax(t, "a tag has no end");
         t->token.kind = SPECDEC__TEMPLATE_TAG_END;
     } else if (specdec__template_lex_end(t)) {
         return;
@@ -23489,91 +23552,91 @@ static void specdec__template_lex(specdec__template *t)
         specdec__template_lex_string(t);
     } else if (c >= '0' && c <= '9') {
         specdec__template_lex_number(t);
-    } else if (specdec__template_letter(c)) {
+    } else if (specdec__template_is_name_byte(c)) {
         t->token.kind = SPECDEC__TEMPLATE_NAME;
-        while (specdec__template_letter(specdec__template_byte(t, t->at)))
-            t->at++;
-        t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + t->token.from,
-                                              t->at - t->token.from);
+        while (specdec__template_is_name_byte(specdec__template_text_byte(t, t->parsed)))
+            t->parsed++;
+        t->token.value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->text.data + t->token.from,
+                                                       t->parsed - t->token.from);
     } else {
-        next = specdec__template_byte(t, ++t->at);
+        next = specdec__template_text_byte(t, ++t->parsed);
         t->token.kind = c;
         for (i = 0; i < 12; i += 2)
             if (c == doubles[i] && next == doubles[i + 1])
                 t->token.kind = c << 8 | next;
-        t->at += t->token.kind > 255;
+        t->parsed += t->token.kind > 255;
         if (!strchr("=<>!+-/*%~[](){}.:|,;", c) || c == 0 || t->token.kind == '!')
-            specdec__template_garbled(t, "a character is not understood");
+            specdec__template_fail_syntax(t, "a character is not understood");
         t->brackets += c == '(' || c == '[' || c == '{';
         t->brackets -= (c == ')' || c == ']' || c == '}') && t->brackets > 0;
     }
 }
 
 /* The token behind the current one, which stays current. */
-static specdec__template_token specdec__template_peek(specdec__template *t)
+static specdec__template_token specdec__template_peek_token(specdec__template *t)
 {
     const specdec__template_token now = t->token;
-    const size_t at = t->at, limit = t->limit;
-    const int brackets = t->brackets, strip = t->strip;
+    const size_t at = t->parsed, limit = t->limit;
+    const int brackets = t->brackets, strip = t->strip_behind;
     specdec__template_token next;
 
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     next = t->token;
     t->token = now;
-    t->at = at;
+    t->parsed = at;
     t->limit = limit; /* releases the memory of an escaped string */
     t->brackets = brackets;
-    t->strip = strip;
+    t->strip_behind = strip;
     return next;
 }
 
 /* Is the current token this name? */
-static int specdec__template_sees(const specdec__template *t, const char *name)
+static int specdec__template_token_is_name(const specdec__template *t, const char *name)
 {
-    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_is(&t->token.value, name);
+    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&t->token.value, name);
 }
 
 /* Reads the current token if it is an operator. Returns whether it was. */
-static int specdec__template_accept(specdec__template *t, int kind)
+static int specdec__template_accept_operator(specdec__template *t, int kind)
 {
     if (t->failed || t->token.kind != kind)
         return 0;
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     return 1;
 }
 
 /* Reads the current token if it is a name. Returns whether it was. */
 static int specdec__template_accept_name(specdec__template *t, const char *name)
 {
-    if (t->failed || !specdec__template_sees(t, name))
+    if (t->failed || !specdec__template_token_is_name(t, name))
         return 0;
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     return 1;
 }
 
 /* Reads an operator; another token is an error. */
-static void specdec__template_expect(specdec__template *t, int kind)
+static void specdec__template_expect_operator(specdec__template *t, int kind)
 {
-    if (!specdec__template_accept(t, kind))
-        specdec__template_garbled(t, "it is not understood");
+    if (!specdec__template_accept_operator(t, kind))
+        specdec__template_fail_syntax(t, "it is not understood");
 }
 
 /* ---- Appending instructions. */
 
 /* The interned copy of a name. */
-static specdec__template_value specdec__template_intern(specdec__template *t, specdec__template_value name)
+static specdec__template_value specdec__template_intern_name(specdec__template *t, specdec__template_value name)
 {
     specdec__template_name **head, *own;
     uint32_t hash = 0;
     size_t i;
 
     for (i = 0; i < name.size; i++)
-        hash = hash * 31 + (unsigned char)specdec__template_text(&name)[i];
+        hash = hash * 31 + (unsigned char)specdec__template_string_bytes(&name)[i];
     head = &t->names[(hash ^ hash >> 6) % SPECDEC__COUNT(t->names)];
     for (own = *head; own; own = own->next)
         if (own->value.size == name.size && memcmp(own->value.of.at, name.of.at, name.size) == 0)
             return own->value;
-    own = (specdec__template_name *)specdec__template_take_top(t, sizeof *own);
+    own = (specdec__template_name *)specdec__template_take_permanent(t, sizeof *own);
     if (!own)
         return name;
     own->value = name;
@@ -23583,31 +23646,31 @@ static specdec__template_value specdec__template_intern(specdec__template *t, sp
 }
 
 /* Appends an instruction. Returns its index. */
-static int32_t specdec__template_emit(specdec__template *t, int op, int32_t argument)
+static int32_t specdec__template_emit_code(specdec__template *t, int op, int32_t argument)
 {
-    specdec__template_code *code = &t->code[t->codes];
+    specdec__template_code *code = &t->code[t->code_count];
 
     if (t->failed || t->limit - t->used < sizeof *code) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return 0;
     }
     t->used += sizeof *code;
     code->op = (unsigned)op & 255u;
     code->source = (uint32_t)t->token.from & 0xffffffu;
     code->argument = argument;
-    return (int32_t)t->codes++;
+    return (int32_t)t->code_count++;
 }
 
 /* Appends an instruction with values as its constant. */
 static void specdec__template_emit_values(specdec__template *t, int op, const specdec__template_value *values,
                                           int count)
 {
-    void *own = specdec__template_take_top(t, (size_t)count * sizeof *values);
+    void *own = specdec__template_take_permanent(t, (size_t)count * sizeof *values);
 
     if (!own)
         return;
     memcpy(own, values, (size_t)count * sizeof *values);
-    specdec__template_emit(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
+    specdec__template_emit_code(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
 }
 
 /* Appends an instruction that pushes a constant. */
@@ -23619,30 +23682,30 @@ static void specdec__template_emit_constant(specdec__template *t, specdec__templ
 /* Appends an instruction with an interned name as its constant. */
 static void specdec__template_emit_name(specdec__template *t, int op, specdec__template_value name)
 {
-    name = specdec__template_intern(t, name);
+    name = specdec__template_intern_name(t, name);
     specdec__template_emit_values(t, op, &name, 1);
 }
 
 /* Sets the target of a jump to the next instruction. */
-static void specdec__template_land(specdec__template *t, int32_t jump)
+static void specdec__template_land_jump(specdec__template *t, int32_t jump)
 {
     if (!t->failed && jump >= 0)
-        t->code[jump].argument = (int32_t)t->codes - jump - 1;
+        t->code[jump].argument = (int32_t)t->code_count - jump - 1;
 }
 
 /* Appends a jump to a chain of jumps with one target, which is set later. Returns the chain's new head. */
-static int32_t specdec__template_chain(specdec__template *t, int32_t last)
+static int32_t specdec__template_chain_jump(specdec__template *t, int32_t last)
 {
-    return specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, last);
+    return specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, last);
 }
 
 /* Sets the target of all jumps of a chain to the next instruction. */
-static void specdec__template_land_all(specdec__template *t, int32_t last)
+static void specdec__template_land_chain(specdec__template *t, int32_t last)
 {
     while (!t->failed && last >= 0) {
         const int32_t before = t->code[last].argument;
 
-        specdec__template_land(t, last);
+        specdec__template_land_jump(t, last);
         last = before;
     }
 }
@@ -23650,17 +23713,17 @@ static void specdec__template_land_all(specdec__template *t, int32_t last)
 /* Appends a jump to an earlier instruction. */
 static void specdec__template_jump_back(specdec__template *t, int32_t to)
 {
-    const int32_t jump = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+    const int32_t jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
 
     if (!t->failed)
         t->code[jump].argument = to - jump - 1;
 }
 
 /* Appends copies of the instructions [from, to). */
-static void specdec__template_repeat(specdec__template *t, int32_t from, int32_t to)
+static void specdec__template_copy_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < to && !t->failed; from++) {
-        const int32_t made = specdec__template_emit(t, 0, 0);
+        const int32_t made = specdec__template_emit_code(t, 0, 0);
 
         if (!t->failed)
             t->code[made] = t->code[from];
@@ -23668,7 +23731,7 @@ static void specdec__template_repeat(specdec__template *t, int32_t from, int32_t
 }
 
 /* Reverses the order of the instructions [from, to). */
-static void specdec__template_reverse(specdec__template *t, int32_t from, int32_t to)
+static void specdec__template_reverse_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < --to; from++) {
         const specdec__template_code code = t->code[from];
@@ -23679,14 +23742,14 @@ static void specdec__template_reverse(specdec__template *t, int32_t from, int32_
 }
 
 /* Exchanges the instructions [from, middle) with those from middle to the end. */
-static void specdec__template_exchange(specdec__template *t, int32_t from, int32_t middle)
+static void specdec__template_exchange_code(specdec__template *t, int32_t from, int32_t middle)
 {
     if (t->failed)
         return;
-    specdec__template_step(t, 8 * (t->codes - (size_t)from));
-    specdec__template_reverse(t, from, middle);
-    specdec__template_reverse(t, middle, (int32_t)t->codes);
-    specdec__template_reverse(t, from, (int32_t)t->codes);
+    specdec__template_count_work(t, 8 * (t->code_count - (size_t)from));
+    specdec__template_reverse_code(t, from, middle);
+    specdec__template_reverse_code(t, middle, (int32_t)t->code_count);
+    specdec__template_reverse_code(t, from, (int32_t)t->code_count);
 }
 
 SPECDEC__FOR_SPEED
@@ -23700,19 +23763,19 @@ SPECDEC__FOR_SIZE
 /* ---- Expressions, by levels of precedence: 0 (a if b else c), 1 or, 2 and, 3 not, 4 comparisons, 5 + -, 6 ~, 7 * / //
    %, 8 **. */
 
-static void specdec__template_expression(specdec__template *t, int level);
+static void specdec__template_compile_expression(specdec__template *t, int level);
 
 /* Compiles expressions between commas, up to the token that ends them. Returns their number; *comma: there was a
    comma. */
-static int specdec__template_list(specdec__template *t, int level, int end, int *comma)
+static int specdec__template_compile_list(specdec__template *t, int level, int end, int *comma)
 {
     int count = 0;
 
     *comma = 0;
     while (!t->failed && t->token.kind != end && t->token.kind != SPECDEC__TEMPLATE_TAG_END && t->token.kind != '=') {
-        specdec__template_expression(t, level);
+        specdec__template_compile_expression(t, level);
         count++;
-        if (!specdec__template_accept(t, ','))
+        if (!specdec__template_accept_operator(t, ','))
             break;
         *comma = 1;
     }
@@ -23720,119 +23783,119 @@ static int specdec__template_list(specdec__template *t, int level, int end, int 
 }
 
 /* Compiles an expression, or a tuple of several. */
-static void specdec__template_tuple(specdec__template *t, int level, int end)
+static void specdec__template_compile_tuple(specdec__template *t, int level, int end)
 {
     int comma;
-    const int count = specdec__template_list(t, level, end, &comma);
+    const int count = specdec__template_compile_list(t, level, end, &comma);
 
     if (comma || (!count && end == ')'))
-        specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
     else if (!count)
-        specdec__template_garbled(t, "an expression is missing");
+        specdec__template_fail_syntax(t, "an expression is missing");
 }
 
 /* Compiles the members of a dict, behind its {. */
-static void specdec__template_dict(specdec__template *t)
+static void specdec__template_compile_dict(specdec__template *t)
 {
     int count = 0;
 
     while (!t->failed && t->token.kind != '}') {
-        specdec__template_expression(t, 0);
-        specdec__template_expect(t, ':');
-        specdec__template_expression(t, 0);
+        specdec__template_compile_expression(t, 0);
+        specdec__template_expect_operator(t, ':');
+        specdec__template_compile_expression(t, 0);
         count++;
-        if (!specdec__template_accept(t, ','))
+        if (!specdec__template_accept_operator(t, ','))
             break;
     }
-    specdec__template_expect(t, '}');
-    specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
+    specdec__template_expect_operator(t, '}');
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
 }
 
 /* Compiles the arguments of a call in parentheses: positional values, then a name and a value for each named one.
    Returns both numbers, 8 bits each, and the bits of *arguments and **arguments. */
-static int32_t specdec__template_arguments(specdec__template *t)
+static int32_t specdec__template_compile_arguments(specdec__template *t)
 {
     int32_t count = 0, names = 0, stars = 0;
     specdec__template_value name;
 
-    specdec__template_expect(t, '(');
+    specdec__template_expect_operator(t, '(');
     while (!t->failed && t->token.kind != ')') {
         if (t->token.kind == ('*' << 8 | '*')) {
-            specdec__template_lex(t);
-            specdec__template_expression(t, 0);
+            specdec__template_lex_token(t);
+            specdec__template_compile_expression(t, 0);
             stars |= SPECDEC__TEMPLATE_STARS;
-        } else if (specdec__template_accept(t, '*')) {
-            specdec__template_expression(t, 0);
+        } else if (specdec__template_accept_operator(t, '*')) {
+            specdec__template_compile_expression(t, 0);
             stars |= SPECDEC__TEMPLATE_STAR;
         } else if (stars) {
-            specdec__template_garbled(t, "arguments behind *arguments are not known");
-        } else if (t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_peek(t).kind == '=') {
-            name = specdec__template_intern(t, t->token.value);
+            specdec__template_fail_syntax(t, "arguments behind *arguments are not known");
+        } else if (t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_peek_token(t).kind == '=') {
+            name = specdec__template_intern_name(t, t->token.value);
             name.kind = SPECDEC__TEMPLATE_KEYWORD;
             specdec__template_emit_constant(t, name);
-            specdec__template_lex(t);
-            specdec__template_lex(t);
-            specdec__template_expression(t, 0);
+            specdec__template_lex_token(t);
+            specdec__template_lex_token(t);
+            specdec__template_compile_expression(t, 0);
             names++;
         } else if (names) {
-            specdec__template_garbled(t, "an argument without a name is behind one with a name");
+            specdec__template_fail_syntax(t, "an argument without a name is behind one with a name");
         } else {
-            specdec__template_expression(t, 0);
+            specdec__template_compile_expression(t, 0);
             count++;
         }
-        if (!specdec__template_accept(t, ','))
+        if (!specdec__template_accept_operator(t, ','))
             break;
     }
-    specdec__template_expect(t, ')');
+    specdec__template_expect_operator(t, ')');
     if (count > 255 || names > 255)
-        specdec__template_garbled(t, "it has too many arguments");
+        specdec__template_fail_syntax(t, "it has too many arguments");
     return count | names << 8 | stars;
 }
 
 /* Compiles an index or slice, between [ and ]. */
-static void specdec__template_subscript(specdec__template *t)
+static void specdec__template_compile_subscript(specdec__template *t)
 {
     int part, slice = 0;
 
     if (t->token.kind != ':')
-        specdec__template_expression(t, 0);
+        specdec__template_compile_expression(t, 0);
     else
-        specdec__template_emit_constant(t, specdec__template_none());
-    for (part = 0; part < 2 && specdec__template_accept(t, ':'); part++) {
+        specdec__template_emit_constant(t, specdec__template_none_value());
+    for (part = 0; part < 2 && specdec__template_accept_operator(t, ':'); part++) {
         slice = 1;
         if (t->token.kind != ':' && t->token.kind != ']')
-            specdec__template_expression(t, 0);
+            specdec__template_compile_expression(t, 0);
         else
-            specdec__template_emit_constant(t, specdec__template_none());
+            specdec__template_emit_constant(t, specdec__template_none_value());
     }
     if (slice && part < 2)
-        specdec__template_emit_constant(t, specdec__template_none());
+        specdec__template_emit_constant(t, specdec__template_none_value());
     if (slice)
-        specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_SLICE, 3);
-    specdec__template_expect(t, ']');
-    specdec__template_emit(t, SPECDEC__TEMPLATE_ITEM, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_SLICE, 3);
+    specdec__template_expect_operator(t, ']');
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_ITEM, 0);
 }
 
 /* Compiles the attributes, items and calls behind a value. */
-static void specdec__template_postfix(specdec__template *t)
+static void specdec__template_compile_postfix(specdec__template *t)
 {
     while (!t->failed) {
         if (t->token.kind == '(') {
-            const int32_t arguments = specdec__template_arguments(t);
+            const int32_t arguments = specdec__template_compile_arguments(t);
 
-            specdec__template_emit(t, SPECDEC__TEMPLATE_CALL, arguments);
-        } else if (specdec__template_accept(t, '[')) {
-            specdec__template_subscript(t);
-        } else if (specdec__template_accept(t, '.')) {
+            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, arguments);
+        } else if (specdec__template_accept_operator(t, '[')) {
+            specdec__template_compile_subscript(t);
+        } else if (specdec__template_accept_operator(t, '.')) {
             if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
                 specdec__template_emit_name(t, SPECDEC__TEMPLATE_ATTRIBUTE, t->token.value);
             } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
                 specdec__template_emit_constant(t, t->token.value);
-                specdec__template_emit(t, SPECDEC__TEMPLATE_ITEM, 0);
+                specdec__template_emit_code(t, SPECDEC__TEMPLATE_ITEM, 0);
             } else {
-                specdec__template_garbled(t, "the name of an attribute is missing");
+                specdec__template_fail_syntax(t, "the name of an attribute is missing");
             }
-            specdec__template_lex(t);
+            specdec__template_lex_token(t);
         } else {
             return;
         }
@@ -23840,130 +23903,130 @@ static void specdec__template_postfix(specdec__template *t)
 }
 
 /* Compiles a name, a literal, or an expression in brackets. */
-static void specdec__template_primary(specdec__template *t)
+static void specdec__template_compile_primary(specdec__template *t)
 {
     specdec__template_value value = t->token.value;
     int comma;
 
     if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
-        if (specdec__template_sees(t, "true") || specdec__template_sees(t, "True")) {
-            specdec__template_emit_constant(t, specdec__template_bool(1));
-        } else if (specdec__template_sees(t, "false") || specdec__template_sees(t, "False")) {
-            specdec__template_emit_constant(t, specdec__template_bool(0));
-        } else if (specdec__template_sees(t, "none") || specdec__template_sees(t, "None")) {
-            specdec__template_emit_constant(t, specdec__template_none());
+        if (specdec__template_token_is_name(t, "true") || specdec__template_token_is_name(t, "True")) {
+            specdec__template_emit_constant(t, specdec__template_bool_value(1));
+        } else if (specdec__template_token_is_name(t, "false") || specdec__template_token_is_name(t, "False")) {
+            specdec__template_emit_constant(t, specdec__template_bool_value(0));
+        } else if (specdec__template_token_is_name(t, "none") || specdec__template_token_is_name(t, "None")) {
+            specdec__template_emit_constant(t, specdec__template_none_value());
         } else {
             specdec__template_emit_name(t, SPECDEC__TEMPLATE_LOAD, value);
             if (t->macro) {
-                t->macro->caller |= specdec__template_sees(t, "caller");
-                t->macro->varargs |= specdec__template_sees(t, "varargs");
-                t->macro->kwargs |= specdec__template_sees(t, "kwargs");
+                t->macro->caller |= specdec__template_token_is_name(t, "caller");
+                t->macro->varargs |= specdec__template_token_is_name(t, "varargs");
+                t->macro->kwargs |= specdec__template_token_is_name(t, "kwargs");
             }
         }
-        specdec__template_lex(t);
+        specdec__template_lex_token(t);
     } else if (t->token.kind == SPECDEC__TEMPLATE_QUOTED) {
-        specdec__template_lex(t);
+        specdec__template_lex_token(t);
         specdec__template_emit_constant(t, value);
         while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* neighbouring strings are one */
             specdec__template_emit_constant(t, t->token.value);
-            specdec__template_emit(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
-            specdec__template_lex(t);
+            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
+            specdec__template_lex_token(t);
         }
     } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
-        specdec__template_lex(t);
+        specdec__template_lex_token(t);
         specdec__template_emit_constant(t, value);
-    } else if (specdec__template_accept(t, '(')) {
-        specdec__template_tuple(t, 0, ')');
-        specdec__template_expect(t, ')');
-    } else if (specdec__template_accept(t, '[')) {
-        const int count = specdec__template_list(t, 0, ']', &comma);
+    } else if (specdec__template_accept_operator(t, '(')) {
+        specdec__template_compile_tuple(t, 0, ')');
+        specdec__template_expect_operator(t, ')');
+    } else if (specdec__template_accept_operator(t, '[')) {
+        const int count = specdec__template_compile_list(t, 0, ']', &comma);
 
-        specdec__template_expect(t, ']');
-        specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
-    } else if (specdec__template_accept(t, '{')) {
-        specdec__template_dict(t);
+        specdec__template_expect_operator(t, ']');
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
+    } else if (specdec__template_accept_operator(t, '{')) {
+        specdec__template_compile_dict(t);
     } else {
-        specdec__template_garbled(t, "an expression is not understood");
+        specdec__template_fail_syntax(t, "an expression is not understood");
     }
 }
 
 /* Compiles a filter, from its name on. */
-static void specdec__template_filter(specdec__template *t)
+static void specdec__template_compile_filter(specdec__template *t)
 {
-    const int which = specdec__template_filter_find(&t->token.value);
+    const int which = specdec__template_find_filter(&t->token.value);
     const size_t source = t->token.from;
     int32_t arguments = 0, made;
 
     if (t->token.kind != SPECDEC__TEMPLATE_NAME) {
-        specdec__template_garbled(t, "the name of a filter is missing");
+        specdec__template_fail_syntax(t, "the name of a filter is missing");
         return;
     }
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     if (t->token.kind == '(')
-        arguments = specdec__template_arguments(t);
-    made = specdec__template_emit(t, SPECDEC__TEMPLATE_FILTER, arguments | which << SPECDEC__TEMPLATE_WHICH);
+        arguments = specdec__template_compile_arguments(t);
+    made = specdec__template_emit_code(t, SPECDEC__TEMPLATE_FILTER, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
     if (!t->failed)
         t->code[made].source = (uint32_t)source & 0xffffffu;
 }
 
 /* Compiles a test, behind `is`. */
-static void specdec__template_test(specdec__template *t)
+static void specdec__template_compile_test(specdec__template *t)
 {
     const int negated = specdec__template_accept_name(t, "not");
-    const int which = specdec__template_test_find(&t->token.value);
+    const int which = specdec__template_find_test(&t->token.value);
     int32_t arguments = 0;
 
     if (t->token.kind != SPECDEC__TEMPLATE_NAME) {
-        specdec__template_garbled(t, "the name of a test is missing");
+        specdec__template_fail_syntax(t, "the name of a test is missing");
         return;
     }
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     if (t->token.kind == '(') {
-        arguments = specdec__template_arguments(t);
-    } else if ((t->token.kind == SPECDEC__TEMPLATE_NAME && !specdec__template_sees(t, "else") &&
-                !specdec__template_sees(t, "or") && !specdec__template_sees(t, "and") &&
-                !specdec__template_sees(t, "is") && !specdec__template_sees(t, "if") &&
-                !specdec__template_sees(t, "not") && !specdec__template_sees(t, "in")) ||
+        arguments = specdec__template_compile_arguments(t);
+    } else if ((t->token.kind == SPECDEC__TEMPLATE_NAME && !specdec__template_token_is_name(t, "else") &&
+                !specdec__template_token_is_name(t, "or") && !specdec__template_token_is_name(t, "and") &&
+                !specdec__template_token_is_name(t, "is") && !specdec__template_token_is_name(t, "if") &&
+                !specdec__template_token_is_name(t, "not") && !specdec__template_token_is_name(t, "in")) ||
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
-        specdec__template_primary(t);
-        specdec__template_postfix(t);
+        specdec__template_compile_primary(t);
+        specdec__template_compile_postfix(t);
         arguments = 1;
-    } else if (specdec__template_sees(t, "is")) {
-        specdec__template_garbled(t, "a test is behind another one");
+    } else if (specdec__template_token_is_name(t, "is")) {
+        specdec__template_fail_syntax(t, "a test is behind another one");
     }
-    specdec__template_emit(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_WHICH);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
     if (negated)
-        specdec__template_emit(t, SPECDEC__TEMPLATE_NOT, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
 }
 
 /* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
-static void specdec__template_unary(specdec__template *t, int filters)
+static void specdec__template_compile_unary(specdec__template *t, int filters)
 {
     char signs[SPECDEC__TEMPLATE_DEPTH];
     int count = 0;
 
     while (!t->failed && (t->token.kind == '-' || t->token.kind == '+')) {
         if (count == SPECDEC__TEMPLATE_DEPTH) {
-            specdec__template_garbled(t, "it has too many signs");
+            specdec__template_fail_syntax(t, "it has too many signs");
             return;
         }
         signs[count++] = (char)t->token.kind;
-        specdec__template_lex(t);
+        specdec__template_lex_token(t);
     }
-    specdec__template_primary(t);
-    specdec__template_postfix(t);
+    specdec__template_compile_primary(t);
+    specdec__template_compile_postfix(t);
     while (count > 0)
-        specdec__template_emit(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
+        specdec__template_emit_code(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
     while (filters && !t->failed) {
-        if (specdec__template_accept(t, '|')) {
-            specdec__template_filter(t);
+        if (specdec__template_accept_operator(t, '|')) {
+            specdec__template_compile_filter(t);
         } else if (specdec__template_accept_name(t, "is")) {
-            specdec__template_test(t);
+            specdec__template_compile_test(t);
         } else if (t->token.kind == '(') {
-            const int32_t arguments = specdec__template_arguments(t);
+            const int32_t arguments = specdec__template_compile_arguments(t);
 
-            specdec__template_emit(t, SPECDEC__TEMPLATE_CALL, arguments);
+            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, arguments);
         } else {
             return;
         }
@@ -23972,7 +24035,7 @@ static void specdec__template_unary(specdec__template *t, int filters)
 
 /* The precedence level of the operator that the current token begins; *op: its instruction. 0: the token is no
    operator. */
-static int specdec__template_operator(specdec__template *t, int *op)
+static int specdec__template_token_operator(specdec__template *t, int *op)
 {
     static const struct { short kind; char level, op; } operators[] = {
         {'=' << 8 | '=', 4, SPECDEC__TEMPLATE_EQUAL}, {'!' << 8 | '=', 4, SPECDEC__TEMPLATE_UNEQUAL},
@@ -23984,17 +24047,17 @@ static int specdec__template_operator(specdec__template *t, int *op)
     size_t i;
 
     if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
-        *op = specdec__template_sees(t, "or") ? SPECDEC__TEMPLATE_KEEP_TRUE : SPECDEC__TEMPLATE_KEEP_FALSE;
-        if (*op == SPECDEC__TEMPLATE_KEEP_TRUE || specdec__template_sees(t, "and"))
+        *op = specdec__template_token_is_name(t, "or") ? SPECDEC__TEMPLATE_KEEP_TRUE : SPECDEC__TEMPLATE_KEEP_FALSE;
+        if (*op == SPECDEC__TEMPLATE_KEEP_TRUE || specdec__template_token_is_name(t, "and"))
             return *op == SPECDEC__TEMPLATE_KEEP_TRUE ? 1 : 2;
         *op = SPECDEC__TEMPLATE_IN;
-        if (specdec__template_sees(t, "in"))
+        if (specdec__template_token_is_name(t, "in"))
             return 4;
         *op = SPECDEC__TEMPLATE_NOT_IN;
-        if (specdec__template_sees(t, "not")) {
-            const specdec__template_token next = specdec__template_peek(t);
+        if (specdec__template_token_is_name(t, "not")) {
+            const specdec__template_token next = specdec__template_peek_token(t);
 
-            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_is(&next.value, "in") ? 4 : 0;
+            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&next.value, "in") ? 4 : 0;
         }
         return 0;
     }
@@ -24007,198 +24070,198 @@ static int specdec__template_operator(specdec__template *t, int *op)
 }
 
 /* Compiles comparisons behind a value; in a chain such as a < b < c, all must hold. */
-static void specdec__template_compare(specdec__template *t, int op)
+static void specdec__template_compile_comparison(specdec__template *t, int op)
 {
     int32_t ends = -1;
     int next = 0, more = 1;
 
     while (!t->failed && more) {
         if (op == SPECDEC__TEMPLATE_NOT_IN)
-            specdec__template_lex(t);
-        specdec__template_lex(t);
-        specdec__template_expression(t, 5);
-        more = specdec__template_operator(t, &next) == 4;
+            specdec__template_lex_token(t);
+        specdec__template_lex_token(t);
+        specdec__template_compile_expression(t, 5);
+        more = specdec__template_token_operator(t, &next) == 4;
         if (more)
-            specdec__template_emit(t, SPECDEC__TEMPLATE_ROTATE, 0);
-        specdec__template_emit(t, op, 0);
+            specdec__template_emit_code(t, SPECDEC__TEMPLATE_ROTATE, 0);
+        specdec__template_emit_code(t, op, 0);
         if (more)
-            ends = specdec__template_emit(t, SPECDEC__TEMPLATE_KEEP_FALSE, ends);
+            ends = specdec__template_emit_code(t, SPECDEC__TEMPLATE_KEEP_FALSE, ends);
         op = next;
     }
     if (ends < 0)
         return;
-    specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 1);
-    specdec__template_land_all(t, ends);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 1);
+    specdec__template_land_chain(t, ends);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
-static void specdec__template_choice(specdec__template *t, int32_t begin)
+static void specdec__template_compile_choice(specdec__template *t, int32_t begin)
 {
-    int32_t middle = (int32_t)t->codes, no, end;
+    int32_t middle = (int32_t)t->code_count, no, end;
 
-    specdec__template_expression(t, 1);
-    no = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
-    specdec__template_exchange(t, begin, middle);
-    end = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
-    specdec__template_land(t, no);
+    specdec__template_compile_expression(t, 1);
+    no = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
+    specdec__template_exchange_code(t, begin, middle);
+    end = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    specdec__template_land_jump(t, no);
     if (specdec__template_accept_name(t, "else"))
-        specdec__template_expression(t, 0);
+        specdec__template_compile_expression(t, 0);
     else
-        specdec__template_emit_constant(t, specdec__template_undefined());
-    specdec__template_land(t, end);
+        specdec__template_emit_constant(t, specdec__template_undefined_value());
+    specdec__template_land_jump(t, end);
 }
 
 /* Compiles an expression of operators of at least the precedence `level`. */
-static void specdec__template_expression(specdec__template *t, int level)
+static void specdec__template_compile_expression(specdec__template *t, int level)
 {
-    const int32_t begin = (int32_t)t->codes;
+    const int32_t begin = (int32_t)t->code_count;
     int32_t jump;
     int found, op;
 
     if (++t->depth > 2 * SPECDEC__TEMPLATE_DEPTH)
-        specdec__template_garbled(t, "an expression is too deep");
+        specdec__template_fail_syntax(t, "an expression is too deep");
     if (t->failed)
         return;
     if (level <= 3 && specdec__template_accept_name(t, "not")) {
-        specdec__template_expression(t, 3);
-        specdec__template_emit(t, SPECDEC__TEMPLATE_NOT, 0);
+        specdec__template_compile_expression(t, 3);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
     } else {
-        specdec__template_unary(t, 1);
+        specdec__template_compile_unary(t, 1);
     }
-    while (!t->failed && (found = specdec__template_operator(t, &op)) != 0 && found >= level) {
+    while (!t->failed && (found = specdec__template_token_operator(t, &op)) != 0 && found >= level) {
         if (found == 4) {
-            specdec__template_compare(t, op);
+            specdec__template_compile_comparison(t, op);
             continue;
         }
-        specdec__template_lex(t);
-        jump = found < 3 ? specdec__template_emit(t, op, 0) : -1;
-        specdec__template_expression(t, found + 1);
-        specdec__template_land(t, jump);
+        specdec__template_lex_token(t);
+        jump = found < 3 ? specdec__template_emit_code(t, op, 0) : -1;
+        specdec__template_compile_expression(t, found + 1);
+        specdec__template_land_jump(t, jump);
         if (jump < 0)
-            specdec__template_emit(t, op, 0);
+            specdec__template_emit_code(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
-        specdec__template_choice(t, begin);
+        specdec__template_compile_choice(t, begin);
     t->depth--;
 }
 
 /* ---- Statements. */
 
 /* Opens a block, of the current statement. NULL: too many blocks are open. */
-static specdec__template_block *specdec__template_open(specdec__template *t, int kind)
+static specdec__template_block *specdec__template_open_block(specdec__template *t, int kind)
 {
     specdec__template_block *block = &t->block[t->blocks];
 
     if (t->blocks == SPECDEC__TEMPLATE_BLOCKS) {
-        specdec__template_garbled(t, "its blocks are too deep");
+        specdec__template_fail_syntax(t, "its blocks are too deep");
         return NULL;
     }
     t->blocks++;
     memset(block, 0, sizeof *block);
     block->kind = kind;
-    block->begin = block->middle = block->ends = block->breaks = -1;
+    block->begin = block->middle = block->end_jumps = block->break_jumps = -1;
     block->source = t->token.from;
     block->macro = t->macro;
     return block;
 }
 
 /* The innermost block, if it is of a kind; else NULL and an error. */
-static specdec__template_block *specdec__template_inner(specdec__template *t, int kind)
+static specdec__template_block *specdec__template_innermost_block(specdec__template *t, int kind)
 {
     if (!t->failed && t->blocks && t->block[t->blocks - 1].kind == kind)
         return &t->block[t->blocks - 1];
-    specdec__template_garbled(t, "it ends a block that has not begun");
+    specdec__template_fail_syntax(t, "it ends a block that has not begun");
     return NULL;
 }
 
 /* {% if %} */
-static void specdec__template_if(specdec__template *t)
+static void specdec__template_compile_if(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_open(t, 'i');
+    specdec__template_block *block = specdec__template_open_block(t, 'i');
 
-    specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+    specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
     if (block)
-        block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
+        block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
 /* {% elif %} */
-static void specdec__template_elif(specdec__template *t)
+static void specdec__template_compile_elif(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_inner(t, 'i');
+    specdec__template_block *block = specdec__template_innermost_block(t, 'i');
 
     if (!block || block->begin < 0) {
-        specdec__template_garbled(t, "it has an elif behind else");
+        specdec__template_fail_syntax(t, "it has an elif behind else");
         return;
     }
-    block->ends = specdec__template_chain(t, block->ends);
-    specdec__template_land(t, block->begin);
-    specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
+    block->end_jumps = specdec__template_chain_jump(t, block->end_jumps);
+    specdec__template_land_jump(t, block->begin);
+    specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
 /* Compiles the end of a loop's iterations; the instructions of its `else` follow. */
-static void specdec__template_end_rounds(specdec__template *t, specdec__template_block *block)
+static void specdec__template_end_iterations(specdec__template *t, specdec__template_block *block)
 {
-    specdec__template_emit(t, SPECDEC__TEMPLATE_RAN, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RAN, 0);
     specdec__template_jump_back(t, block->middle);
-    specdec__template_land(t, block->begin);
-    specdec__template_land_all(t, block->breaks);
-    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_END_FOR, 0);
+    specdec__template_land_jump(t, block->begin);
+    specdec__template_land_chain(t, block->break_jumps);
+    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_FOR, 0);
     block->kind = 'e';
 }
 
 /* {% else %} of an if or a for. */
-static void specdec__template_else(specdec__template *t)
+static void specdec__template_compile_else(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
 
     if (t->blocks && block->kind == 'f') {
-        specdec__template_end_rounds(t, block);
+        specdec__template_end_iterations(t, block);
         return;
     }
-    block = specdec__template_inner(t, 'i');
+    block = specdec__template_innermost_block(t, 'i');
     if (!block || block->begin < 0) {
-        specdec__template_garbled(t, "it has a second else");
+        specdec__template_fail_syntax(t, "it has a second else");
         return;
     }
-    block->ends = specdec__template_chain(t, block->ends);
-    specdec__template_land(t, block->begin);
+    block->end_jumps = specdec__template_chain_jump(t, block->end_jumps);
+    specdec__template_land_jump(t, block->begin);
     block->begin = -1;
 }
 
 /* {% endif %} */
-static void specdec__template_endif(specdec__template *t)
+static void specdec__template_compile_endif(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_inner(t, 'i');
+    specdec__template_block *block = specdec__template_innermost_block(t, 'i');
 
     if (!block)
         return;
-    specdec__template_land(t, block->begin);
-    specdec__template_land_all(t, block->ends);
+    specdec__template_land_jump(t, block->begin);
+    specdec__template_land_chain(t, block->end_jumps);
     t->blocks--;
 }
 
 /* Compiles the assignment of the value on the stack to a target: a, or a.b, or a, b, or (a, b). */
-static void specdec__template_target(specdec__template *t, int attributes)
+static void specdec__template_compile_target(specdec__template *t, int attributes)
 {
     specdec__template_value names[2];
-    const int32_t begin = (int32_t)t->codes;
+    const int32_t begin = (int32_t)t->code_count;
     int count = 0, comma = 0;
     int32_t unpack;
 
     if (++t->depth > SPECDEC__TEMPLATE_DEPTH)
-        specdec__template_garbled(t, "names are too deep");
-    while (!t->failed && !specdec__template_sees(t, "in")) {
-        if (specdec__template_accept(t, '(')) {
-            specdec__template_target(t, attributes);
-            specdec__template_expect(t, ')');
+        specdec__template_fail_syntax(t, "names are too deep");
+    while (!t->failed && !specdec__template_token_is_name(t, "in")) {
+        if (specdec__template_accept_operator(t, '(')) {
+            specdec__template_compile_target(t, attributes);
+            specdec__template_expect_operator(t, ')');
         } else if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
-            names[0] = specdec__template_intern(t, t->token.value);
-            specdec__template_lex(t);
-            if (attributes && specdec__template_accept(t, '.')) {
-                names[1] = specdec__template_intern(t, t->token.value);
-                specdec__template_expect(t, SPECDEC__TEMPLATE_NAME);
+            names[0] = specdec__template_intern_name(t, t->token.value);
+            specdec__template_lex_token(t);
+            if (attributes && specdec__template_accept_operator(t, '.')) {
+                names[1] = specdec__template_intern_name(t, t->token.value);
+                specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
                 specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE_ATTRIBUTE, names, 2);
             } else {
                 specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, names, 1);
@@ -24207,231 +24270,231 @@ static void specdec__template_target(specdec__template *t, int attributes)
             break;
         }
         count++;
-        if (!specdec__template_accept(t, ','))
+        if (!specdec__template_accept_operator(t, ','))
             break;
         comma = 1;
     }
     t->depth--;
     if (!count)
-        specdec__template_garbled(t, "a name is missing");
+        specdec__template_fail_syntax(t, "a name is missing");
     if (!comma)
         return;
-    unpack = (int32_t)t->codes;
-    specdec__template_emit(t, SPECDEC__TEMPLATE_UNPACK, count);
-    specdec__template_exchange(t, begin, unpack);
+    unpack = (int32_t)t->code_count;
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_UNPACK, count);
+    specdec__template_exchange_code(t, begin, unpack);
 }
 
 /* {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
-static void specdec__template_for(specdec__template *t)
+static void specdec__template_compile_for(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_open(t, 'f');
-    const int32_t begin = (int32_t)t->codes;
+    specdec__template_block *block = specdec__template_open_block(t, 'f');
+    const int32_t begin = (int32_t)t->code_count;
     int32_t middle, next;
 
-    specdec__template_target(t, 0);
-    middle = (int32_t)t->codes;
+    specdec__template_compile_target(t, 0);
+    middle = (int32_t)t->code_count;
     if (!specdec__template_accept_name(t, "in"))
-        specdec__template_garbled(t, "a loop has no in");
-    specdec__template_tuple(t, 1, SPECDEC__TEMPLATE_TAG_END);
+        specdec__template_fail_syntax(t, "a loop has no in");
+    specdec__template_compile_tuple(t, 1, SPECDEC__TEMPLATE_TAG_END);
     if (specdec__template_accept_name(t, "if")) {
-        specdec__template_emit(t, SPECDEC__TEMPLATE_CHOOSE, 0);
-        next = specdec__template_emit(t, SPECDEC__TEMPLATE_NEXT, 0);
-        specdec__template_repeat(t, begin, middle);
-        specdec__template_expression(t, 0);
-        specdec__template_emit(t, SPECDEC__TEMPLATE_CHOSEN, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOOSE, 0);
+        next = specdec__template_emit_code(t, SPECDEC__TEMPLATE_NEXT, 0);
+        specdec__template_copy_code(t, begin, middle);
+        specdec__template_compile_expression(t, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOSEN, 0);
         specdec__template_jump_back(t, next);
-        specdec__template_land(t, next);
-        specdec__template_emit(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
+        specdec__template_land_jump(t, next);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
     }
     specdec__template_accept_name(t, "recursive"); /* accepted; calls of such a loop are refused */
-    specdec__template_emit(t, SPECDEC__TEMPLATE_FOR, 0);
-    next = specdec__template_emit(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
-    specdec__template_exchange(t, begin, middle);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_FOR, 0);
+    next = specdec__template_emit_code(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
+    specdec__template_exchange_code(t, begin, middle);
     if (block)
         block->begin = block->middle = next;
 }
 
 /* {% endfor %} */
-static void specdec__template_endfor(specdec__template *t)
+static void specdec__template_compile_endfor(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
 
     if (t->blocks && block->kind == 'f')
-        specdec__template_end_rounds(t, block);
-    block = specdec__template_inner(t, 'e');
+        specdec__template_end_iterations(t, block);
+    block = specdec__template_innermost_block(t, 'e');
     if (!block)
         return;
-    specdec__template_land(t, block->begin);
+    specdec__template_land_jump(t, block->begin);
     t->blocks--;
 }
 
 /* {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
-static void specdec__template_leave(specdec__template *t, int breaks)
+static void specdec__template_compile_leave(specdec__template *t, int breaks)
 {
     int i = t->blocks - 1, inner = 0;
 
     for (; i >= 0 && t->block[i].kind != 'f' && t->block[i].kind != 'm' && t->block[i].kind != 'c'; i--)
         inner += t->block[i].kind != 'i' && t->block[i].kind != 'e';
     if (i < 0 || t->block[i].kind != 'f') {
-        specdec__template_garbled(t, "it leaves a loop outside of one");
+        specdec__template_fail_syntax(t, "it leaves a loop outside of one");
         return;
     }
     if (inner)
-        specdec__template_emit(t, SPECDEC__TEMPLATE_LEAVE, inner);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, inner);
     if (breaks)
-        t->block[i].breaks = specdec__template_chain(t, t->block[i].breaks);
+        t->block[i].break_jumps = specdec__template_chain_jump(t, t->block[i].break_jumps);
     else
         specdec__template_jump_back(t, t->block[i].middle);
 }
 
-static void specdec__template_break(specdec__template *t) { specdec__template_leave(t, 1); }
-static void specdec__template_continue(specdec__template *t) { specdec__template_leave(t, 0); }
+static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_leave(t, 1); }
+static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_leave(t, 0); }
 
 /* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
    here and repeated at the end of the block. */
-static void specdec__template_capture(specdec__template *t, int kind, int32_t begin)
+static void specdec__template_begin_capture(specdec__template *t, int kind, int32_t begin)
 {
-    specdec__template_block *block = specdec__template_open(t, kind);
-    const int32_t middle = (int32_t)t->codes;
+    specdec__template_block *block = specdec__template_open_block(t, kind);
+    const int32_t middle = (int32_t)t->code_count;
 
     if (block) {
-        specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, middle - begin);
-        specdec__template_exchange(t, begin, middle);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, middle - begin);
+        specdec__template_exchange_code(t, begin, middle);
         block->begin = begin + 1;
         block->middle = middle + 1;
-        specdec__template_emit(t, SPECDEC__TEMPLATE_CAPTURE, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CAPTURE, 0);
     }
 }
 
 /* Ends a block whose output is captured. */
 static void specdec__template_end_capture(specdec__template *t, int kind)
 {
-    specdec__template_block *block = specdec__template_inner(t, kind);
+    specdec__template_block *block = specdec__template_innermost_block(t, kind);
 
     if (!block)
         return;
-    specdec__template_emit(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
-    specdec__template_repeat(t, block->begin, block->middle);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
+    specdec__template_copy_code(t, block->begin, block->middle);
     t->blocks--;
 }
 
 /* {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
-static void specdec__template_set(specdec__template *t)
+static void specdec__template_compile_set(specdec__template *t)
 {
-    const int32_t begin = (int32_t)t->codes;
+    const int32_t begin = (int32_t)t->code_count;
     int32_t end;
 
-    specdec__template_target(t, 1);
-    end = (int32_t)t->codes;
-    if (specdec__template_accept(t, '=')) {
-        specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-        specdec__template_exchange(t, begin, end);
+    specdec__template_compile_target(t, 1);
+    end = (int32_t)t->code_count;
+    if (specdec__template_accept_operator(t, '=')) {
+        specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+        specdec__template_exchange_code(t, begin, end);
         return;
     }
-    while (specdec__template_accept(t, '|'))
-        specdec__template_filter(t);
-    specdec__template_exchange(t, begin, end);
-    specdec__template_capture(t, 's', begin);
+    while (specdec__template_accept_operator(t, '|'))
+        specdec__template_compile_filter(t);
+    specdec__template_exchange_code(t, begin, end);
+    specdec__template_begin_capture(t, 's', begin);
 }
 
 /* {% endset %} */
-static void specdec__template_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
+static void specdec__template_compile_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
 
 /* {% filter FILTERS %} */
-static void specdec__template_filter_block(specdec__template *t)
+static void specdec__template_compile_filter_block(specdec__template *t)
 {
-    const int32_t begin = (int32_t)t->codes;
+    const int32_t begin = (int32_t)t->code_count;
 
     do
-        specdec__template_filter(t);
-    while (specdec__template_accept(t, '|'));
-    specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
-    specdec__template_capture(t, 'l', begin);
+        specdec__template_compile_filter(t);
+    while (specdec__template_accept_operator(t, '|'));
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_begin_capture(t, 'l', begin);
 }
 
 /* {% endfilter %} */
-static void specdec__template_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
+static void specdec__template_compile_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
 
 /* Compiles the parameters of a macro, with their defaults, which are computed at the beginning of the macro. Returns
    the list of names. */
-static specdec__template_value specdec__template_parameters(specdec__template *t)
+static specdec__template_value specdec__template_compile_parameters(specdec__template *t)
 {
     const int from = t->values;
     specdec__template_value *own = NULL;
     int count;
 
-    specdec__template_expect(t, '(');
+    specdec__template_expect_operator(t, '(');
     while (!t->failed && t->token.kind != ')') {
-        const specdec__template_value name = specdec__template_intern(t, t->token.value);
+        const specdec__template_value name = specdec__template_intern_name(t, t->token.value);
         int32_t given;
 
         if (t->values == SPECDEC__TEMPLATE_STACK)
-            specdec__template_garbled(t, "it has too many parameters");
-        specdec__template_expect(t, SPECDEC__TEMPLATE_NAME);
+            specdec__template_fail_syntax(t, "it has too many parameters");
+        specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
         if (t->failed)
             break;
         t->stack[t->values++] = name;
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_MISSING, &name, 1);
-        given = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
-        if (specdec__template_accept(t, '='))
-            specdec__template_expression(t, 0);
+        given = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+        if (specdec__template_accept_operator(t, '='))
+            specdec__template_compile_expression(t, 0);
         else
-            specdec__template_emit_constant(t, specdec__template_undefined());
+            specdec__template_emit_constant(t, specdec__template_undefined_value());
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &name, 1);
-        specdec__template_land(t, given);
-        if (!specdec__template_accept(t, ','))
+        specdec__template_land_jump(t, given);
+        if (!specdec__template_accept_operator(t, ','))
             break;
     }
-    specdec__template_expect(t, ')');
+    specdec__template_expect_operator(t, ')');
     count = t->values - from;
-    own = (specdec__template_value *)specdec__template_take_top(t, (size_t)count * sizeof *own);
+    own = (specdec__template_value *)specdec__template_take_permanent(t, (size_t)count * sizeof *own);
     if (own && count)
         memcpy(own, t->stack + from, (size_t)count * sizeof *own);
     t->values = from;
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, own, own ? (size_t)count : 0);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, own, own ? (size_t)count : 0);
 }
 
 /* Compiles the definition of a macro, whose body follows. */
-static specdec__template_macro *specdec__template_define(specdec__template *t, specdec__template_value name)
+static specdec__template_macro *specdec__template_compile_definition(specdec__template *t, specdec__template_value name)
 {
-    specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_top(t, sizeof *macro);
+    specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_permanent(t, sizeof *macro);
 
     if (!macro)
         return NULL;
     memset(macro, 0, sizeof *macro);
-    macro->name = specdec__template_intern(t, name);
-    macro->parameters = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_DEFINE, (int32_t)(((unsigned char *)macro - t->memory) / 8));
+    macro->name = specdec__template_intern_name(t, name);
+    macro->parameters = specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, NULL, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_DEFINE, (int32_t)(((unsigned char *)macro - t->memory) / 8));
     return macro;
 }
 
 /* {% macro NAME(PARAMETERS) %} */
-static void specdec__template_macro_block(specdec__template *t)
+static void specdec__template_compile_macro(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_open(t, 'm');
+    specdec__template_block *block = specdec__template_open_block(t, 'm');
     const specdec__template_value name = t->token.value;
     specdec__template_macro *macro;
 
-    specdec__template_expect(t, SPECDEC__TEMPLATE_NAME);
-    macro = specdec__template_define(t, name);
+    specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
+    macro = specdec__template_compile_definition(t, name);
     if (!block || !macro)
         return;
     block->name = macro->name;
-    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
     t->macro = macro;
-    macro->parameters = specdec__template_parameters(t);
+    macro->parameters = specdec__template_compile_parameters(t);
 }
 
 /* {% endmacro %} */
-static void specdec__template_endmacro(specdec__template *t)
+static void specdec__template_compile_endmacro(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_inner(t, 'm');
+    specdec__template_block *block = specdec__template_innermost_block(t, 'm');
 
     if (!block)
         return;
-    specdec__template_accept(t, SPECDEC__TEMPLATE_NAME);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_RETURN, 0);
-    specdec__template_land(t, block->begin);
+    specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_land_jump(t, block->begin);
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &block->name, 1);
     t->macro = block->macro;
     t->blocks--;
@@ -24439,143 +24502,156 @@ static void specdec__template_endmacro(specdec__template *t)
 
 /* {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order of the
    code: arguments of the call, macro, call. */
-static void specdec__template_call_block(specdec__template *t)
+static void specdec__template_compile_call_block(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_open(t, 'm');
-    specdec__template_value parameters = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0), keyword;
-    const int32_t begin = (int32_t)t->codes;
+    specdec__template_block *block = specdec__template_open_block(t, 'm');
+    specdec__template_value parameters = specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, NULL, 0), keyword;
+    const int32_t begin = (int32_t)t->code_count;
     int32_t jump = -1, last;
     specdec__template_macro *macro;
 
     if (t->token.kind == '(') {
-        jump = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
-        parameters = specdec__template_parameters(t);
-        specdec__template_land(t, jump);
+        jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+        parameters = specdec__template_compile_parameters(t);
+        specdec__template_land_jump(t, jump);
     }
-    last = (int32_t)t->codes;
-    specdec__template_expression(t, 0);
+    last = (int32_t)t->code_count;
+    specdec__template_compile_expression(t, 0);
     if (t->failed || !block)
         return;
-    if (t->code[t->codes - 1].op != SPECDEC__TEMPLATE_CALL || t->code[t->codes - 1].argument >> 16) {
-        specdec__template_garbled(t, "a call block has no call");
+    if (t->code[t->code_count - 1].op != SPECDEC__TEMPLATE_CALL || t->code[t->code_count - 1].argument >> 16) {
+        specdec__template_fail_syntax(t, "a call block has no call");
         return;
     }
-    block->ends = t->code[--t->codes].argument + (1 << 8); /* one more named argument: caller */
+    block->end_jumps = t->code[--t->code_count].argument + (1 << 8); /* one more named argument: caller */
     t->used -= sizeof *t->code;
-    keyword = specdec__template_intern(t, specdec__template_string("caller"));
+    keyword = specdec__template_intern_name(t, specdec__template_string_value("caller"));
     block->name = keyword;
     keyword.kind = SPECDEC__TEMPLATE_KEYWORD;
     specdec__template_emit_constant(t, keyword);
-    macro = specdec__template_define(t, specdec__template_string("caller"));
+    macro = specdec__template_compile_definition(t, specdec__template_string_value("caller"));
     if (!macro)
         return;
     block->kind = 'c';
-    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
     t->macro = macro;
     macro->parameters = parameters;
     if (jump >= 0)
-        specdec__template_repeat(t, begin + 1, last);
+        specdec__template_copy_code(t, begin + 1, last);
 }
 
 /* {% endcall %} */
-static void specdec__template_endcall(specdec__template *t)
+static void specdec__template_compile_endcall(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_inner(t, 'c');
+    specdec__template_block *block = specdec__template_innermost_block(t, 'c');
 
     if (!block)
         return;
-    specdec__template_emit(t, SPECDEC__TEMPLATE_RETURN, 0);
-    specdec__template_land(t, block->begin);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_CALL, block->ends);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_land_jump(t, block->begin);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, block->end_jumps);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
     t->macro = block->macro;
     t->blocks--;
 }
 
 /* {% generation %}: a block with a scope of its own. */
-static void specdec__template_scope_block(specdec__template *t)
+static void specdec__template_compile_scope(specdec__template *t)
 {
-    if (specdec__template_open(t, 'w'))
-        specdec__template_emit(t, SPECDEC__TEMPLATE_SCOPE, 0);
+    if (specdec__template_open_block(t, 'w'))
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
 /* {% with NAME = VALUE, ... %} */
-static void specdec__template_with(specdec__template *t)
+static void specdec__template_compile_with(specdec__template *t)
 {
-    specdec__template_scope_block(t);
+    specdec__template_compile_scope(t);
     while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_NAME) {
-        const specdec__template_value name = specdec__template_intern(t, t->token.value);
+        const specdec__template_value name = specdec__template_intern_name(t, t->token.value);
 
-        specdec__template_lex(t);
-        specdec__template_expect(t, '=');
-        specdec__template_expression(t, 0);
+        specdec__template_lex_token(t);
+        specdec__template_expect_operator(t, '=');
+        specdec__template_compile_expression(t, 0);
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &name, 1);
-        specdec__template_accept(t, ',');
+        specdec__template_accept_operator(t, ',');
     }
 }
 
 /* {% block NAME %} */
-static void specdec__template_named_block(specdec__template *t)
+static void specdec__template_compile_block(specdec__template *t)
 {
-    specdec__template_scope_block(t);
-    while (specdec__template_accept(t, SPECDEC__TEMPLATE_NAME))
+    specdec__template_compile_scope(t);
+    while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
         ;
 }
 
 /* Ends a block with a scope of its own. */
-static void specdec__template_end_scope(specdec__template *t)
+static void specdec__template_compile_end_scope(specdec__template *t)
 {
-    if (specdec__template_inner(t, 'w')) {
-        while (specdec__template_accept(t, SPECDEC__TEMPLATE_NAME))
+    if (specdec__template_innermost_block(t, 'w')) {
+        while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
             ;
-        specdec__template_emit(t, SPECDEC__TEMPLATE_LEAVE, 1);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, 1);
         t->blocks--;
     }
 }
 
 /* {{ EXPRESSION }} */
-static void specdec__template_print(specdec__template *t)
+static void specdec__template_compile_print(specdec__template *t)
 {
-    specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
 }
 
 /* Compiles the statement of a tag {% %} by its name. */
-static void specdec__template_statement(specdec__template *t)
+static void specdec__template_compile_statement(specdec__template *t)
 {
-    static const struct { const char *name; void (*compile)(specdec__template *t); } statements[] = {
-        {"if", specdec__template_if}, {"elif", specdec__template_elif}, {"else", specdec__template_else},
-        {"endif", specdec__template_endif}, {"for", specdec__template_for}, {"endfor", specdec__template_endfor},
-        {"set", specdec__template_set}, {"endset", specdec__template_endset}, {"break", specdec__template_break},
-        {"continue", specdec__template_continue}, {"macro", specdec__template_macro_block},
-        {"endmacro", specdec__template_endmacro}, {"call", specdec__template_call_block},
-        {"endcall", specdec__template_endcall}, {"filter", specdec__template_filter_block},
-        {"endfilter", specdec__template_endfilter}, {"generation", specdec__template_scope_block},
-        {"endgeneration", specdec__template_end_scope}, {"with", specdec__template_with},
-        {"endwith", specdec__template_end_scope}, {"block", specdec__template_named_block},
-        {"endblock", specdec__template_end_scope}, {"print", specdec__template_print}};
+    static const struct { const char *name; void (*compile)(specdec__template *t);
+    } statements[] = {{"if", specdec__template_compile_if},
+                      {"elif", specdec__template_compile_elif},
+                      {"else", specdec__template_compile_else},
+                      {"endif", specdec__template_compile_endif},
+                      {"for", specdec__template_compile_for},
+                      {"endfor", specdec__template_compile_endfor},
+                      {"set", specdec__template_compile_set},
+                      {"endset", specdec__template_compile_endset},
+                      {"break", specdec__template_compile_break},
+                      {"continue", specdec__template_compile_continue},
+                      {"macro", specdec__template_compile_macro},
+                      {"endmacro", specdec__template_compile_endmacro},
+                      {"call", specdec__template_compile_call_block},
+                      {"endcall", specdec__template_compile_endcall},
+                      {"filter", specdec__template_compile_filter_block},
+                      {"endfilter", specdec__template_compile_endfilter},
+                      {"generation", specdec__template_compile_scope},
+                      {"endgeneration", specdec__template_compile_end_scope},
+                      {"with", specdec__template_compile_with},
+                      {"endwith", specdec__template_compile_end_scope},
+                      {"block", specdec__template_compile_block},
+                      {"endblock", specdec__template_compile_end_scope},
+                      {"print", specdec__template_compile_print}};
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(statements); i++)
-        if (specdec__template_sees(t, statements[i].name)) {
-            specdec__template_lex(t);
+        if (specdec__template_token_is_name(t, statements[i].name)) {
+            specdec__template_lex_token(t);
             statements[i].compile(t);
             return;
         }
-    specdec__template_garbled(t, "a statement is not known");
+    specdec__template_fail_syntax(t, "a statement is not known");
 }
 
 /* ---- Text between tags. */
 
 /* The beginning of the white space in front of an offset of the text, at least `from`. */
-static size_t specdec__template_space_before(const specdec__template *t, size_t from, size_t at)
+static size_t specdec__template_space_begin(const specdec__template *t, size_t from, size_t at)
 {
     while (at > from) {
         size_t c = at - 1;
 
         while (c > from && at - c < 4 && t->text.data[c] >= 0x80 && t->text.data[c] < 0xc0)
             c--;
-        if (!specdec__template_is_space(specdec__template_code_at((const char *)t->text.data, at, c)))
+        if (!specdec__template_is_space(specdec__template_code_point((const char *)t->text.data, at, c)))
             break;
         at = c;
     }
@@ -24583,37 +24659,37 @@ static size_t specdec__template_space_before(const specdec__template *t, size_t 
 }
 
 /* The end of the white space that begins at an offset of the text. */
-static size_t specdec__template_space_behind(const specdec__template *t, size_t at)
+static size_t specdec__template_space_end(const specdec__template *t, size_t at)
 {
     const char *text = (const char *)t->text.data;
 
-    while (at < t->text.size && specdec__template_is_space(specdec__template_code_at(text, t->text.size, at)))
-        at += specdec__template_character(text, t->text.size, at);
+    while (at < t->text.size && specdec__template_is_space(specdec__template_code_point(text, t->text.size, at)))
+        at += specdec__template_character_bytes(text, t->text.size, at);
     return at;
 }
 
 /* The end of the text in front of a tag: without white space if the tag begins with '-', or if a statement or comment
    is the first of its line (lstrip_blocks). */
-static size_t specdec__template_before(const specdec__template *t, size_t from, size_t tag, int lines)
+static size_t specdec__template_text_end(const specdec__template *t, size_t from, size_t tag, int lines)
 {
-    const int sign = specdec__template_byte(t, tag + 2);
+    const int sign = specdec__template_text_byte(t, tag + 2);
     size_t line = tag, space;
 
     if (sign == '-')
-        return specdec__template_space_before(t, from, tag);
-    if (sign == '+' || specdec__template_byte(t, tag + 1) == '{')
+        return specdec__template_space_begin(t, from, tag);
+    if (sign == '+' || specdec__template_text_byte(t, tag + 1) == '{')
         return tag;
     while (line > from && t->text.data[line - 1] != '\n')
         line--;
-    space = specdec__template_space_before(t, line, tag);
+    space = specdec__template_space_begin(t, line, tag);
     return space == line && (line > from || lines) ? line : tag;
 }
 
 /* Compiles text between tags: an instruction that writes the bytes [from, to). */
-static void specdec__template_emit_text(specdec__template *t, size_t from, size_t to)
+static void specdec__template_compile_text(specdec__template *t, size_t from, size_t to)
 {
-    const specdec__template_value value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + from,
-                                                               to - from);
+    const specdec__template_value value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->text.data + from,
+                                                                        to - from);
 
     if (to > from)
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_TEXT, &value, 1);
@@ -24621,100 +24697,100 @@ static void specdec__template_emit_text(specdec__template *t, size_t from, size_
 
 /* Matches the rest of a tag {% raw %} or {% endraw %} at an offset. Returns the offset behind it; 0: no match. *strip:
    white space to drop behind it. */
-static size_t specdec__template_raw_tag(const specdec__template *t, size_t at, const char *name, int *strip)
+static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t at, const char *name, int *strip)
 {
     const size_t size = strlen(name);
     int sign;
 
-    at = specdec__template_space_behind(t, at);
+    at = specdec__template_space_end(t, at);
     if (t->text.size - at < size || memcmp(t->text.data + at, name, size) != 0)
         return 0;
-    at = specdec__template_space_behind(t, at + size);
-    sign = specdec__template_byte(t, at);
+    at = specdec__template_space_end(t, at + size);
+    sign = specdec__template_text_byte(t, at);
     at += sign == '-' || (sign == '+' && size > 3);
-    if (specdec__template_byte(t, at) != '%' || specdec__template_byte(t, at + 1) != '}')
+    if (specdec__template_text_byte(t, at) != '%' || specdec__template_text_byte(t, at + 1) != '}')
         return 0;
     *strip = sign == '-' ? 2 : sign != '+' && size > 3;
     return at + 2;
 }
 
 /* Compiles the text of a raw block from an offset on. Returns the offset behind its end tag. */
-static size_t specdec__template_raw(specdec__template *t, size_t from)
+static size_t specdec__template_compile_raw(specdec__template *t, size_t from)
 {
     size_t at, end;
 
-    if (t->strip == 2)
-        from = specdec__template_space_behind(t, from);
+    if (t->strip_behind == 2)
+        from = specdec__template_space_end(t, from);
     for (at = from; at + 1 < t->text.size; at++) {
-        const int sign = specdec__template_byte(t, at + 2);
+        const int sign = specdec__template_text_byte(t, at + 2);
 
         if (t->text.data[at] != '{' || t->text.data[at + 1] != '%')
             continue;
-        end = specdec__template_raw_tag(t, at + 2 + (sign == '-' || sign == '+'), "endraw", &t->strip);
+        end = specdec__template_match_raw_tag(t, at + 2 + (sign == '-' || sign == '+'), "endraw", &t->strip_behind);
         if (end) {
-            specdec__template_emit_text(t, from, specdec__template_before(t, from, at, 0));
+            specdec__template_compile_text(t, from, specdec__template_text_end(t, from, at, 0));
             return end;
         }
     }
-    specdec__template_garbled(t, "a raw block has no end");
+    specdec__template_fail_syntax(t, "a raw block has no end");
     return t->text.size;
 }
 
 /* Skips a comment, from its text on. Returns the offset behind it. */
-static size_t specdec__template_comment(specdec__template *t, size_t at)
+static size_t specdec__template_skip_comment(specdec__template *t, size_t at)
 {
     for (; at + 1 < t->text.size; at++)
         if (t->text.data[at] == '#' && t->text.data[at + 1] == '}') {
             const int sign = t->text.data[at - 1];
 
-            t->strip = sign == '-' ? 2 : sign != '+';
+            t->strip_behind = sign == '-' ? 2 : sign != '+';
             return at + 2;
         }
-    specdec__template_garbled(t, "a comment has no end");
+    specdec__template_fail_syntax(t, "a comment has no end");
     return t->text.size;
 }
 
 /* Compiles a tag, whose first two characters are at an offset. Returns the offset behind it. */
-static size_t specdec__template_tag(specdec__template *t, size_t tag)
+static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
 {
-    const int sign = specdec__template_byte(t, tag + 2);
+    const int sign = specdec__template_text_byte(t, tag + 2);
     const size_t inside = tag + 2 + (sign == '-' || sign == '+');
     size_t raw;
 
     t->token.from = tag;
     if (t->text.data[tag + 1] == '#')
-        return specdec__template_comment(t, tag + 2);
+        return specdec__template_skip_comment(t, tag + 2);
     t->tag = t->text.data[tag + 1];
-    raw = t->tag == '%' ? specdec__template_raw_tag(t, inside, "raw", &t->strip) : 0;
+    raw = t->tag == '%' ? specdec__template_match_raw_tag(t, inside, "raw", &t->strip_behind) : 0;
     if (raw)
-        return specdec__template_raw(t, raw);
-    t->at = inside;
+        return specdec__template_compile_raw(t, raw);
+    t->parsed = inside;
     t->brackets = t->depth = 0;
     t->token.kind = 0;
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     if (t->tag == '{')
-        specdec__template_print(t);
+        specdec__template_compile_print(t);
     else
-        specdec__template_statement(t);
+        specdec__template_compile_statement(t);
     if (!t->failed && t->token.kind != SPECDEC__TEMPLATE_TAG_END)
-        specdec__template_garbled(t, "a tag has no end where it must have one");
-    return t->at;
+        specdec__template_fail_syntax(t, "a tag has no end where it must have one");
+    return t->parsed;
 }
 
 /* Copies the template's text, with \r\n and \r replaced by \n. */
-static void specdec__template_normalise(specdec__template *t)
+static void specdec__template_normalise_lines(specdec__template *t)
 {
     unsigned char *out;
     size_t i, size = 0;
 
     if (t->text.size && memchr(t->text.data, '\r', t->text.size)) {
-        out = (unsigned char *)specdec__template_take_top(t, t->text.size);
+        out = (unsigned char *)specdec__template_take_permanent(t, t->text.size);
         for (i = 0; out && i < t->text.size; i++)
             if (t->text.data[i] != '\r')
                 out[size++] = t->text.data[i];
-            else if (specdec__template_byte(t, i + 1) != '\n')
+            else if (specdec__template_text_byte(t, i + 1) != '\n')
                 out[size++] = '\n';
-        t->text = specdec__template_bytes(out, out ? size : 0);
+        t->text = specdec__template_as_bytes(out, out ? size : 0);
     }
     t->text.size -= t->text.size && t->text.data[t->text.size - 1] == '\n';
 }
@@ -24726,35 +24802,35 @@ static void specdec__template_compile(specdec__template *t)
     int lines;
 
     if (t->text.size > SPECDEC__TEMPLATE_LONGEST) {
-        specdec__template_refuse(t, "it is too long");
+        specdec__template_fail(t, "it is too long");
         return;
     }
-    specdec__template_normalise(t);
-    t->code = (specdec__template_code *)specdec__template_take(t, 1, 0);
+    specdec__template_normalise_lines(t);
+    t->code = (specdec__template_code *)specdec__template_take_memory(t, 1, 0);
     while (!t->failed && at < t->text.size) {
-        from = t->strip == 2                                                 ? specdec__template_space_behind(t, at)
-               : t->strip == 1 && specdec__template_byte(t, at) == '\n' ? at + 1
+        from = t->strip_behind == 2                                                 ? specdec__template_space_end(t, at)
+               : t->strip_behind == 1 && specdec__template_text_byte(t, at) == '\n' ? at + 1
                                                                              : at;
         lines = from ? t->text.data[from - 1] == '\n' : 1;
-        t->strip = 0;
+        t->strip_behind = 0;
         for (tag = from; tag + 1 < t->text.size; tag++)
             if (t->text.data[tag] == '{' &&
                 (t->text.data[tag + 1] == '{' || t->text.data[tag + 1] == '%' || t->text.data[tag + 1] == '#'))
                 break;
         t->token.from = from;
         if (tag + 1 >= t->text.size) {
-            specdec__template_emit_text(t, from, t->text.size);
+            specdec__template_compile_text(t, from, t->text.size);
             break;
         }
-        specdec__template_step(t, tag - from);
-        specdec__template_emit_text(t, from, specdec__template_before(t, from, tag, lines));
-        at = specdec__template_tag(t, tag);
+        specdec__template_count_work(t, tag - from);
+        specdec__template_compile_text(t, from, specdec__template_text_end(t, from, tag, lines));
+        at = specdec__template_compile_tag(t, tag);
     }
     if (!t->failed && t->blocks) {
         t->token.from = t->block[t->blocks - 1].source;
-        specdec__template_garbled(t, "a block has no end");
+        specdec__template_fail_syntax(t, "a block has no end");
     }
-    specdec__template_emit(t, SPECDEC__TEMPLATE_HALT, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_HALT, 0);
 }
 
 SPECDEC__FOR_SPEED
@@ -24768,8 +24844,8 @@ SPECDEC__FOR_SIZE
 /* ---- Operators. */
 
 /* A string, list or tuple repeated `times` times. */
-static specdec__template_value specdec__template_times(specdec__template *t, const specdec__template_value *a,
-                                                       int64_t times)
+static specdec__template_value specdec__template_repeat_value(specdec__template *t, const specdec__template_value *a,
+                                                              int64_t times)
 {
     const size_t from = t->used;
     specdec__template_value *out;
@@ -24779,39 +24855,39 @@ static specdec__template_value specdec__template_times(specdec__template *t, con
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
         specdec__template_value text;
 
-        specdec__template_put_times(t, a, times);
-        text = specdec__template_built(t, from);
+        specdec__template_append_times(t, a, times);
+        text = specdec__template_finish_string(t, from);
         text.safe = a->safe;
         return text;
     }
     if (times > 1000000)
-        return specdec__template_refuse(t, "it needs too much memory");
+        return specdec__template_fail(t, "it needs too much memory");
     out = specdec__template_new_list(t, specdec__size_multiply(a->size, (size_t)times));
     for (i = 0; out && a->size && i < times; i++)
         memcpy(out + (size_t)i * a->size, a->of.at, a->size * sizeof *out);
-    return specdec__template_of(a->kind, out, out ? a->size * (size_t)times : 0);
+    return specdec__template_sized_value(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
 /* Python's a * b. */
-static specdec__template_value specdec__template_product(specdec__template *t, const specdec__template_value *a,
-                                                         const specdec__template_value *b)
+static specdec__template_value specdec__template_multiply(specdec__template *t, const specdec__template_value *a,
+                                                          const specdec__template_value *b)
 {
     const int64_t x = a->of.integer, y = b->of.integer;
 
     if (a->kind == SPECDEC__TEMPLATE_INTEGER && b->kind >= SPECDEC__TEMPLATE_STRING &&
         b->kind <= SPECDEC__TEMPLATE_TUPLE)
-        return specdec__template_times(t, b, x);
+        return specdec__template_repeat_value(t, b, x);
     if (b->kind == SPECDEC__TEMPLATE_INTEGER && a->kind >= SPECDEC__TEMPLATE_STRING &&
         a->kind <= SPECDEC__TEMPLATE_TUPLE)
-        return specdec__template_times(t, a, y);
-    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
-        return specdec__template_refuse(t, "it multiplies what cannot be multiplied");
+        return specdec__template_repeat_value(t, a, y);
+    if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
+        return specdec__template_fail(t, "it multiplies what cannot be multiplied");
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
-        return specdec__template_double(specdec__template_real(a) * specdec__template_real(b));
+        return specdec__template_double_value(specdec__template_as_double(a) * specdec__template_as_double(b));
     if (x && y && ((x == -1 && y == INT64_MIN) || (y == -1 && x == INT64_MIN) ||
                    (y != -1 && (x > 0 ? x > INT64_MAX / (y < 0 ? -y : y) : x < -(INT64_MAX / (y < 0 ? -y : y))))))
-        return specdec__template_refuse(t, "a number is too large");
-    return specdec__template_integer(x * y);
+        return specdec__template_fail(t, "a number is too large");
+    return specdec__template_integer_value(x * y);
 }
 
 /* The greatest integer not above x. */
@@ -24826,157 +24902,160 @@ static double specdec__template_floor(double x)
 }
 
 /* Python's a / b, a // b or a % b, by the instruction op. */
-static specdec__template_value specdec__template_quotient(specdec__template *t, int op,
-                                                          const specdec__template_value *a,
-                                                          const specdec__template_value *b)
+static specdec__template_value specdec__template_divide(specdec__template *t, int op,
+                                                        const specdec__template_value *a,
+                                                        const specdec__template_value *b)
 {
-    const double x = specdec__template_real(a), y = specdec__template_real(b);
+    const double x = specdec__template_as_double(a), y = specdec__template_as_double(b);
     int64_t whole;
 
     if (op == SPECDEC__TEMPLATE_MODULO && a->kind == SPECDEC__TEMPLATE_STRING)
         return b->kind == SPECDEC__TEMPLATE_TUPLE
-                   ? specdec__template_formatted(t, a, specdec__template_items(b), b->size)
-                   : specdec__template_formatted(t, a, b, 1);
-    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
-        return specdec__template_refuse(t, "it divides what cannot be divided");
+                   ? specdec__template_format_percent(t, a, specdec__template_list_items(b), b->size)
+                   : specdec__template_format_percent(t, a, b, 1);
+    if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
+        return specdec__template_fail(t, "it divides what cannot be divided");
     if (!(y < 0 || y > 0))
-        return specdec__template_refuse(t, "it divides by nothing");
+        return specdec__template_fail(t, "it divides by nothing");
     if (op == SPECDEC__TEMPLATE_DIVIDE)
-        return specdec__template_double(x / y);
+        return specdec__template_double_value(x / y);
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
-        return specdec__template_double(op == SPECDEC__TEMPLATE_FLOOR ? specdec__template_floor(x / y)
+        return specdec__template_double_value(op == SPECDEC__TEMPLATE_FLOOR ? specdec__template_floor(x / y)
                                                                       : x - specdec__template_floor(x / y) * y);
     if (b->of.integer == -1)
         return op == SPECDEC__TEMPLATE_FLOOR && a->of.integer == INT64_MIN
-                   ? specdec__template_refuse(t, "a number is too large")
-                   : specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? -a->of.integer : 0);
+                   ? specdec__template_fail(t, "a number is too large")
+                   : specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? -a->of.integer : 0);
     whole = a->of.integer / b->of.integer;
     whole -= a->of.integer % b->of.integer && (a->of.integer < 0) != (b->of.integer < 0);
-    return specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? whole : a->of.integer - whole * b->of.integer);
+    return specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? whole
+                                                                         : a->of.integer - whole * b->of.integer);
 }
 
 /* Python's a ** b. */
 static specdec__template_value specdec__template_power(specdec__template *t, const specdec__template_value *a,
                                                        const specdec__template_value *b)
 {
-    specdec__template_value out = specdec__template_integer(1);
+    specdec__template_value out = specdec__template_integer_value(1);
     int64_t i;
 
-    if (!specdec__template_numeric(a) || (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) ||
-        b->of.integer < 0 || b->of.integer > 1000)
-        return specdec__template_refuse(t, "it raises to a power that is not known");
+    if (!specdec__template_is_number(a) ||
+        (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) || b->of.integer < 0 ||
+        b->of.integer > 1000)
+        return specdec__template_fail(t, "it raises to a power that is not known");
     for (i = 0; i < b->of.integer && !t->failed; i++)
-        out = specdec__template_product(t, &out, a);
+        out = specdec__template_multiply(t, &out, a);
     return out;
 }
 
 /* Python's a - b. */
-static specdec__template_value specdec__template_difference(specdec__template *t, const specdec__template_value *a,
-                                                            const specdec__template_value *b)
+static specdec__template_value specdec__template_subtract(specdec__template *t, const specdec__template_value *a,
+                                                          const specdec__template_value *b)
 {
     specdec__template_value negative = *b;
 
-    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
-        return specdec__template_refuse(t, "it subtracts what cannot be subtracted");
+    if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
+        return specdec__template_fail(t, "it subtracts what cannot be subtracted");
     if (b->kind == SPECDEC__TEMPLATE_DOUBLE)
         negative.of.real = -b->of.real;
     else if (b->of.integer == INT64_MIN)
-        return specdec__template_refuse(t, "a number is too large");
+        return specdec__template_fail(t, "a number is too large");
     else
         negative.of.integer = -b->of.integer;
-    return specdec__template_sum(t, a, &negative);
+    return specdec__template_add(t, a, &negative);
 }
 
 /* The result of an instruction with two operands. */
-static specdec__template_value specdec__template_binary(specdec__template *t, int op, const specdec__template_value *a,
-                                                        const specdec__template_value *b)
+static specdec__template_value specdec__template_run_binary(specdec__template *t, int op,
+                                                            const specdec__template_value *a,
+                                                            const specdec__template_value *b)
 {
     specdec__template_value first, second;
     int order;
 
     switch (op) {
-    case SPECDEC__TEMPLATE_ADD: return specdec__template_sum(t, a, b);
-    case SPECDEC__TEMPLATE_SUBTRACT: return specdec__template_difference(t, a, b);
-    case SPECDEC__TEMPLATE_MULTIPLY: return specdec__template_product(t, a, b);
+    case SPECDEC__TEMPLATE_ADD: return specdec__template_add(t, a, b);
+    case SPECDEC__TEMPLATE_SUBTRACT: return specdec__template_subtract(t, a, b);
+    case SPECDEC__TEMPLATE_MULTIPLY: return specdec__template_multiply(t, a, b);
     case SPECDEC__TEMPLATE_DIVIDE: case SPECDEC__TEMPLATE_FLOOR: case SPECDEC__TEMPLATE_MODULO:
-        return specdec__template_quotient(t, op, a, b);
+        return specdec__template_divide(t, op, a, b);
     case SPECDEC__TEMPLATE_POWER: return specdec__template_power(t, a, b);
     case SPECDEC__TEMPLATE_CONCATENATE:
-        first = specdec__template_str(t, a);
-        second = specdec__template_str(t, b);
-        return specdec__template_join(t, &first, &second);
+        first = specdec__template_to_string(t, a);
+        second = specdec__template_to_string(t, b);
+        return specdec__template_concatenate(t, &first, &second);
     case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
-        return specdec__template_bool(specdec__template_equal(t, a, b, SPECDEC__TEMPLATE_COMPARED) ==
-                                      (op == SPECDEC__TEMPLATE_EQUAL));
-    case SPECDEC__TEMPLATE_IN: return specdec__template_bool(specdec__template_contains(t, b, a));
-    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool(!specdec__template_contains(t, b, a));
+        return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
+                                            (op == SPECDEC__TEMPLATE_EQUAL));
+    case SPECDEC__TEMPLATE_IN: return specdec__template_bool_value(specdec__template_is_in(t, b, a));
+    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool_value(!specdec__template_is_in(t, b, a));
     default: break;
     }
-    order = specdec__template_order(t, a, b, SPECDEC__TEMPLATE_COMPARED);
-    return specdec__template_bool(op == SPECDEC__TEMPLATE_LESS      ? order < 0
-                                  : op == SPECDEC__TEMPLATE_AT_MOST ? order <= 0
-                                  : op == SPECDEC__TEMPLATE_GREATER ? order > 0
+    order = specdec__template_compare_values(t, a, b, SPECDEC__TEMPLATE_COMPARE_DEPTH);
+    return specdec__template_bool_value(op == SPECDEC__TEMPLATE_LESS      ? order < 0
+                                        : op == SPECDEC__TEMPLATE_AT_MOST ? order <= 0
+                                        : op == SPECDEC__TEMPLATE_GREATER ? order > 0
                                                                     : order >= 0);
 }
 
 /* ---- The stack, output, scopes. */
 
 /* Pushes a value onto the stack; a full stack is an error. */
-static void specdec__template_push(specdec__template *t, specdec__template_value value)
+static void specdec__template_push_value(specdec__template *t, specdec__template_value value)
 {
     if (t->values == SPECDEC__TEMPLATE_STACK)
-        specdec__template_refuse(t, "an expression needs too many values");
+        specdec__template_fail(t, "an expression needs too many values");
     else
         t->stack[t->values++] = value;
 }
 
 /* Pops the value on top of the stack. The compiler makes sure that there is one. */
-static specdec__template_value specdec__template_pop(specdec__template *t)
+static specdec__template_value specdec__template_pop_value(specdec__template *t)
 {
-    return t->values ? t->stack[--t->values] : specdec__template_refuse(t, "its stack is empty");
+    return t->values ? t->stack[--t->values] : specdec__template_fail(t, "its stack is empty");
 }
 
 /* Writes bytes, with their marks, to the output. */
-static void specdec__template_write(specdec__template *t, const void *from, size_t size)
+static void specdec__template_write_output(specdec__template *t, const void *from, size_t size)
 {
-    specdec__template_step(t, size);
-    if (size > t->room - t->written) {
-        t->full = !t->failed;
-        specdec__template_refuse(t, "it writes more than there is room for");
+    specdec__template_count_work(t, size);
+    if (size > t->output_room - t->output_bytes) {
+        t->output_full = !t->failed;
+        specdec__template_fail(t, "it writes more than there is room for");
         return;
     }
     if (size)
-        memcpy(t->output + t->written, from, size);
-    specdec__template_mark(t, t->plain, t->written, from, size);
-    t->written += size;
+        memcpy(t->output + t->output_bytes, from, size);
+    specdec__template_copy_marks(t, t->plain, t->output_bytes, from, size);
+    t->output_bytes += size;
 }
 
 /* Takes the output from offset `from` on back, as a string. */
-static specdec__template_value specdec__template_captured(specdec__template *t, size_t from)
+static specdec__template_value specdec__template_take_output(specdec__template *t, size_t from)
 {
-    const size_t at = t->used, size = t->written - from;
+    const size_t at = t->used, size = t->output_bytes - from;
     size_t i;
 
-    specdec__template_put(t, t->output + from, size);
+    specdec__template_append(t, t->output + from, size);
     for (i = 0; i < t->used - at; i++)
-        specdec__template_set_bit(t->marks, at + i, specdec__template_bit(t->plain, from + i));
-    t->written = from;
-    return specdec__template_built(t, at);
+        specdec__template_set_bit(t->marks, at + i, specdec__template_get_bit(t->plain, from + i));
+    t->output_bytes = from;
+    return specdec__template_finish_string(t, at);
 }
 
 /* Releases the memory of the values that a statement computed. */
-static void specdec__template_release(specdec__template *t)
+static void specdec__template_release_memory(specdec__template *t)
 {
-    const size_t floor = t->frame[t->frames - 1].floor;
+    const size_t floor = t->frame[t->frames - 1].memory_floor;
 
-    t->used = floor > t->kept ? floor : t->kept;
+    t->used = floor > t->kept_bytes ? floor : t->kept_bytes;
 }
 
 /* The variable of a scope with a name; NULL: there is none. */
-static specdec__template_binding *specdec__template_find(const specdec__template_scope *scope,
-                                                         const specdec__template_value *name)
+static specdec__template_binding *specdec__template_find_variable(const specdec__template_scope *scope,
+                                                                  const specdec__template_value *name)
 {
-    specdec__template_binding *binding = scope->first;
+    specdec__template_binding *binding = scope->first_binding;
 
     while (binding && (binding->name.of.at != name->of.at || binding->name.size != name->size))
         binding = binding->next;
@@ -24984,29 +25063,29 @@ static specdec__template_binding *specdec__template_find(const specdec__template
 }
 
 /* Sets a variable of a scope; the name is interned. Returns 1 if the variable is new. */
-static int specdec__template_bind(specdec__template *t, specdec__template_scope *scope,
-                                  const specdec__template_value *name, specdec__template_value value)
+static int specdec__template_set_variable(specdec__template *t, specdec__template_scope *scope,
+                                          const specdec__template_value *name, specdec__template_value value)
 {
-    specdec__template_binding *binding = specdec__template_find(scope, name);
+    specdec__template_binding *binding = specdec__template_find_variable(scope, name);
     const int old = binding != NULL;
 
     if (!old) {
-        binding = (specdec__template_binding *)specdec__template_take(t, 1, sizeof *binding);
+        binding = (specdec__template_binding *)specdec__template_take_memory(t, 1, sizeof *binding);
         if (!binding)
             return 0;
         binding->name = *name;
-        binding->next = scope->first;
-        scope->first = binding;
+        binding->next = scope->first_binding;
+        scope->first_binding = binding;
     }
     binding->value = value;
     return !old;
 }
 
 /* Sets a variable of the innermost scope to the value on the stack. */
-static void specdec__template_store(specdec__template *t, const specdec__template_value *name)
+static void specdec__template_store_variable(specdec__template *t, const specdec__template_value *name)
 {
-    specdec__template_bind(t, t->scope, name, specdec__template_pop(t));
-    t->frame[t->frames - 1].floor = t->used;
+    specdec__template_set_variable(t, t->scope, name, specdec__template_pop_value(t));
+    t->frame[t->frames - 1].memory_floor = t->used;
 }
 
 /* Sets an attribute of a namespace to the value on the stack; the namespace may be of an outer scope. */
@@ -25014,109 +25093,112 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
 {
     const specdec__template_scope *scope = t->scope;
     const specdec__template_binding *binding = NULL;
-    const specdec__template_value value = specdec__template_pop(t);
+    const specdec__template_value value = specdec__template_pop_value(t);
     size_t place = SIZE_MAX;
 
     for (; scope && !binding; scope = scope->parent)
-        binding = specdec__template_find(scope, &names[0]);
+        binding = specdec__template_find_variable(scope, &names[0]);
     if (!binding || binding->value.kind != SPECDEC__TEMPLATE_SPACE) {
-        specdec__template_refuse(t, "it sets an attribute of what is no namespace");
+        specdec__template_fail(t, "it sets an attribute of what is no namespace");
         return;
     }
     if (value.kind >= SPECDEC__TEMPLATE_STRING && value.size)
-        place = specdec__template_place(t, value.of.at);
-    if (specdec__template_bind(t, (specdec__template_scope *)(uintptr_t)binding->value.of.at, &names[1], value) ||
-        (place != SIZE_MAX && place >= t->kept && place >= t->start && place < t->limit))
-        t->kept = t->used;
+        place = specdec__template_memory_offset(t, value.of.at);
+    if (specdec__template_set_variable(t, (specdec__template_scope *)(uintptr_t)binding->value.of.at, &names[1],
+                                       value) ||
+        (place != SIZE_MAX && place >= t->kept_bytes && place >= t->input_end && place < t->limit))
+        t->kept_bytes = t->used;
 }
 
 /* Pushes a frame with a new scope, whose parent is given. NULL: there are too many frames. */
-static specdec__template_frame *specdec__template_enter(specdec__template *t, int kind, specdec__template_scope *parent)
+static specdec__template_frame *specdec__template_push_frame(specdec__template *t, int kind,
+                                                             specdec__template_scope *parent)
 {
     specdec__template_frame *frame = &t->frame[t->frames];
     specdec__template_scope *scope;
 
     if (t->frames == SPECDEC__TEMPLATE_FRAMES) {
-        specdec__template_refuse(t, "its loops and macros are too deep");
+        specdec__template_fail(t, "its loops and macros are too deep");
         return NULL;
     }
     memset(frame, 0, sizeof *frame);
     frame->kind = kind;
-    frame->base = t->used;
-    frame->written = t->written;
-    frame->stack = (size_t)t->values;
-    frame->outer = t->scope;
-    scope = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *scope);
+    frame->memory_base = t->used;
+    frame->output_base = t->output_bytes;
+    frame->stack_base = (size_t)t->values;
+    frame->outer_scope = t->scope;
+    scope = (specdec__template_scope *)specdec__template_take_memory(t, 1, sizeof *scope);
     if (!scope)
         return NULL;
     scope->parent = parent;
-    scope->first = NULL;
+    scope->first_binding = NULL;
     t->scope = scope;
-    frame->floor = t->used;
+    frame->memory_floor = t->used;
     t->frames++;
     return frame;
 }
 
 /* Pops the innermost frame, and releases its memory except values that are kept. */
-static void specdec__template_exit(specdec__template *t)
+static void specdec__template_pop_frame(specdec__template *t)
 {
     const specdec__template_frame *frame = &t->frame[--t->frames];
 
-    t->used = frame->base > t->kept ? frame->base : t->kept;
-    t->scope = frame->outer;
+    t->used = frame->memory_base > t->kept_bytes ? frame->memory_base : t->kept_bytes;
+    t->scope = frame->outer_scope;
 }
 
 /* ---- Functions of templates. */
 
 /* range(start, stop, step): a list. */
-static specdec__template_value specdec__template_range(specdec__template *t, const specdec__template_call *call)
+static specdec__template_value specdec__template_call_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
     specdec__template_value *out;
 
-    to = specdec__template_count(t, call, call->count > 1, NULL, 0);
+    to = specdec__template_integer_argument(t, call, call->count > 1, NULL, 0);
     if (call->count > 1)
-        from = specdec__template_count(t, call, 0, NULL, 0);
-    step = specdec__template_count(t, call, 2, NULL, 1);
+        from = specdec__template_integer_argument(t, call, 0, NULL, 0);
+    step = specdec__template_integer_argument(t, call, 2, NULL, 1);
     if (!call->count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 || to > 1000000000 ||
         step < -1000000000 || step > 1000000000)
-        return specdec__template_refuse(t, "a range is not allowed");
+        return specdec__template_fail(t, "a range is not allowed");
     count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
     count = count < 0 ? 0 : count;
     if (count > 100000)
-        return specdec__template_refuse(t, "a range is too long");
+        return specdec__template_fail(t, "a range is too long");
     out = specdec__template_new_list(t, (size_t)count);
     for (i = 0; out && i < count; i++)
-        out[i] = specdec__template_integer(from + i * step);
-    return specdec__template_listing(out, (size_t)count);
+        out[i] = specdec__template_integer_value(from + i * step);
+    return specdec__template_list_value(out, (size_t)count);
 }
 
 /* namespace(NAME=VALUE, ...), or namespace(dict). */
-static specdec__template_value specdec__template_space(specdec__template *t, const specdec__template_call *call)
+static specdec__template_value specdec__template_call_namespace(specdec__template *t,
+                                                                const specdec__template_call *call)
 {
-    specdec__template_scope *space = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *space);
+    specdec__template_scope *space = (specdec__template_scope *)specdec__template_take_memory(t, 1, sizeof *space);
     const specdec__template_value *dict = call->count ? call->value : NULL;
     size_t i;
 
     if (!space)
-        return specdec__template_undefined();
+        return specdec__template_undefined_value();
     memset(space, 0, sizeof *space);
     for (i = 0; dict && dict->kind == SPECDEC__TEMPLATE_DICT && i < dict->size; i++) {
-        const specdec__template_value name = specdec__template_items(dict)[2 * i];
+        const specdec__template_value name = specdec__template_list_items(dict)[2 * i];
 
         if (name.kind == SPECDEC__TEMPLATE_STRING) {
-            const specdec__template_value own = specdec__template_intern(t, name);
+            const specdec__template_value own = specdec__template_intern_name(t, name);
 
-            specdec__template_bind(t, space, &own, specdec__template_items(dict)[2 * i + 1]);
+            specdec__template_set_variable(t, space, &own, specdec__template_list_items(dict)[2 * i + 1]);
         }
     }
     for (i = 0; i < (size_t)call->names; i++) {
         specdec__template_value name = call->named[2 * i];
 
         name.kind = SPECDEC__TEMPLATE_STRING;
-        specdec__template_bind(t, space, &name, call->named[2 * i + 1]);
+        specdec__template_set_variable(t, space, &name, call->named[2 * i + 1]);
     }
-    return specdec__template_of(SPECDEC__TEMPLATE_SPACE, space, 1);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_SPACE, space, 1);
 }
 
 /* A new dict of pairs of names and values; of equal names the last one counts. */
@@ -25126,10 +25208,10 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     specdec__template_value *out = specdec__template_new_list(t, 2 * count), dict;
     size_t i, k;
 
-    dict = specdec__template_of(SPECDEC__TEMPLATE_DICT, out, 0);
+    dict = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, out, 0);
     for (i = 0; out && i < count && !t->failed; i++) {
         for (k = 0; k < dict.size; k++)
-            if (specdec__template_equal(t, out + 2 * k, pairs + 2 * i, 4))
+            if (specdec__template_values_equal(t, out + 2 * k, pairs + 2 * i, 4))
                 break;
         if (k == dict.size) {
             dict.size++;
@@ -25143,39 +25225,39 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
 }
 
 /* dict(NAME=VALUE, ...). */
-static specdec__template_value specdec__template_dict_of(specdec__template *t, const specdec__template_call *call)
+static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
     if (call->count && (call->count > 1 || call->value->kind != SPECDEC__TEMPLATE_DICT || call->names))
-        return specdec__template_refuse(t, "dict is not known with such arguments");
+        return specdec__template_fail(t, "dict is not known with such arguments");
     return call->count ? *call->value : specdec__template_new_dict(t, call->named, (size_t)call->names);
 }
 
 /* raise_exception(MESSAGE): the template stops with an error. */
-static specdec__template_value specdec__template_raise(specdec__template *t, const specdec__template_call *call)
+static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
-    const specdec__template_value nothing = specdec__template_string("");
-    const specdec__template_value text = specdec__template_str(t, call->count ? call->value : &nothing);
+    const specdec__template_value nothing = specdec__template_string_value("");
+    const specdec__template_value text = specdec__template_to_string(t, call->count ? call->value : &nothing);
 
     if (!t->failed)
         t->raised = 1;
-    return specdec__template_fail(t, "the template refuses the conversation",
-                                  specdec__template_bytes(text.of.at, text.size));
+    return specdec__template_fail_with(t, "the template refuses the conversation",
+                                       specdec__template_as_bytes(text.of.at, text.size));
 }
 
 /* Appends a number with leading zeros. */
-static void specdec__template_put_padded(specdec__template *t, int64_t number, int digits)
+static void specdec__template_append_padded(specdec__template *t, int64_t number, int digits)
 {
     char text[10];
     int i;
 
     for (i = digits; i-- > 0; number /= 10)
         text[i] = (char)('0' + number % 10);
-    specdec__template_put(t, text, (size_t)digits);
+    specdec__template_append(t, text, (size_t)digits);
 }
 
 /* The Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of year 1 to
    366. */
-static void specdec__template_date(int64_t days, int64_t *year, int *month, int *day, int *of_year)
+static void specdec__template_date_of_day(int64_t days, int64_t *year, int *month, int *day, int *of_year)
 {
     static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
     const int64_t since = days + 719468;             /* days since 1 March of the year 0 */
@@ -25193,24 +25275,24 @@ static void specdec__template_date(int64_t days, int64_t *year, int *month, int 
 }
 
 /* strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
-static specdec__template_value specdec__template_clock(specdec__template *t, const specdec__template_call *call)
+static specdec__template_value specdec__template_call_strftime(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
                                          "July",    "August",   "September", "October", "November", "December"};
     static const char *const weekdays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                            "Thursday", "Friday", "Saturday"};
-    const specdec__template_value format = specdec__template_words(t, call, 0, "format", "");
+    const specdec__template_value format = specdec__template_string_argument(t, call, 0, "format", "");
     const int64_t days = (t->now - (t->now % 86400 + 86400) % 86400) / 86400;
     const int second = (int)(t->now - days * 86400), weekday = (int)(((days + 4) % 7 + 7) % 7), hour = second / 3600;
-    const char *text = specdec__template_text(&format);
+    const char *text = specdec__template_string_bytes(&format);
     const size_t from = t->used;
     int64_t year;
     int month, day, of_year;
     size_t at;
 
     if (t->now == SPECDEC__TEMPLATE_NO_CLOCK)
-        return specdec__template_fail(t, "it asks for the date", specdec__template_bytes("strftime_now", 12));
-    specdec__template_date(days, &year, &month, &day, &of_year);
+        return specdec__template_fail_with(t, "it asks for the date", specdec__template_as_bytes("strftime_now", 12));
+    specdec__template_date_of_day(days, &year, &month, &day, &of_year);
     for (at = 0; at < format.size && !t->failed; at++) {
         const int plain = text[at] == '%' && at + 2 < format.size && text[at + 1] == '-';
         const int kind = text[at] == '%' && at + 1 + (size_t)plain < format.size ? text[at + 1 + (size_t)plain] : 0;
@@ -25218,25 +25300,25 @@ static specdec__template_value specdec__template_clock(specdec__template *t, con
 
         at += kind ? 1 + (size_t)plain : 0;
         switch (kind) {
-        case 'Y': specdec__template_put_integer(t, year); break;
-        case 'B': specdec__template_put_text(t, months[month - 1]); break;
-        case 'b': case 'h': specdec__template_put(t, months[month - 1], 3); break;
-        case 'A': specdec__template_put_text(t, weekdays[weekday]); break;
-        case 'a': specdec__template_put(t, weekdays[weekday], 3); break;
-        case 'p': specdec__template_put_text(t, hour < 12 ? "AM" : "PM"); break;
+        case 'Y': specdec__template_append_integer(t, year); break;
+        case 'B': specdec__template_append_text(t, months[month - 1]); break;
+        case 'b': case 'h': specdec__template_append(t, months[month - 1], 3); break;
+        case 'A': specdec__template_append_text(t, weekdays[weekday]); break;
+        case 'a': specdec__template_append(t, weekdays[weekday], 3); break;
+        case 'p': specdec__template_append_text(t, hour < 12 ? "AM" : "PM"); break;
         case 'F':
-            specdec__template_put_padded(t, year, 4);
-            specdec__template_put_text(t, "-");
-            specdec__template_put_padded(t, month, 2);
-            specdec__template_put_text(t, "-");
-            specdec__template_put_padded(t, day, 2);
+            specdec__template_append_padded(t, year, 4);
+            specdec__template_append_text(t, "-");
+            specdec__template_append_padded(t, month, 2);
+            specdec__template_append_text(t, "-");
+            specdec__template_append_padded(t, day, 2);
             break;
         case 'T':
-            specdec__template_put_padded(t, hour, 2);
-            specdec__template_put_text(t, ":");
-            specdec__template_put_padded(t, second / 60 % 60, 2);
-            specdec__template_put_text(t, ":");
-            specdec__template_put_padded(t, second % 60, 2);
+            specdec__template_append_padded(t, hour, 2);
+            specdec__template_append_text(t, ":");
+            specdec__template_append_padded(t, second / 60 % 60, 2);
+            specdec__template_append_text(t, ":");
+            specdec__template_append_padded(t, second % 60, 2);
             break;
         case 'm': number = month; break;
         case 'd': number = day; break;
@@ -25245,48 +25327,50 @@ static specdec__template_value specdec__template_clock(specdec__template *t, con
         case 'M': number = second / 60 % 60; break;
         case 'S': number = second % 60; break;
         case 'y': number = (year % 100 + 100) % 100; break;
-        case 'j': specdec__template_put_padded(t, of_year, 3); break;
-        case 'w': specdec__template_put_integer(t, weekday); break;
-        case 'u': specdec__template_put_integer(t, weekday ? weekday : 7); break;
+        case 'j': specdec__template_append_padded(t, of_year, 3); break;
+        case 'w': specdec__template_append_integer(t, weekday); break;
+        case 'u': specdec__template_append_integer(t, weekday ? weekday : 7); break;
         case 'e':
             if (day < 10)
-                specdec__template_put_text(t, " ");
-            specdec__template_put_integer(t, day);
+                specdec__template_append_text(t, " ");
+            specdec__template_append_integer(t, day);
             break;
-        default: specdec__template_put(t, text + at, 1); break;
+        default: specdec__template_append(t, text + at, 1); break;
         }
         if (number >= 0 && plain)
-            specdec__template_put_integer(t, number);
+            specdec__template_append_integer(t, number);
         else if (number >= 0)
-            specdec__template_put_padded(t, number, 2);
+            specdec__template_append_padded(t, number, 2);
     }
-    return specdec__template_built(t, from);
+    return specdec__template_finish_string(t, from);
 }
 
 /* Functions by name. */
 static const struct {
     const char *name;
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
-} specdec__template_functions[] = {{"raise_exception", specdec__template_raise}, {"range", specdec__template_range},
-                                   {"namespace", specdec__template_space}, {"dict", specdec__template_dict_of},
-                                   {"strftime_now", specdec__template_clock}};
+} specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
+                                   {"range", specdec__template_call_range},
+                                   {"namespace", specdec__template_call_namespace},
+                                   {"dict", specdec__template_call_dict},
+                                   {"strftime_now", specdec__template_call_strftime}};
 
 /* The value of a name: a variable of the innermost scope that has it, else a function, else undefined. */
-static specdec__template_value specdec__template_load(specdec__template *t, const specdec__template_value *name)
+static specdec__template_value specdec__template_load_name(specdec__template *t, const specdec__template_value *name)
 {
     const specdec__template_scope *scope;
     size_t i;
 
     for (scope = t->scope; scope; scope = scope->parent) {
-        const specdec__template_binding *binding = specdec__template_find(scope, name);
+        const specdec__template_binding *binding = specdec__template_find_variable(scope, name);
 
         if (binding)
             return binding->value;
     }
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
-        if (specdec__template_is(name, specdec__template_functions[i].name))
-            return specdec__template_of(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
-    return specdec__template_missing(name);
+        if (specdec__template_string_is(name, specdec__template_functions[i].name))
+            return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
+    return specdec__template_undefined_name(name);
 }
 
 /* ---- Calls. */
@@ -25295,29 +25379,29 @@ static specdec__template_value specdec__template_load(specdec__template *t, cons
 static void specdec__template_expand_arguments(specdec__template *t, int32_t packed, specdec__template_call *call)
 {
     const int count = packed & 255, names = packed >> 8 & 255;
-    const specdec__template_value more_named = packed & SPECDEC__TEMPLATE_STARS ? specdec__template_pop(t)
-                                                                                : specdec__template_undefined();
-    specdec__template_value more = packed & SPECDEC__TEMPLATE_STAR ? specdec__template_pop(t)
-                                                                   : specdec__template_undefined();
+    const specdec__template_value more_named = packed & SPECDEC__TEMPLATE_STARS ? specdec__template_pop_value(t)
+                                                                                : specdec__template_undefined_value();
+    specdec__template_value more = packed & SPECDEC__TEMPLATE_STAR ? specdec__template_pop_value(t)
+                                                                   : specdec__template_undefined_value();
     specdec__template_value *value, *named;
     const specdec__template_value *from;
     size_t i;
 
     more = specdec__template_iterate(t, &more);
     if (more_named.kind != SPECDEC__TEMPLATE_UNDEFINED && more_named.kind != SPECDEC__TEMPLATE_DICT)
-        specdec__template_refuse(t, "**arguments are no dict");
+        specdec__template_fail(t, "**arguments are no dict");
     value = specdec__template_new_list(t, (size_t)count + more.size);
     named = specdec__template_new_list(t, 2 * ((size_t)names + more_named.size));
     if (t->failed || !value || !named || more.size > 255 || more_named.size > 255)
         return;
     from = t->stack + t->values - count - 2 * names;
     for (i = 0; i < (size_t)count + more.size; i++)
-        value[i] = i < (size_t)count ? from[i] : specdec__template_items(&more)[i - (size_t)count];
+        value[i] = i < (size_t)count ? from[i] : specdec__template_list_items(&more)[i - (size_t)count];
     for (i = 0; i < 2 * ((size_t)names + more_named.size); i++)
         named[i] = i < 2 * (size_t)names ? from[(size_t)count + i]
-                                         : specdec__template_items(&more_named)[i - 2 * (size_t)names];
+                                         : specdec__template_list_items(&more_named)[i - 2 * (size_t)names];
     for (i = 2 * (size_t)names; i < 2 * ((size_t)names + more_named.size); i += 2)
-        named[i] = specdec__template_intern(t, named[i]);
+        named[i] = specdec__template_intern_name(t, named[i]);
     call->value = value;
     call->named = named;
     call->count = count + (int)more.size;
@@ -25334,7 +25418,7 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     call.count = packed & 255;
     call.names = packed >> 8 & 255;
     if (t->values < call.count + 2 * call.names) {
-        specdec__template_refuse(t, "its stack is empty");
+        specdec__template_fail(t, "its stack is empty");
         return call;
     }
     if (packed & (SPECDEC__TEMPLATE_STAR | SPECDEC__TEMPLATE_STARS)) {
@@ -25351,41 +25435,42 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
 static void specdec__template_bind_arguments(specdec__template *t, const specdec__template_macro *macro,
                                              const specdec__template_call *call)
 {
-    const specdec__template_value *names = specdec__template_items(&macro->parameters);
-    const specdec__template_value varargs = specdec__template_intern(t, specdec__template_string("varargs"));
-    const specdec__template_value kwargs = specdec__template_intern(t, specdec__template_string("kwargs"));
+    const specdec__template_value *names = specdec__template_list_items(&macro->parameters);
+    const specdec__template_value varargs = specdec__template_intern_name(t, specdec__template_string_value("varargs"));
+    const specdec__template_value kwargs = specdec__template_intern_name(t, specdec__template_string_value("kwargs"));
     specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->names), *rest, name;
     size_t others = 0, count = macro->parameters.size, k;
     int i;
 
     for (i = 0; i < call->count && (size_t)i < count; i++)
-        specdec__template_bind(t, t->scope, &names[i], call->value[i]);
+        specdec__template_set_variable(t, t->scope, &names[i], call->value[i]);
     if ((size_t)call->count > count && !macro->varargs)
-        specdec__template_refuse(t, "a macro is given too many arguments");
+        specdec__template_fail(t, "a macro is given too many arguments");
     for (i = 0; i < call->names && pairs && !t->failed; i++) {
         name = call->named[2 * i];
         name.kind = SPECDEC__TEMPLATE_STRING;
         for (k = 0; k < count && (names[k].of.at != name.of.at || names[k].size != name.size); k++)
             ;
         if (k < count ? k < (size_t)call->count
-                      : !macro->kwargs && !(macro->caller && specdec__template_is(&name, "caller")))
-            specdec__template_refuse(t, "a macro is given an argument twice, or one that it has not");
-        if (k < count || (macro->caller && specdec__template_is(&name, "caller"))) {
-            specdec__template_bind(t, t->scope, &name, call->named[2 * i + 1]);
+                      : !macro->kwargs && !(macro->caller && specdec__template_string_is(&name, "caller")))
+            specdec__template_fail(t, "a macro is given an argument twice, or one that it has not");
+        if (k < count || (macro->caller && specdec__template_string_is(&name, "caller"))) {
+            specdec__template_set_variable(t, t->scope, &name, call->named[2 * i + 1]);
             continue;
         }
         pairs[2 * others] = name;
         pairs[2 * others++ + 1] = call->named[2 * i + 1];
     }
     if (macro->kwargs && !t->failed)
-        specdec__template_bind(t, t->scope, &kwargs, specdec__template_of(SPECDEC__TEMPLATE_DICT, pairs, others));
+        specdec__template_set_variable(t, t->scope, &kwargs,
+                                       specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, pairs, others));
     if (macro->varargs && !t->failed) {
         others = (size_t)call->count > count ? (size_t)call->count - count : 0;
         rest = specdec__template_new_list(t, others);
         if (rest && others)
             memcpy(rest, call->value + count, others * sizeof *rest);
-        specdec__template_bind(t, t->scope, &varargs,
-                               specdec__template_of(SPECDEC__TEMPLATE_TUPLE, rest, rest ? others : 0));
+        specdec__template_set_variable(t, t->scope, &varargs,
+                                       specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, rest, rest ? others : 0));
     }
 }
 
@@ -25394,28 +25479,29 @@ static specdec__template_value specdec__template_loop_call(specdec__template *t,
                                                            const specdec__template_call *call)
 {
     specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->of.at;
-    const specdec__template_value list = specdec__template_listing(call->value, (size_t)call->count);
+    const specdec__template_value list = specdec__template_list_value(call->value, (size_t)call->count);
     specdec__template_value *own;
 
     if (self->size == UINT32_MAX)
         return call->count ? call->value[loop->index % (size_t)call->count]
-                           : specdec__template_refuse(t, "cycle needs values");
-    if (loop->changes && specdec__template_equal(t, &loop->last, &list, SPECDEC__TEMPLATE_COMPARED))
-        return specdec__template_bool(0);
+                           : specdec__template_fail(t, "cycle needs values");
+    if (loop->changed_called &&
+        specdec__template_values_equal(t, &loop->last_changed, &list, SPECDEC__TEMPLATE_COMPARE_DEPTH))
+        return specdec__template_bool_value(0);
     own = specdec__template_new_list(t, list.size);
     if (own && list.size)
         memcpy(own, list.of.at, list.size * sizeof *own);
-    loop->changes = 1;
-    loop->last = specdec__template_listing(own, list.size);
-    t->kept = t->used;
-    return specdec__template_bool(1);
+    loop->changed_called = 1;
+    loop->last_changed = specdec__template_list_value(own, list.size);
+    t->kept_bytes = t->used;
+    return specdec__template_bool_value(1);
 }
 
 /* Calls the value on the stack below its arguments. Returns the next instruction. */
-static size_t specdec__template_invoke(specdec__template *t, int32_t packed, size_t next)
+static size_t specdec__template_call_value(specdec__template *t, int32_t packed, size_t next)
 {
     const specdec__template_call call = specdec__template_take_arguments(t, packed);
-    const specdec__template_value callee = specdec__template_pop(t);
+    const specdec__template_value callee = specdec__template_pop_value(t);
     const specdec__template_closure *closure = (const specdec__template_closure *)callee.of.at;
     specdec__template_value out;
     specdec__template_frame *frame;
@@ -25423,12 +25509,12 @@ static size_t specdec__template_invoke(specdec__template *t, int32_t packed, siz
     if (t->failed)
         return next;
     if (callee.kind == SPECDEC__TEMPLATE_MACRO) {
-        frame = specdec__template_enter(t, 'm', closure->scope);
+        frame = specdec__template_push_frame(t, 'm', closure->scope);
         if (!frame)
             return next;
-        frame->back = next;
+        frame->return_code = next;
         specdec__template_bind_arguments(t, closure->macro, &call);
-        frame->floor = t->used;
+        frame->memory_floor = t->used;
         return closure->entry;
     }
     if (callee.kind == SPECDEC__TEMPLATE_FUNCTION)
@@ -25436,13 +25522,13 @@ static size_t specdec__template_invoke(specdec__template *t, int32_t packed, siz
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD && callee.size >= UINT32_MAX - 1)
         out = specdec__template_loop_call(t, &callee, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD)
-        out = specdec__template_methods[callee.size].call(t, specdec__template_items(&callee), &call,
+        out = specdec__template_methods[callee.size].call(t, specdec__template_list_items(&callee), &call,
                                                           specdec__template_methods[callee.size].how);
     else if (callee.kind == SPECDEC__TEMPLATE_UNDEFINED)
-        out = specdec__template_is_missing(t, &callee);
+        out = specdec__template_fail_undefined(t, &callee);
     else
-        out = specdec__template_refuse(t, "it calls what cannot be called");
-    specdec__template_push(t, out);
+        out = specdec__template_fail(t, "it calls what cannot be called");
+    specdec__template_push_value(t, out);
     return next;
 }
 
@@ -25451,38 +25537,39 @@ static size_t specdec__template_invoke(specdec__template *t, int32_t packed, siz
 /* Begins a loop over the value on the stack; choose = 1: a loop that only filters the items. */
 static void specdec__template_begin_loop(specdec__template *t, int choose)
 {
-    const specdec__template_value over = specdec__template_pop(t);
+    const specdec__template_value over = specdec__template_pop_value(t);
     const specdec__template_value list = specdec__template_iterate(t, &over);
-    specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take(t, 1, sizeof *loop);
+    specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take_memory(t, 1, sizeof *loop);
     specdec__template_value *chosen = choose ? specdec__template_new_list(t, list.size) : NULL;
-    specdec__template_frame *frame = t->failed ? NULL : specdec__template_enter(t, choose ? 'h' : 'f', t->scope);
+    specdec__template_frame *frame = t->failed ? NULL : specdec__template_push_frame(t, choose ? 'h' : 'f', t->scope);
 
     if (!frame || !loop)
         return;
     memset(loop, 0, sizeof *loop);
-    loop->items = specdec__template_items(&list);
+    loop->items = specdec__template_list_items(&list);
     loop->count = list.size;
     loop->index = SIZE_MAX;
-    loop->chosen = chosen;
+    loop->kept_items = chosen;
     loop->depth = 1;
     frame->loop = loop;
 }
 
 /* Begins the next iteration of a loop, and pushes its item. Returns 0 when there is none. */
-static int specdec__template_round(specdec__template *t)
+static int specdec__template_next_iteration(specdec__template *t)
 {
     specdec__template_frame *frame = &t->frame[t->frames - 1];
-    const specdec__template_value name = specdec__template_intern(t, specdec__template_string("loop"));
+    const specdec__template_value name = specdec__template_intern_name(t, specdec__template_string_value("loop"));
 
     if (++frame->loop->index >= frame->loop->count)
         return 0;
-    t->scope->first = NULL;
-    frame->floor = frame->base + (((size_t)8 - frame->base % 8) % 8) + sizeof *t->scope;
-    specdec__template_release(t);
+    t->scope->first_binding = NULL;
+    frame->memory_floor = frame->memory_base + (((size_t)8 - frame->memory_base % 8) % 8) + sizeof *t->scope;
+    specdec__template_release_memory(t);
     if (frame->kind == 'f')
-        specdec__template_bind(t, t->scope, &name, specdec__template_of(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
-    frame->floor = t->used;
-    specdec__template_push(t, frame->loop->items[frame->loop->index]);
+        specdec__template_set_variable(t, t->scope, &name,
+                                       specdec__template_sized_value(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
+    frame->memory_floor = t->used;
+    specdec__template_push_value(t, frame->loop->items[frame->loop->index]);
     return 1;
 }
 
@@ -25497,24 +25584,25 @@ static const void *specdec__template_constant(const specdec__template *t, int32_
 /* Pushes a macro as a value. */
 static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
 {
-    specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take(t, 1, sizeof *closure);
+    specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take_memory(t, 1,
+                                                                                                    sizeof *closure);
 
     if (!closure)
         return;
     closure->macro = (const specdec__template_macro *)specdec__template_constant(t, place);
     closure->scope = t->scope;
     closure->entry = next + 1; /* the jump over the body is skipped */
-    specdec__template_push(t, specdec__template_of(SPECDEC__TEMPLATE_MACRO, closure, 1));
+    specdec__template_push_value(t, specdec__template_sized_value(SPECDEC__TEMPLATE_MACRO, closure, 1));
 }
 
 /* Makes a list, tuple, dict or slice of `count` values on the stack. */
-static void specdec__template_make(specdec__template *t, int op, int32_t count)
+static void specdec__template_make_value(specdec__template *t, int op, int32_t count)
 {
     const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
     specdec__template_value *own, out;
 
     if (values > (size_t)t->values) {
-        specdec__template_refuse(t, "its stack is empty");
+        specdec__template_fail(t, "its stack is empty");
         return;
     }
     t->values -= (int)values;
@@ -25524,132 +25612,133 @@ static void specdec__template_make(specdec__template *t, int op, int32_t count)
         own = specdec__template_new_list(t, values);
         if (own && values)
             memcpy(own, t->stack + t->values, values * sizeof *own);
-        out = specdec__template_of(op == SPECDEC__TEMPLATE_MAKE_LIST    ? SPECDEC__TEMPLATE_LIST
-                                   : op == SPECDEC__TEMPLATE_MAKE_TUPLE ? SPECDEC__TEMPLATE_TUPLE
+        out = specdec__template_sized_value(op == SPECDEC__TEMPLATE_MAKE_LIST    ? SPECDEC__TEMPLATE_LIST
+                                            : op == SPECDEC__TEMPLATE_MAKE_TUPLE ? SPECDEC__TEMPLATE_TUPLE
                                                                         : SPECDEC__TEMPLATE_SLICE,
-                                   own, own ? values : 0);
+                                            own, own ? values : 0);
     }
-    specdec__template_push(t, out);
+    specdec__template_push_value(t, out);
 }
 
 /* Pushes the items of a list, the first one on top; their number must be `count`. */
-static void specdec__template_unpack(specdec__template *t, int32_t count)
+static void specdec__template_unpack_list(specdec__template *t, int32_t count)
 {
-    const specdec__template_value value = specdec__template_pop(t);
+    const specdec__template_value value = specdec__template_pop_value(t);
     const specdec__template_value list = specdec__template_iterate(t, &value);
 
     if ((size_t)count != list.size || value.kind == SPECDEC__TEMPLATE_UNDEFINED) {
-        specdec__template_refuse(t, "it gives another number of values to names");
+        specdec__template_fail(t, "it gives another number of values to names");
         return;
     }
     while (count-- > 0)
-        specdec__template_push(t, specdec__template_items(&list)[count]);
+        specdec__template_push_value(t, specdec__template_list_items(&list)[count]);
 }
 
 /* Writes the value on the stack to the output: {{ }}. */
-static void specdec__template_emit_value(specdec__template *t)
+static void specdec__template_write_value(specdec__template *t)
 {
-    const specdec__template_value value = specdec__template_pop(t);
-    const specdec__template_value text = specdec__template_str(t, &value);
+    const specdec__template_value value = specdec__template_pop_value(t);
+    const specdec__template_value text = specdec__template_to_string(t, &value);
 
-    specdec__template_write(t, text.of.at, text.size);
-    specdec__template_release(t);
+    specdec__template_write_output(t, text.of.at, text.size);
+    specdec__template_release_memory(t);
 }
 
 /* Applies a filter or test to the value below its arguments on the stack. packed: as for a call, with the row. */
-static void specdec__template_use(specdec__template *t, int op, int32_t packed)
+static void specdec__template_run_filter_or_test(specdec__template *t, int op, int32_t packed)
 {
-    const specdec__template_call call = specdec__template_take_arguments(t,
-                                                                         packed & ((1 << SPECDEC__TEMPLATE_WHICH) - 1));
-    const specdec__template_value value = specdec__template_pop(t);
-    const int which = packed >> SPECDEC__TEMPLATE_WHICH;
+    const specdec__template_call call = specdec__template_take_arguments(
+        t, packed & ((1 << SPECDEC__TEMPLATE_ROW_SHIFT) - 1));
+    const specdec__template_value value = specdec__template_pop_value(t);
+    const int which = packed >> SPECDEC__TEMPLATE_ROW_SHIFT;
 
     if (t->failed)
         return;
-    specdec__template_push(t, op == SPECDEC__TEMPLATE_FILTER
-                                  ? specdec__template_apply(t, which, &value, &call)
-                                  : specdec__template_bool(specdec__template_tests_true(t, which, &value, &call)));
+    specdec__template_push_value(t, op == SPECDEC__TEMPLATE_FILTER
+                                  ? specdec__template_run_filter(t, which, &value, &call)
+                                  : specdec__template_bool_value(specdec__template_run_test(t, which, &value, &call)));
 }
 
 /* Runs an instruction that only computes values on the stack. */
-static void specdec__template_compute(specdec__template *t, int op, int32_t argument)
+static void specdec__template_run_compute(specdec__template *t, int op, int32_t argument)
 {
     const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
-    const specdec__template_value top = t->values ? t->stack[t->values - 1] : specdec__template_undefined();
+    const specdec__template_value top = t->values ? t->stack[t->values - 1] : specdec__template_undefined_value();
     specdec__template_value below;
 
     if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
         constant = (const specdec__template_value *)specdec__template_constant(t, argument);
     switch (op) {
-    case SPECDEC__TEMPLATE_TEXT: specdec__template_write(t, constant->of.at, constant->size); return;
-    case SPECDEC__TEMPLATE_EMIT: specdec__template_emit_value(t); return;
-    case SPECDEC__TEMPLATE_CONSTANT: specdec__template_push(t, *constant); return;
-    case SPECDEC__TEMPLATE_LOAD: specdec__template_push(t, specdec__template_load(t, constant)); return;
-    case SPECDEC__TEMPLATE_STORE: specdec__template_store(t, constant); return;
+    case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->of.at, constant->size); return;
+    case SPECDEC__TEMPLATE_EMIT: specdec__template_write_value(t); return;
+    case SPECDEC__TEMPLATE_CONSTANT: specdec__template_push_value(t, *constant); return;
+    case SPECDEC__TEMPLATE_LOAD: specdec__template_push_value(t, specdec__template_load_name(t, constant)); return;
+    case SPECDEC__TEMPLATE_STORE: specdec__template_store_variable(t, constant); return;
     case SPECDEC__TEMPLATE_STORE_ATTRIBUTE: specdec__template_store_attribute(t, constant); return;
-    case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack(t, argument); return;
+    case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack_list(t, argument); return;
     case SPECDEC__TEMPLATE_MAKE_SLICE: case SPECDEC__TEMPLATE_MAKE_LIST: case SPECDEC__TEMPLATE_MAKE_TUPLE:
     case SPECDEC__TEMPLATE_MAKE_DICT:
-        specdec__template_make(t, op, argument);
+        specdec__template_make_value(t, op, argument);
         return;
-    case SPECDEC__TEMPLATE_FILTER: case SPECDEC__TEMPLATE_TEST: specdec__template_use(t, op, argument); return;
+    case SPECDEC__TEMPLATE_FILTER:
+    case SPECDEC__TEMPLATE_TEST: specdec__template_run_filter_or_test(t, op, argument); return;
     default: break;
     }
-    specdec__template_pop(t);
+    specdec__template_pop_value(t);
     switch (op) {
     case SPECDEC__TEMPLATE_NOT:
-        specdec__template_push(t, specdec__template_bool(!specdec__template_truth(&top)));
+        specdec__template_push_value(t, specdec__template_bool_value(!specdec__template_is_true(&top)));
         return;
     case SPECDEC__TEMPLATE_NEGATE: case SPECDEC__TEMPLATE_PLUS:
-        below = specdec__template_integer(0);
+        below = specdec__template_integer_value(0);
         if (op == SPECDEC__TEMPLATE_NEGATE && top.kind == SPECDEC__TEMPLATE_DOUBLE)
-            specdec__template_push(t, specdec__template_double(-top.of.real));
+            specdec__template_push_value(t, specdec__template_double_value(-top.of.real));
         else
-            specdec__template_push(t, op == SPECDEC__TEMPLATE_NEGATE ? specdec__template_difference(t, &below, &top)
-                                                                     : specdec__template_sum(t, &below, &top));
+            specdec__template_push_value(t, op == SPECDEC__TEMPLATE_NEGATE ? specdec__template_subtract(t, &below, &top)
+                                                                     : specdec__template_add(t, &below, &top));
         return;
     case SPECDEC__TEMPLATE_ATTRIBUTE:
-        specdec__template_push(t, specdec__template_attribute(t, &top, constant, 0));
+        specdec__template_push_value(t, specdec__template_get_attribute(t, &top, constant, 0));
         return;
     default: break;
     }
-    below = specdec__template_pop(t);
+    below = specdec__template_pop_value(t);
     if (op == SPECDEC__TEMPLATE_ROTATE)
-        specdec__template_push(t, top);
+        specdec__template_push_value(t, top);
     if (op == SPECDEC__TEMPLATE_ROTATE)
-        specdec__template_push(t, below);
+        specdec__template_push_value(t, below);
     if (op == SPECDEC__TEMPLATE_ROTATE || op == SPECDEC__TEMPLATE_DROP_BELOW)
-        specdec__template_push(t, top);
+        specdec__template_push_value(t, top);
     else if (op == SPECDEC__TEMPLATE_ITEM)
-        specdec__template_push(t, specdec__template_item(t, &below, &top));
+        specdec__template_push_value(t, specdec__template_get_item(t, &below, &top));
     else
-        specdec__template_push(t, specdec__template_binary(t, op, &below, &top));
+        specdec__template_push_value(t, specdec__template_run_binary(t, op, &below, &top));
 }
 
 /* Pops the innermost `count` frames. */
-static void specdec__template_leave_frames(specdec__template *t, int32_t count)
+static void specdec__template_pop_frames(specdec__template *t, int32_t count)
 {
     for (; count > 0 && t->frames > 1; count--) {
         if (t->frame[t->frames - 1].kind == 'c')
-            t->written = t->frame[t->frames - 1].written;
-        specdec__template_exit(t);
+            t->output_bytes = t->frame[t->frames - 1].output_base;
+        specdec__template_pop_frame(t);
     }
-    specdec__template_release(t);
+    specdec__template_release_memory(t);
 }
 
 /* Ends a macro or a captured block: its output becomes a value on the stack. Returns the instruction to return to. */
-static size_t specdec__template_finish(specdec__template *t)
+static size_t specdec__template_end_capture_frame(specdec__template *t)
 {
     const specdec__template_frame *frame = &t->frame[t->frames - 1];
 
-    specdec__template_exit(t);
-    t->values = (int)frame->stack;
-    specdec__template_push(t, specdec__template_captured(t, frame->written));
-    return frame->back;
+    specdec__template_pop_frame(t);
+    t->values = (int)frame->stack_base;
+    specdec__template_push_value(t, specdec__template_take_output(t, frame->output_base));
+    return frame->return_code;
 }
 
 /* Runs an instruction that jumps, calls or changes frames. Returns the next instruction. */
-static size_t specdec__template_flow(specdec__template *t, int op, int32_t argument, size_t next)
+static size_t specdec__template_run_flow(specdec__template *t, int op, int32_t argument, size_t next)
 {
     const size_t target = (size_t)((int64_t)next + argument);
     specdec__template_frame *frame = &t->frame[t->frames - 1];
@@ -25658,89 +25747,90 @@ static size_t specdec__template_flow(specdec__template *t, int op, int32_t argum
     switch (op) {
     case SPECDEC__TEMPLATE_JUMP: return target;
     case SPECDEC__TEMPLATE_JUMP_FALSE:
-        top = specdec__template_pop(t);
-        return specdec__template_truth(&top) ? next : target;
+        top = specdec__template_pop_value(t);
+        return specdec__template_is_true(&top) ? next : target;
     case SPECDEC__TEMPLATE_KEEP_FALSE: case SPECDEC__TEMPLATE_KEEP_TRUE:
-        top = specdec__template_pop(t);
-        if (specdec__template_truth(&top) != (op == SPECDEC__TEMPLATE_KEEP_TRUE))
+        top = specdec__template_pop_value(t);
+        if (specdec__template_is_true(&top) != (op == SPECDEC__TEMPLATE_KEEP_TRUE))
             return next;
-        specdec__template_push(t, top);
+        specdec__template_push_value(t, top);
         return target;
-    case SPECDEC__TEMPLATE_CALL: return specdec__template_invoke(t, argument, next);
+    case SPECDEC__TEMPLATE_CALL: return specdec__template_call_value(t, argument, next);
     case SPECDEC__TEMPLATE_FOR: specdec__template_begin_loop(t, 0); return next;
     case SPECDEC__TEMPLATE_CHOOSE: specdec__template_begin_loop(t, 1); return next;
-    case SPECDEC__TEMPLATE_NEXT: return specdec__template_round(t) ? next : target;
-    case SPECDEC__TEMPLATE_RAN: frame->loop->ran = 1; return next;
+    case SPECDEC__TEMPLATE_NEXT: return specdec__template_next_iteration(t) ? next : target;
+    case SPECDEC__TEMPLATE_RAN: frame->loop->completed = 1; return next;
     case SPECDEC__TEMPLATE_END_FOR:
-        specdec__template_exit(t);
-        specdec__template_release(t);
-        return frame->loop->ran ? target : next;
+        specdec__template_pop_frame(t);
+        specdec__template_release_memory(t);
+        return frame->loop->completed ? target : next;
     case SPECDEC__TEMPLATE_CHOSEN:
-        top = specdec__template_pop(t);
-        if (specdec__template_truth(&top))
-            frame->loop->chosen[frame->loop->choices++] = frame->loop->items[frame->loop->index];
+        top = specdec__template_pop_value(t);
+        if (specdec__template_is_true(&top))
+            frame->loop->kept_items[frame->loop->kept_count++] = frame->loop->items[frame->loop->index];
         return next;
     case SPECDEC__TEMPLATE_END_CHOOSE:
-        specdec__template_exit(t);
-        specdec__template_push(t, specdec__template_listing(frame->loop->chosen, frame->loop->choices));
+        specdec__template_pop_frame(t);
+        specdec__template_push_value(t, specdec__template_list_value(frame->loop->kept_items, frame->loop->kept_count));
         return next;
     case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
-        return next + (size_t)!specdec__template_find(t->scope, (const specdec__template_value *)
+        return next + (size_t)!specdec__template_find_variable(t->scope, (const specdec__template_value *)
                                                             specdec__template_constant(t, argument));
-    case SPECDEC__TEMPLATE_RETURN: return specdec__template_finish(t);
-    case SPECDEC__TEMPLATE_SCOPE: specdec__template_enter(t, 's', t->scope); return next;
-    case SPECDEC__TEMPLATE_CAPTURE: specdec__template_enter(t, 'c', t->scope); return next;
-    case SPECDEC__TEMPLATE_END_CAPTURE: specdec__template_finish(t); return next;
-    default: specdec__template_leave_frames(t, argument); return next;
+    case SPECDEC__TEMPLATE_RETURN: return specdec__template_end_capture_frame(t);
+    case SPECDEC__TEMPLATE_SCOPE: specdec__template_push_frame(t, 's', t->scope); return next;
+    case SPECDEC__TEMPLATE_CAPTURE: specdec__template_push_frame(t, 'c', t->scope); return next;
+    case SPECDEC__TEMPLATE_END_CAPTURE: specdec__template_end_capture_frame(t); return next;
+    default: specdec__template_pop_frames(t, argument); return next;
     }
 }
 
 /* Runs the compiled instructions from the first to the end. */
-static void specdec__template_execute(specdec__template *t)
+static void specdec__template_run_code(specdec__template *t)
 {
     size_t next = 0;
 
     t->values = t->frames = t->depth = 0;
     t->scope = NULL;
-    if (!specdec__template_enter(t, 'r', &t->root))
+    if (!specdec__template_push_frame(t, 'r', &t->root))
         return;
-    while (!t->failed && next < t->codes) {
+    while (!t->failed && next < t->code_count) {
         const specdec__template_code code = t->code[next++];
 
         t->source = code.source;
-        specdec__template_step(t, 0);
+        specdec__template_count_work(t, 0);
         if (code.op == SPECDEC__TEMPLATE_HALT)
             return;
         if ((code.op >= SPECDEC__TEMPLATE_JUMP && code.op <= SPECDEC__TEMPLATE_KEEP_TRUE) ||
             code.op == SPECDEC__TEMPLATE_CALL || code.op >= SPECDEC__TEMPLATE_FOR)
-            next = specdec__template_flow(t, (int)code.op, code.argument, next);
+            next = specdec__template_run_flow(t, (int)code.op, code.argument, next);
         else
-            specdec__template_compute(t, (int)code.op, code.argument);
+            specdec__template_run_compute(t, (int)code.op, code.argument);
     }
 }
 
 /* ---- Input values of a template. */
 
 /* Defines a name that the template may use. */
-static void specdec__template_give(specdec__template *t, specdec__template_value name, specdec__template_value value)
+static void specdec__template_define_name(specdec__template *t, specdec__template_value name,
+                                          specdec__template_value value)
 {
-    name = specdec__template_intern(t, name);
-    specdec__template_bind(t, &t->root, &name, value);
+    name = specdec__template_intern_name(t, name);
+    specdec__template_set_variable(t, &t->root, &name, value);
 }
 
 /* A string with a copy of bytes, marked as a message's. */
-static specdec__template_value specdec__template_marked(specdec__template *t, const void *from, size_t size)
+static specdec__template_value specdec__template_marked_string(specdec__template *t, const void *from, size_t size)
 {
     const size_t at = t->used;
 
-    specdec__template_put_marked(t, from, size, 1);
-    return specdec__template_built(t, at);
+    specdec__template_append_marked(t, from, size, 1);
+    return specdec__template_finish_string(t, at);
 }
 
 /* The constant string of a known role, which is not marked, as some templates write control tokens with it; NULL:
    another role. */
-static const char *specdec__template_role(const char *text, size_t size)
+static const char *specdec__template_known_role(const char *text, size_t size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
     size_t i;
@@ -25759,23 +25849,23 @@ static specdec__template_value specdec__template_json_string(specdec__template *
     size_t i;
 
     if (most > t->limit - t->used)
-        return specdec__template_refuse(t, "it needs too much memory");
-    specdec__template_step(t, most);
-    t->used += specdec__json_string(j, node, (char *)t->memory + at, most);
-    role = node > 1 && specdec__json_says(j, node - 1, "role", 4)
-               ? specdec__template_role((const char *)t->memory + at, t->used - at)
+        return specdec__template_fail(t, "it needs too much memory");
+    specdec__template_count_work(t, most);
+    t->used += specdec__json_string_value(j, node, (char *)t->memory + at, most);
+    role = node > 1 && specdec__json_string_equals(j, node - 1, "role", 4)
+               ? specdec__template_known_role((const char *)t->memory + at, t->used - at)
                : NULL;
     if (role) {
         t->used = at;
-        return specdec__template_string(role);
+        return specdec__template_string_value(role);
     }
     for (i = at; i < t->used; i++)
         specdec__template_set_bit(t->marks, i, 1);
-    return specdec__template_built(t, at);
+    return specdec__template_finish_string(t, at);
 }
 
 /* The value of a JSON node; arrays and objects stay empty. */
-static specdec__template_value specdec__template_json_value(specdec__template *t, const specdec__json *j, size_t node)
+static specdec__template_value specdec__template_json_node(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t count = j->nodes[node].count;
     specdec__template_value *items;
@@ -25783,31 +25873,32 @@ static specdec__template_value specdec__template_json_value(specdec__template *t
     double real;
 
     switch (j->nodes[node].kind) {
-    case SPECDEC__JSON_NULL: return specdec__template_none();
-    case SPECDEC__JSON_FALSE: return specdec__template_bool(0);
-    case SPECDEC__JSON_TRUE: return specdec__template_bool(1);
+    case SPECDEC__JSON_NULL: return specdec__template_none_value();
+    case SPECDEC__JSON_FALSE: return specdec__template_bool_value(0);
+    case SPECDEC__JSON_TRUE: return specdec__template_bool_value(1);
     case SPECDEC__JSON_STRING: return specdec__template_json_string(t, j, node);
     case SPECDEC__JSON_NUMBER:
-        if (!j->nodes[node].escaped && specdec__json_integer(j, node, &integer))
-            return specdec__template_integer(integer);
-        specdec__json_double(j, node, &real);
-        return specdec__template_double(real);
+        if (!j->nodes[node].escaped && specdec__json_read_integer(j, node, &integer))
+            return specdec__template_integer_value(integer);
+        specdec__json_read_double(j, node, &real);
+        return specdec__template_double_value(real);
     default:
         items = specdec__template_new_list(t, count * (j->nodes[node].kind == SPECDEC__JSON_OBJECT ? 2 : 1));
-        return specdec__template_of(j->nodes[node].kind == SPECDEC__JSON_OBJECT ? SPECDEC__TEMPLATE_DICT
+        return specdec__template_sized_value(j->nodes[node].kind == SPECDEC__JSON_OBJECT ? SPECDEC__TEMPLATE_DICT
                                                                                : SPECDEC__TEMPLATE_LIST,
-                                    items, items ? count : 0);
+                                             items, items ? count : 0);
     }
 }
 
 /* The value of a JSON text that was parsed, with everything in it. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec__template *t, const specdec__json *j)
+static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(specdec__template *t,
+                                                                              const specdec__json *j)
 {
     struct {
         specdec__template_value *next;
         size_t left;
     } open[SPECDEC__TEMPLATE_NESTED];
-    specdec__template_value all = specdec__template_undefined(), *slot = &all;
+    specdec__template_value all = specdec__template_undefined_value(), *slot = &all;
     size_t node;
     int depth = 0;
 
@@ -25818,22 +25909,22 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec_
             slot = open[depth - 1].next++;
             open[depth - 1].left--;
         }
-        *slot = specdec__template_json_value(t, j, node);
+        *slot = specdec__template_json_node(t, j, node);
         if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
             continue;
         if (depth == SPECDEC__TEMPLATE_NESTED)
-            return specdec__template_refuse(t, "its messages are too deep");
+            return specdec__template_fail(t, "its messages are too deep");
         open[depth].next = (specdec__template_value *)(uintptr_t)slot->of.at;
         open[depth++].left = (size_t)slot->size * (slot->kind == SPECDEC__TEMPLATE_DICT ? 2 : 1);
     }
-    return t->failed ? specdec__template_undefined() : all;
+    return t->failed ? specdec__template_undefined_value() : all;
 }
 
 /* Parses a JSON text to a value; Jinja's none for an empty text. */
 SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
-    specdec__template_value value = specdec__template_none();
+    specdec__template_value value = specdec__template_none_value();
     specdec__json j;
 
     memset(&j, 0, sizeof j);
@@ -25841,14 +25932,15 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
     j.size = text.size;
     if (!text.data)
         return value;
-    if (specdec__json_read(&j)) {
+    if (specdec__json_parse(&j)) {
         j.room = j.count;
-        j.nodes = (specdec__json_node *)specdec__template_take_top(t, specdec__size_multiply(j.room, sizeof *j.nodes));
-        if (j.nodes && specdec__json_read(&j))
-            value = specdec__template_json(t, &j);
+        j.nodes = (specdec__json_node *)specdec__template_take_permanent(
+            t, specdec__size_multiply(j.room, sizeof *j.nodes));
+        if (j.nodes && specdec__json_parse(&j))
+            value = specdec__template_json_value(t, &j);
         t->limit = limit;
     } else {
-        specdec__template_fail(t, "a JSON text is none", specdec__template_bytes(j.failed, strlen(j.failed)));
+        specdec__template_fail_with(t, "a JSON text is none", specdec__template_as_bytes(j.failed, strlen(j.failed)));
     }
     return value;
 }
@@ -25856,7 +25948,7 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
 /* ---- Rendering. */
 
 /* Bytes of memory that compiling a template of `bytes` bytes, and running it for a few messages, needs. */
-static SPECDEC__UNUSED size_t specdec__template_room(size_t bytes)
+static SPECDEC__UNUSED size_t specdec__template_memory_needed(size_t bytes)
 {
     const size_t most = SPECDEC__TEMPLATE_LONGEST;
 
@@ -25877,21 +25969,21 @@ static void specdec__template_begin(specdec__template *t, specdec__bytes text, v
     t->size = t->limit = bytes < (size_t)1 << 31 ? bytes : (size_t)1 << 31;
     t->output = output;
     t->plain = plain;
-    t->room = room;
+    t->output_room = room;
     t->now = SPECDEC__TEMPLATE_NO_CLOCK;
     specdec__template_compile(t);
-    t->start = t->used;
+    t->input_end = t->used;
 }
 
-/* Compiles and runs a template whose input is defined. Afterwards t->output holds t->written bytes; or t->failed says
-   why not, and t->line and t->column (from 1, in bytes) say where. */
+/* Compiles and runs a template whose input is defined. Afterwards t->output holds t->output_bytes bytes; or t->failed
+   says why not, and t->line and t->column (from 1, in bytes) say where. */
 static void specdec__template_render(specdec__template *t)
 {
     size_t i;
 
-    t->start = t->kept = t->used;
+    t->input_end = t->kept_bytes = t->used;
     if (!t->failed)
-        specdec__template_execute(t);
+        specdec__template_run_code(t);
     if (!t->failed)
         return;
     t->line = t->column = 1;
@@ -25917,20 +26009,22 @@ enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 typedef struct specdec__chat_format {
     const char *name;
     const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
-    int trims;                           /* bit 1 << role: white space around messages of the role is dropped */
-    int ends;                            /* bit 1 << role: the end-of-text token stands in front of `after` */
-    const char *opening;                 /* in front of a system message, and of a user message without one: first */
-    const char *reopening;               /* the same, in front of all later ones */
-    const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES]; /* around a message of a role */
-    const char *generate;                /* begins the model's turn */
+    int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
+    int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
+    const char *first_opening;                /* in front of a system message, or of a user message without one: the
+                                                 first */
+    const char *later_opening;                /* the same, in front of all later ones */
+    const char *before[SPECDEC__CHAT_ROLES];  /* in front of a message of a role */
+    const char *after[SPECDEC__CHAT_ROLES];   /* behind a message of a role */
+    const char *model_turn;                   /* begins the model's turn */
 } specdec__chat_format;
 
-/* Values of `trims` and `ends`. */
+/* Values of trim_roles and end_token_roles. TRIM_END_ONLY: of user messages behind system messages, only the white
+   space at the end is dropped. */
 enum {
     SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT,
     SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1,
-    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: of user messages behind system messages only the white space
-                                                     at the end is dropped */
+    SPECDEC__CHAT_TRIM_END_ONLY = 1 << SPECDEC__CHAT_ROLES
 };
 
 /* DeepSeek's tokens for roles, with full-width bars. */
@@ -25995,36 +26089,36 @@ static const specdec__chat_format specdec__chat_formats[] = {
 /* How conversations with a model are written: a format, or the model's template, and what was learned from it. */
 typedef struct specdec__chat {
     const specdec__chat_format *format; /* NULL: no format is known */
-    int trims;                    /* as in the format, unless the template differs from it */
-    int begins;                   /* 1: the beginning-of-text token is written, whatever add_bos_token says */
-    int runs;                     /* 1: without a format; the template is run for each conversation */
-    int no_system;                /* 1: system messages are refused, as the template writes them in a way that no format
-                                     has */
-    const specdec__calls *calls;  /* how tool calls are written; NULL: unknown */
-    const specdec__thoughts *thoughts; /* how thoughts are written; NULL: the model writes none */
-    specdec__bytes system, prefix; /* the default system message (data NULL: none); text that the template puts in front
-                                      of the first system message */
-    const char *failed;           /* why the template matches no format; NULL: it matches one, or there is no
-                                     template */
-    specdec__bytes culprit;       /* the part of the template that caused the failure */
+    int trim_roles;                     /* as in the format, unless the template differs from it */
+    int writes_bos;                     /* 1: the beginning-of-text token is written, whatever add_bos_token says */
+    int runs_template;                  /* 1: without a format; the template is run for each conversation */
+    int refuses_system;                 /* 1: system messages are refused, as the template writes them in a way that no
+                                           format has */
+    const specdec__calls *calls;        /* how tool calls are written; NULL: unknown */
+    const specdec__thoughts *thoughts;  /* how thoughts are written; NULL: the model writes none */
+    specdec__bytes default_system;      /* system message of conversations without one; data NULL: none */
+    specdec__bytes system_prefix;       /* text that the template puts in front of the first system message */
+    const char *failed;                 /* why the template matches no format; NULL: it matches one, or there is no
+                                           template */
+    specdec__bytes culprit;             /* the part of the template that caused the failure */
 } specdec__chat;
 
 enum {
-    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is compared with formats */
-    SPECDEC__CHAT_KEPT = 4096    /* bytes of such texts that are kept */
+    SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
+    SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of such texts that are kept */
 };
 
 /* The result of recognising a template, with the texts that its specdec__chat points to. */
 typedef struct specdec__chat_found {
     specdec__chat chat;
-    char kept[SPECDEC__CHAT_KEPT];
+    char kept_text[SPECDEC__CHAT_KEPT_BYTES];
 } specdec__chat_found;
 
 /* Working memory for recognising a template; memory[bytes] is for running the template. */
 typedef struct specdec__chat_work {
-    specdec__template run;
-    char output[SPECDEC__CHAT_ROOM], expected[SPECDEC__CHAT_ROOM];
-    unsigned char plain[SPECDEC__CHAT_ROOM / 8];
+    specdec__template running_template;
+    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES];
+    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8];
     specdec__chat_found *found;
     void *memory;
     size_t bytes;
@@ -26041,7 +26135,7 @@ typedef struct specdec__chat_text {
 } specdec__chat_text;
 
 /* The first format with a name; NULL: there is none. */
-static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name)
+static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_by_name(const char *name)
 {
     size_t i;
 
@@ -26052,7 +26146,8 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
 }
 
 /* The first token of a format that a vocabulary lacks; NULL: none is missing. The vocabulary needs no index. */
-static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
+static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__chat_format *format,
+                                                               const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     int missing = 0, i;
@@ -26089,7 +26184,7 @@ static void specdec__chat_append(specdec__chat_text *out, const char *text, size
 }
 
 /* A message's text without white space at its ends (bits 1: left, 2: right). */
-static specdec__bytes specdec__chat_trim(const specdec_message *message, int ends)
+static specdec__bytes specdec__chat_trim_message(const specdec_message *message, int ends)
 {
     const char *text = message->text;
     size_t length = message->length == SPECDEC_WHOLE_STRING ? strlen(text) : message->length;
@@ -26105,30 +26200,30 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int end
 }
 
 /* Appends the text behind a message of a role. end: text of the end-of-text token. */
-static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end,
-                                specdec__chat_text *out)
+static void specdec__chat_append_end(const specdec__chat_format *format, int role, specdec__bytes end,
+                                     specdec__chat_text *out)
 {
-    if (format->ends >> role & 1)
+    if (format->end_token_roles >> role & 1)
         specdec__chat_append(out, (const char *)end.data, end.size, 0);
     specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
 }
 
 /* Appends a message with a valid role. previous: role of the message before it; begun: text precedes it. */
-static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
-                                  const specdec_message *message, specdec__chat_text *out)
+static void specdec__chat_append_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
+                                         const specdec_message *message, specdec__chat_text *out)
 {
     const specdec__chat_format *format = chat->format;
     const int role = (int)message->role, behind = role == SPECDEC_USER && previous == SPECDEC_SYSTEM;
-    const int half = behind && chat->trims & SPECDEC__CHAT_HALF;
-    const specdec__bytes text = specdec__chat_trim(message, half ? 2 : chat->trims >> role & 1 ? 3 : 0);
+    const int half = behind && chat->trim_roles & SPECDEC__CHAT_TRIM_END_ONLY;
+    const specdec__bytes text = specdec__chat_trim_message(message, half ? 2 : chat->trim_roles >> role & 1 ? 3 : 0);
 
     if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
-        specdec__chat_append(out, begun ? format->reopening : format->opening, SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, begun ? format->later_opening : format->first_opening, SPECDEC_WHOLE_STRING, 0);
     specdec__chat_append(out, format->before[role], SPECDEC_WHOLE_STRING, 0);
     if (role == SPECDEC_SYSTEM && !begun)
-        specdec__chat_append(out, (const char *)chat->prefix.data, chat->prefix.size, 0);
+        specdec__chat_append(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
     specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
-    specdec__chat_close(format, role, end, out);
+    specdec__chat_append_end(format, role, end, out);
 }
 
 /* Renders messages in the model's chat format, then the beginning of the model's turn. begun: 1: the conversation
@@ -26145,29 +26240,29 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
         if ((int)messages[i].role < 0 || (int)messages[i].role >= SPECDEC__CHAT_ROLES ||
             (!messages[i].text && messages[i].length))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
-        else if (chat->no_system && messages[i].role == SPECDEC_SYSTEM)
+        else if (chat->refuses_system && messages[i].role == SPECDEC_SYSTEM)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "message %d: the model's template writes system messages in a way of its own", i);
-    if (!begun && count && messages[0].role != SPECDEC_SYSTEM && chat->system.data) {
+    if (!begun && count && messages[0].role != SPECDEC_SYSTEM && chat->default_system.data) {
         memset(&own, 0, sizeof own);
-        own.text = (const char *)chat->system.data;
-        own.length = chat->system.size;
+        own.text = (const char *)chat->default_system.data;
+        own.length = chat->default_system.size;
         own.special = 1;
-        specdec__chat_message(chat, end, 0, previous, &own, out);
+        specdec__chat_append_message(chat, end, 0, previous, &own, out);
         previous = SPECDEC_SYSTEM;
         begun = 1;
     }
     for (i = 0; i < count; i++) {
-        specdec__chat_message(chat, end, begun, previous, &messages[i], out);
+        specdec__chat_append_message(chat, end, begun, previous, &messages[i], out);
         begun |= messages[i].role != SPECDEC_ASSISTANT;
         previous = (int)messages[i].role;
     }
-    specdec__chat_append(out, chat->format->generate, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, chat->format->model_turn, SPECDEC_WHOLE_STRING, 0);
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
 /* Drops the white space at the beginning of a rendered conversation. */
-static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
+static SPECDEC__UNUSED void specdec__chat_drop_leading_space(specdec__chat_text *out)
 {
     size_t drop = 0, i;
 
@@ -26183,36 +26278,36 @@ static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
 }
 
 /* The text of a token; empty for id -1. */
-static specdec__bytes specdec__chat_token(const specdec__vocab *v, int32_t id)
+static specdec__bytes specdec__chat_token_text(const specdec__vocab *v, int32_t id)
 {
-    return id < 0 ? specdec__template_bytes("", 0) : specdec__vocab_text(v, (uint32_t)id);
+    return id < 0 ? specdec__template_as_bytes("", 0) : specdec__vocab_token_text(v, (uint32_t)id);
 }
 
 /* Does a text begin with the text of a token? */
-static int specdec__chat_begins(specdec__bytes text, specdec__bytes token)
+static int specdec__chat_begins_with_token(specdec__bytes text, specdec__bytes token)
 {
     return token.size && text.size >= token.size && memcmp(text.data, token.data, token.size) == 0;
 }
 
 /* The flags for tokenizing a rendered conversation; begun: 1: tokens precede it. The beginning-of-text token is written
    once, where the template or the tokenizer asks for it. */
-static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const specdec__vocab *v,
-                                               const specdec__chat_text *out, int begun)
+static SPECDEC__UNUSED int specdec__chat_tokenize_flags(const specdec__chat *chat, const specdec__vocab *v,
+                                                        const specdec__chat_text *out, int begun)
 {
-    const specdec__bytes text = specdec__template_bytes(out->text, out->needed);
+    const specdec__bytes text = specdec__template_as_bytes(out->text, out->needed);
 
     if (begun)
         return SPECDEC_TOKENIZE_SPECIAL;
-    if (specdec__chat_begins(text, specdec__chat_token(v, v->bos)) && !(out->plain[0] & 1))
-        return (int)SPECDEC_TOKENIZE_SPECIAL | (int)SPECDEC__TOKENIZE_BARE;
-    return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
+    if (specdec__chat_begins_with_token(text, specdec__chat_token_text(v, v->bos)) && !(out->plain[0] & 1))
+        return (int)SPECDEC_TOKENIZE_SPECIAL | (int)SPECDEC__TOKENIZE_NO_BOS;
+    return SPECDEC_TOKENIZE_SPECIAL | (chat->writes_bos ? (int)SPECDEC__TOKENIZE_ADD_BOS : 0);
 }
 
 /* ---- Recognising a template: formats are compared with the text that it writes. */
 
 /* Does a format write the same text for messages as the template has written? */
-static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
-                                specdec__bytes written, const specdec_message *messages, int count)
+static int specdec__chat_format_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
+                                       specdec__bytes written, const specdec_message *messages, int count)
 {
     specdec__chat_text out;
 
@@ -26225,7 +26320,8 @@ static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat
 
 /* Messages as a template's value: a list of dicts. Bytes of their texts are marked as a message's, unless the caller
    allows the message to spell control tokens. */
-static specdec__template_value specdec__chat_values(specdec__template *t, const specdec_message *messages, int count)
+static specdec__template_value specdec__chat_messages_value(specdec__template *t, const specdec_message *messages,
+                                                            int count)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), *members;
@@ -26238,69 +26334,72 @@ static specdec__template_value specdec__chat_values(specdec__template *t, const 
         members = specdec__template_new_list(t, 4);
         if (!members)
             break;
-        members[0] = specdec__template_string("role");
-        members[1] = specdec__template_string(roles[messages[i].role]);
-        members[2] = specdec__template_string("content");
-        members[3] = messages[i].special ? specdec__template_of(SPECDEC__TEMPLATE_STRING, text, size)
-                                         : specdec__template_marked(t, text, size);
-        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, members, 2);
+        members[0] = specdec__template_string_value("role");
+        members[1] = specdec__template_string_value(roles[messages[i].role]);
+        members[2] = specdec__template_string_value("content");
+        members[3] = messages[i].special ? specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, size)
+                                         : specdec__template_marked_string(t, text, size);
+        list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, members, 2);
     }
-    return specdec__template_listing(list, (size_t)count);
+    return specdec__template_list_value(list, (size_t)count);
 }
 
 /* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and others. */
-static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
+static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
 {
-    specdec__template_give(t, specdec__template_string("bos_token"),
-                           specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
-    specdec__template_give(t, specdec__template_string("eos_token"),
-                           specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
-    specdec__template_give(t, specdec__template_string("add_generation_prompt"), specdec__template_bool(generate));
+    specdec__template_define_name(t, specdec__template_string_value("bos_token"),
+                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_define_name(t, specdec__template_string_value("eos_token"),
+                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_define_name(t, specdec__template_string_value("add_generation_prompt"),
+                                  specdec__template_bool_value(generate));
 }
 
-/* Runs a template for messages; the text is in w->run. */
-static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos, specdec__bytes eos,
-                              const specdec_message *messages, int count)
+/* Runs a template for messages; the text is in w->running_template. */
+static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
+                                       specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
-    w->run.now = w->now;
-    specdec__chat_give(&w->run, bos, eos, 1);
-    specdec__template_give(&w->run, specdec__template_string("tools"), specdec__template_none());
-    specdec__template_give(&w->run, specdec__template_string("messages"),
-                           specdec__chat_values(&w->run, messages, count));
-    specdec__template_render(&w->run);
+    specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    w->running_template.now = w->now;
+    specdec__chat_define_names(&w->running_template, bos, eos, 1);
+    specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
+                                  specdec__template_none_value());
+    specdec__template_define_name(&w->running_template, specdec__template_string_value("messages"),
+                                  specdec__chat_messages_value(&w->running_template, messages, count));
+    specdec__template_render(&w->running_template);
 }
 
-/* The text that the template writes for messages, without the beginning-of-text token if chat->begins; data NULL: it
-   failed. */
-static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
-                                        const specdec__vocab *v, const specdec_message *messages, int count)
+/* The text that the template writes for messages, without the beginning-of-text token if chat->writes_bos; data NULL:
+   it failed. */
+static specdec__bytes specdec__chat_template_output(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                                    const specdec__vocab *v, const specdec_message *messages, int count)
 {
-    const specdec__bytes bos = specdec__chat_token(v, v->bos);
+    const specdec__bytes bos = specdec__chat_token_text(v, v->bos);
     specdec__bytes written = {NULL, 0};
 
-    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), messages, count);
-    chat->failed = w->run.failed;
-    chat->culprit = w->run.culprit;
+    specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), messages, count);
+    chat->failed = w->running_template.failed;
+    chat->culprit = w->running_template.culprit;
     if (chat->failed)
         return written;
-    written = specdec__template_bytes(w->run.output, w->run.written);
-    if (chat->begins && specdec__chat_begins(written, bos)) {
+    written = specdec__template_as_bytes(w->running_template.output, w->running_template.output_bytes);
+    if (chat->writes_bos && specdec__chat_begins_with_token(written, bos)) {
         written.data += bos.size;
         written.size -= bos.size;
     }
     return written;
 }
 
-/* Copies bytes of the template's output to offset `at` of w->found->kept. data NULL: no room; empty bytes have data. */
-static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
+/* Copies bytes of the template's output to offset `at` of w->found->kept_text. data NULL: no room; empty bytes have
+   data. */
+static specdec__bytes specdec__chat_keep_bytes(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
 {
     specdec__bytes out = {NULL, 0};
 
-    if (at <= SPECDEC__CHAT_KEPT && size <= SPECDEC__CHAT_KEPT - at) {
-        out = specdec__template_bytes(w->found->kept + at, size);
+    if (at <= SPECDEC__CHAT_KEPT_BYTES && size <= SPECDEC__CHAT_KEPT_BYTES - at) {
+        out = specdec__template_as_bytes(w->found->kept_text + at, size);
         if (size)
-            memcpy(w->found->kept + at, data, size);
+            memcpy(w->found->kept_text + at, data, size);
     }
     return out;
 }
@@ -26309,15 +26408,16 @@ static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const
 static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                       const specdec_message *system)
 {
-    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
-    specdec__template_value in = specdec__template_of(SPECDEC__TEMPLATE_STRING, written.data, written.size), what;
+    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
+    specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
+                            what;
     size_t at;
 
-    what = specdec__template_of(SPECDEC__TEMPLATE_STRING, system->text, system->length);
-    at = specdec__template_search(&in, 0, &what);
-    chat->prefix = specdec__template_bytes(NULL, 0);
+    what = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, system->text, system->length);
+    at = specdec__template_find_string(&in, 0, &what);
+    chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     if (at < written.size && at > head)
-        chat->prefix = specdec__chat_keep(w, 0, written.data + head, at - head);
+        chat->system_prefix = specdec__chat_keep_bytes(w, 0, written.data + head, at - head);
 }
 
 /* Finds the system message that a template writes for a conversation without one. Returns 0 when the template writes
@@ -26325,21 +26425,22 @@ static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat
 static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                      specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
-                        chat->prefix.size;
+    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
+                        chat->system_prefix.size;
     specdec__chat_text out;
 
-    if (specdec__chat_agrees(w, chat, end, written, messages, count))
+    if (specdec__chat_format_agrees(w, chat, end, written, messages, count))
         return 1;
-    chat->system = specdec__template_bytes("", 0);
+    chat->default_system = specdec__template_as_bytes("", 0);
     memset(&out, 0, sizeof out);
     out.text = w->expected;
     out.size = sizeof w->expected;
     if (specdec__chat_render(chat, end, 0, messages, count, &out, NULL) || out.needed > written.size ||
         head > out.needed)
         return 0;
-    chat->system = specdec__chat_keep(w, chat->prefix.size, written.data + head, written.size - out.needed);
-    return chat->system.data && specdec__chat_agrees(w, chat, end, written, messages, count);
+    chat->default_system = specdec__chat_keep_bytes(w, chat->system_prefix.size, written.data + head,
+                                                    written.size - out.needed);
+    return chat->default_system.data && specdec__chat_format_agrees(w, chat, end, written, messages, count);
 }
 
 /* Finds the `trims` with which a format writes the same as the template for two conversations, with and (has_system)
@@ -26347,30 +26448,30 @@ static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat,
 static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                     const specdec__vocab *v, const specdec_message *messages, int count, int has_system)
 {
-    const specdec__bytes end = specdec__chat_token(v, v->eos);
-    int fits = 2 * SPECDEC__CHAT_HALF, trims, from, known = (1 << fits) - 1;
+    const specdec__bytes end = specdec__chat_token_text(v, v->eos);
+    int fits = 2 * SPECDEC__CHAT_TRIM_END_ONLY, trims, from, known = (1 << fits) - 1;
 
     for (from = 1; from >= !has_system; from--) {
-        const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages + from, count - from);
+        const specdec__bytes written = specdec__chat_template_output(w, chat, text, v, messages + from, count - from);
 
-        for (trims = 0; trims < 2 * SPECDEC__CHAT_HALF; trims++) {
-            chat->trims = trims;
-            if (!written.data || !specdec__chat_agrees(w, chat, end, written, messages + from, count - from))
+        for (trims = 0; trims < 2 * SPECDEC__CHAT_TRIM_END_ONLY; trims++) {
+            chat->trim_roles = trims;
+            if (!written.data || !specdec__chat_format_agrees(w, chat, end, written, messages + from, count - from))
                 known &= ~(1 << trims);
         }
     }
-    for (fits = 0; fits < 2 * SPECDEC__CHAT_HALF && !(known >> fits & 1); fits++)
+    for (fits = 0; fits < 2 * SPECDEC__CHAT_TRIM_END_ONLY && !(known >> fits & 1); fits++)
         ;
-    chat->trims = fits;
+    chat->trim_roles = fits;
     return known != 0;
 }
 
 /* Conversations for which a format must write the same as a template: without and with white space at the ends. */
-static const specdec_message specdec__chat_plain[] = {
+static const specdec_message specdec__chat_plain_messages[] = {
     {SPECDEC_SYSTEM, "Be brief.", 9, 0},    {SPECDEC_USER, "What is a fjord?", 16, 0},
     {SPECDEC_ASSISTANT, "A valley.", 9, 0}, {SPECDEC_USER, "And a cape?", 11, 0},
     {SPECDEC_ASSISTANT, "Land.", 5, 0},     {SPECDEC_USER, "Thanks", 6, 0}};
-static const specdec_message specdec__chat_wide[] = {
+static const specdec_message specdec__chat_spaced_messages[] = {
     {SPECDEC_SYSTEM, "\n Tell\n ", 8, 0},   {SPECDEC_USER, " \nHello \n", 9, 0},
     {SPECDEC_ASSISTANT, "\n\nHm \n", 6, 0}, {SPECDEC_USER, "\n Why? ", 7, 0}};
 
@@ -26379,31 +26480,31 @@ static const specdec_message specdec__chat_wide[] = {
 static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                      const specdec__vocab *v, int from)
 {
-    const specdec_message *messages = specdec__chat_plain + from;
-    const specdec__bytes end = specdec__chat_token(v, v->eos);
-    const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages, 6 - from);
+    const specdec_message *messages = specdec__chat_plain_messages + from;
+    const specdec__bytes end = specdec__chat_token_text(v, v->eos);
+    const specdec__bytes written = specdec__chat_template_output(w, chat, text, v, messages, 6 - from);
     size_t i;
 
-    chat->prefix = specdec__template_bytes(NULL, 0);
+    chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     for (i = 0; written.data && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
         chat->format = &specdec__chat_formats[i];
         if (!from)
             specdec__chat_find_prefix(w, chat, written, messages);
-        if (specdec__chat_agrees(w, chat, end, written, messages, 6 - from))
+        if (specdec__chat_format_agrees(w, chat, end, written, messages, 6 - from))
             return 1;
     }
     chat->format = NULL;
-    chat->prefix = specdec__template_bytes(NULL, 0);
+    chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     return written.data != NULL;
 }
 
-/* Recognises a template with the current chat->begins. When a template refuses system messages, the format decides
+/* Recognises a template with the current chat->writes_bos. When a template refuses system messages, the format decides
    where to put them. */
-static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
-                                  const specdec__vocab *v)
+static void specdec__chat_match_formats(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                        const specdec__vocab *v)
 {
-    const specdec__bytes end = specdec__chat_token(v, v->eos);
-    const specdec_message *question = specdec__chat_plain + 1;
+    const specdec__bytes end = specdec__chat_token_text(v, v->eos);
+    const specdec_message *question = specdec__chat_plain_messages + 1;
     specdec__bytes written;
     const int takes = specdec__chat_find_format(w, chat, text, v, 0), has_system = chat->format != NULL;
 
@@ -26411,69 +26512,71 @@ static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, sp
         specdec__chat_find_format(w, chat, text, v, 1);
     if (!chat->format)
         return;
-    chat->no_system = takes && !has_system;
-    written = specdec__chat_ask(w, chat, text, v, question, 1);
+    chat->refuses_system = takes && !has_system;
+    written = specdec__chat_template_output(w, chat, text, v, question, 1);
     if (!written.data || !specdec__chat_find_system(w, chat, end, written, question, 1) ||
-        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_wide, 4, has_system))
+        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_spaced_messages, 4, has_system))
         chat->format = NULL;
 }
 
 /* Recognises a template: finds the format that writes the same for several conversations, with and without system
    message, answers and white space. Results are in *w->found. The vocabulary must be indexed. */
-static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specdec__bytes text, const specdec__vocab *v)
+static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work *w, specdec__bytes text,
+                                                             const specdec__vocab *v)
 {
     specdec__chat *const chat = &w->found->chat;
-    const specdec__bytes bos = specdec__chat_token(v, v->bos), none = {NULL, 0};
-    const specdec_message *question = specdec__chat_plain + 1;
+    const specdec__bytes bos = specdec__chat_token_text(v, v->bos), none = {NULL, 0};
+    const specdec_message *question = specdec__chat_plain_messages + 1;
     specdec__bytes written;
     size_t without;
     int spells;
 
     memset(chat, 0, sizeof *chat);
     w->now = SPECDEC__TEMPLATE_NO_CLOCK;
-    specdec__chat_run(w, text, none, specdec__chat_token(v, v->eos), question, 1);
-    without = w->run.written;
-    written = specdec__chat_ask(w, chat, text, v, question, 1);
-    spells = specdec__chat_begins(written, bos);
-    chat->begins = spells && written.size > without; /* else the format itself begins with the token */
+    specdec__chat_run_template(w, text, none, specdec__chat_token_text(v, v->eos), question, 1);
+    without = w->running_template.output_bytes;
+    written = specdec__chat_template_output(w, chat, text, v, question, 1);
+    spells = specdec__chat_begins_with_token(written, bos);
+    chat->writes_bos = spells && written.size > without; /* else the format itself begins with the token */
     if (written.data)
-        specdec__chat_compare(chat, w, text, v);
-    if (!chat->format && spells && !chat->begins) {
-        chat->begins = 1;
-        specdec__chat_compare(chat, w, text, v);
-        chat->begins = chat->format != NULL;
+        specdec__chat_match_formats(chat, w, text, v);
+    if (!chat->format && spells && !chat->writes_bos) {
+        chat->writes_bos = 1;
+        specdec__chat_match_formats(chat, w, text, v);
+        chat->writes_bos = chat->format != NULL;
     }
     if (!chat->format && !chat->failed)
         chat->failed = "it writes what no known format does";
     if (chat->format)
         return;
-    chat->culprit = specdec__chat_keep(w, 0, chat->culprit.data, chat->culprit.size < 64 ? chat->culprit.size : 64);
+    chat->culprit = specdec__chat_keep_bytes(w, 0, chat->culprit.data,
+                                             chat->culprit.size < 64 ? chat->culprit.size : 64);
     w->now = 0;
-    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), question, 1);
-    chat->runs = !w->run.failed && w->run.written > 0;
+    specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), question, 1);
+    chat->runs_template = !w->running_template.failed && w->running_template.output_bytes > 0;
 }
 
 /* ---- Running a template that matches no format. */
 
 /* Placeholder for the answers of an earlier conversation: only the text behind it is used. */
-static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
+static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
 
-/* Bytes of memory that specdec__chat_by_template needs, for bytes of a template and bytes of a conversation. */
+/* Bytes of memory that specdec__chat_render_by_template needs, for bytes of a template and bytes of a conversation. */
 static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
 {
-    return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
+    return specdec__size_add(sizeof(specdec__template) + specdec__template_memory_needed(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
 }
 
 /* Writes the reason why a template could not be run to `error`. */
-static specdec_result specdec__chat_refused(const specdec__template *t, specdec_error *error)
+static specdec_result specdec__chat_template_error(const specdec__template *t, specdec_error *error)
 {
     const int size = (int)(t->culprit.size < 80 ? t->culprit.size : 80);
     const char *culprit = size ? (const char *)t->culprit.data : "";
 
-    if (t->full || !strcmp(t->failed, "it needs too much memory"))
+    if (t->output_full || !strcmp(t->failed, "it needs too much memory"))
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long: with this context, %zu bytes "
-                             "are the most", t->room);
+                             "are the most", t->output_room);
     if (t->raised)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the model's chat template refuses the conversation: %.*s",
                              size, culprit);
@@ -26485,11 +26588,11 @@ static specdec_result specdec__chat_refused(const specdec__template *t, specdec_
    tokens already have it; end empty: they do not. */
 static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
 {
-    const size_t size = sizeof specdec__chat_answer - 1;
+    const size_t size = sizeof specdec__chat_placeholder - 1;
     size_t at = 0, from = 0, i;
 
     for (i = 0; i + size <= out->needed; i++)
-        if (memcmp(out->text + i, specdec__chat_answer, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
+        if (memcmp(out->text + i, specdec__chat_placeholder, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
             from = i + size;
     while (from + at < out->needed && at < 2 && memchr(" \n", out->text[from + at], 2))
         at++;
@@ -26508,12 +26611,13 @@ static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
    previous answer; -1: no such token, or (begun = 0) the conversation begins. memory: see specdec__chat_template_bytes.
    Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
-specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
-                          const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
-                          specdec__chat_text *out, specdec_error *error)
+specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
+                                 const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
+                                 specdec__chat_text *out, specdec_error *error)
 {
-    const specdec_message before[] = {{SPECDEC_USER, "...", 3, 1},
-                                      {SPECDEC_ASSISTANT, specdec__chat_answer, sizeof specdec__chat_answer - 1, 1}};
+    const specdec_message before[] = {
+        {SPECDEC_USER, "...", 3, 1},
+        {SPECDEC_ASSISTANT, specdec__chat_placeholder, sizeof specdec__chat_placeholder - 1, 1}};
     const size_t skip = (size_t)(0 - (uintptr_t)memory) & (SPECDEC__CACHE_LINE - 1);
     specdec__template *t = (specdec__template *)(void *)((unsigned char *)memory + skip);
     const size_t used = skip + (sizeof *t + SPECDEC__CACHE_LINE - 1) / SPECDEC__CACHE_LINE * SPECDEC__CACHE_LINE;
@@ -26529,29 +26633,29 @@ specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begu
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
     specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->plain, out->size);
     t->now = now;
-    specdec__chat_give(t, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 1);
-    specdec__template_give(t, specdec__template_string("tools"), specdec__template_none());
-    list = specdec__chat_values(t, messages, count);
+    specdec__chat_define_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
+    specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
+    list = specdec__chat_messages_value(t, messages, count);
     if (begun) {
-        earlier = specdec__chat_values(t, before, 2);
-        list = specdec__template_sum(t, &earlier, &list);
+        earlier = specdec__chat_messages_value(t, before, 2);
+        list = specdec__template_add(t, &earlier, &list);
     }
-    specdec__template_give(t, specdec__template_string("messages"), list);
+    specdec__template_define_name(t, specdec__template_string_value("messages"), list);
     specdec__template_render(t);
     if (t->failed)
-        return specdec__chat_refused(t, error);
-    out->needed = t->written;
+        return specdec__chat_template_error(t, error);
+    out->needed = t->output_bytes;
     if (begun)
-        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_text(v, (uint32_t)last), out);
+        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_token_text(v, (uint32_t)last), out);
     return SPECDEC_OK;
 }
 
 /* Chooses a format by name (NULL: that of the model's template, own, which may be NULL), and checks that the vocabulary
    has its tokens. Where a template matches no format, chat->format is NULL, and chat->failed says why. Errors: ARGUMENT
    (unknown name), MISMATCH (a token is missing). */
-static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
-                                                           const specdec__vocab *v, const char *name,
-                                                           specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat *chat, const specdec__chat *own,
+                                                                  const specdec__vocab *v, const char *name,
+                                                                  specdec_error *error)
 {
     const char *missing;
 
@@ -26560,27 +26664,27 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, 
         *chat = *own;
     if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
         memset(chat, 0, sizeof *chat);
-        chat->format = specdec__chat_find(name);
+        chat->format = specdec__chat_find_by_name(name);
         if (!chat->format)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
-        chat->trims = chat->format->trims;
-        chat->begins = own && own->begins;
+        chat->trim_roles = chat->format->trim_roles;
+        chat->writes_bos = own && own->writes_bos;
         chat->thoughts = own ? own->thoughts : NULL;
     }
-    missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
+    missing = chat->format ? specdec__chat_missing_token(chat->format, v) : NULL;
     if (missing && name)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "chat format \"%s\" needs %s, which is no token of this vocabulary", name, missing);
     if (missing) {
         chat->format = NULL;
         chat->failed = "a token that it writes is not in the vocabulary";
-        chat->culprit = specdec__template_bytes(missing, strlen(missing));
+        chat->culprit = specdec__template_as_bytes(missing, strlen(missing));
     }
     return SPECDEC_OK;
 }
 
 /* Refuses a conversation, as the model has no known format; the error says why. */
-static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat *chat, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__chat_refuse_unknown(const specdec__chat *chat, specdec_error *error)
 {
     if (!SPECDEC__CHATS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -26604,9 +26708,9 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for a NULL pointer. */
-static specdec__bytes specdec__text_of(specdec_text text)
+static specdec__bytes specdec__text_bytes(specdec_text text)
 {
-    return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
+    return specdec__template_as_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
                                                                      ? strlen(text.bytes) : text.length);
 }
 
@@ -26631,7 +26735,7 @@ static void specdec__reader_fail(specdec__reader *r, const char *why)
 }
 
 /* Takes zeroed memory from the arena; NULL, and stores an error: the arena is full. */
-static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
+static void *specdec__reader_take_memory(specdec__reader *r, size_t count, size_t size)
 {
     void *room = specdec__arena_take(r->arena, count, size, 8);
 
@@ -26641,15 +26745,15 @@ static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
 }
 
 /* The node of an object's member; 0: the member is absent or null. */
-static size_t specdec__reader_member(const specdec__reader *r, size_t object, const char *name)
+static size_t specdec__reader_find_member(const specdec__reader *r, size_t object, const char *name)
 {
-    const size_t node = specdec__json_member(&r->j, object, name);
+    const size_t node = specdec__json_find_member(&r->j, object, name);
 
     return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
 }
 
 /* The value of a JSON string, copied with a terminating zero; empty for node 0. what: its name for errors. */
-static specdec_text specdec__reader_string(specdec__reader *r, size_t node, const char *what)
+static specdec_text specdec__reader_read_string(specdec__reader *r, size_t node, const char *what)
 {
     specdec_text text = {NULL, 0};
     size_t most;
@@ -26662,30 +26766,30 @@ static specdec_text specdec__reader_string(specdec__reader *r, size_t node, cons
         return text;
     }
     most = r->j.nodes[node].to - r->j.nodes[node].from;
-    bytes = (char *)specdec__reader_take(r, most, 1);
+    bytes = (char *)specdec__reader_take_memory(r, most, 1);
     if (bytes) {
         text.bytes = bytes;
-        text.length = specdec__json_string(&r->j, node, bytes, most - 1);
+        text.length = specdec__json_string_value(&r->j, node, bytes, most - 1);
     }
     return text;
 }
 
 /* A value as it is spelled in the JSON text. */
-static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
+static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t node)
 {
     specdec_text text = {NULL, 0};
     specdec__bytes raw;
 
     if (!node)
         return text;
-    raw = specdec__json_raw(&r->j, node);
+    raw = specdec__json_raw_text(&r->j, node);
     text.bytes = (const char *)raw.data;
     text.length = raw.size;
     return text;
 }
 
 /* The content of a message: a string, or the texts of its parts joined with line ends. */
-static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
+static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node)
 {
     static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
     const specdec__json_node *nodes = r->j.nodes;
@@ -26695,26 +26799,28 @@ static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
     char *bytes;
 
     if (!node || nodes[node].kind != SPECDEC__JSON_ARRAY)
-        return specdec__reader_string(r, node, wrong);
-    bytes = (char *)specdec__reader_take(r, (size_t)nodes[node].to - nodes[node].from, 1);
+        return specdec__reader_read_string(r, node, wrong);
+    bytes = (char *)specdec__reader_take_memory(r, (size_t)nodes[node].to - nodes[node].from, 1);
     for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
-        const size_t type = specdec__json_member(&r->j, part, "type"), say = specdec__json_member(&r->j, part, "text");
+        const size_t type = specdec__json_find_member(&r->j, part, "type"),
+                     say = specdec__json_find_member(&r->j, part, "text");
 
         room = nodes[node].to - nodes[node].from - text.length;
-        if (!say || nodes[say].kind != SPECDEC__JSON_STRING || (type && !specdec__json_says(&r->j, type, "text", 4))) {
+        if (!say || nodes[say].kind != SPECDEC__JSON_STRING ||
+            (type && !specdec__json_string_equals(&r->j, type, "text", 4))) {
             specdec__reader_fail(r, wrong);
             break;
         }
         if (i)
             bytes[text.length++] = '\n';
-        text.length += specdec__json_string(&r->j, say, bytes + text.length, room - 1);
+        text.length += specdec__json_string_value(&r->j, say, bytes + text.length, room - 1);
     }
     text.bytes = bytes;
     return text;
 }
 
 /* Reads the tool_calls of an assistant's message. */
-static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
+static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     const specdec__json_node *nodes = r->j.nodes;
     specdec_tool_call *calls;
@@ -26727,69 +26833,71 @@ static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_
         specdec__reader_fail(r, "its tool_calls are no list");
         return;
     }
-    calls = (specdec_tool_call *)specdec__reader_take(r, nodes[node].count, sizeof *calls);
+    calls = (specdec_tool_call *)specdec__reader_take_memory(r, nodes[node].count, sizeof *calls);
     for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
-        const size_t inner = specdec__reader_member(r, call, "function"), of = inner ? inner : call;
-        const size_t arguments = specdec__reader_member(r, of, "arguments"), name = specdec__json_member(&r->j, of,
-                                                                                                         "name");
+        const size_t inner = specdec__reader_find_member(r, call, "function"), of = inner ? inner : call;
+        const size_t arguments = specdec__reader_find_member(r, of, "arguments"),
+                     name = specdec__json_find_member(&r->j, of, "name");
 
         if (!name)
             specdec__reader_fail(r, "a call has no name");
-        calls[i].id = specdec__reader_string(r, specdec__reader_member(r, call, "id"), "the id of a call is no text");
-        calls[i].name = specdec__reader_string(r, name, "the name of a call is no text");
+        calls[i].id = specdec__reader_read_string(r, specdec__reader_find_member(r, call, "id"),
+                                                  "the id of a call is no text");
+        calls[i].name = specdec__reader_read_string(r, name, "the name of a call is no text");
         calls[i].arguments = arguments && nodes[arguments].kind == SPECDEC__JSON_OBJECT
-                                 ? specdec__reader_raw(r, arguments)
-                                 : specdec__reader_string(r, arguments, "the arguments of a call are no text");
+                                 ? specdec__reader_raw_text(r, arguments)
+                                 : specdec__reader_read_string(r, arguments, "the arguments of a call are no text");
     }
     message->calls = calls;
     message->call_count = (int)nodes[node].count;
 }
 
 /* Reads a message. */
-static void specdec__reader_message(specdec__reader *r, size_t node, specdec_chat_message *message)
+static void specdec__reader_read_message(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
-    size_t thoughts = specdec__reader_member(r, node, "reasoning_content");
+    size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
 
     if (r->j.nodes[node].kind != SPECDEC__JSON_OBJECT) {
         specdec__reader_fail(r, "it is no object");
         return;
     }
-    thoughts = thoughts ? thoughts : specdec__reader_member(r, node, "reasoning");
-    message->role = specdec__reader_string(r, specdec__reader_member(r, node, "role"), "its role is no text").bytes;
-    message->content = specdec__reader_content(r, specdec__reader_member(r, node, "content"));
-    message->thoughts = specdec__reader_string(r, thoughts, "its reasoning_content is no text");
-    message->call_id = specdec__reader_string(r, specdec__reader_member(r, node, "tool_call_id"),
-                                              "its tool_call_id is no text");
-    message->name = specdec__reader_string(r, specdec__reader_member(r, node, "name"), "its name is no text");
-    specdec__reader_calls(r, specdec__reader_member(r, node, "tool_calls"), message);
+    thoughts = thoughts ? thoughts : specdec__reader_find_member(r, node, "reasoning");
+    message->role =
+        specdec__reader_read_string(r, specdec__reader_find_member(r, node, "role"), "its role is no text").bytes;
+    message->content = specdec__reader_read_content(r, specdec__reader_find_member(r, node, "content"));
+    message->thoughts = specdec__reader_read_string(r, thoughts, "its reasoning_content is no text");
+    message->call_id = specdec__reader_read_string(r, specdec__reader_find_member(r, node, "tool_call_id"),
+                                                   "its tool_call_id is no text");
+    message->name = specdec__reader_read_string(r, specdec__reader_find_member(r, node, "name"), "its name is no text");
+    specdec__reader_read_calls(r, specdec__reader_find_member(r, node, "tool_calls"), message);
 }
 
 /* Reads tool_choice: "auto", "none", "required", or {"type": "function", "function": {"name": NAME}}. */
-static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
+static void specdec__reader_read_tool_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
 {
     static const char *const words[] = {"auto", "none", "required"};
-    const size_t inner = node ? specdec__reader_member(r, node, "function") : 0;
+    const size_t inner = node ? specdec__reader_find_member(r, node, "function") : 0;
     int i;
 
     if (!node)
         return;
     for (i = 0; i < 3; i++)
-        if (specdec__json_says(&r->j, node, words[i], strlen(words[i]))) {
+        if (specdec__json_string_equals(&r->j, node, words[i], strlen(words[i]))) {
             input->tool_choice = (specdec_tool_choice)i;
             return;
         }
     input->tool_choice = SPECDEC_TOOLS_REQUIRED;
-    input->tool = specdec__reader_string(r, inner ? specdec__reader_member(r, inner, "name") : 0,
-                                         "the tool of tool_choice is no text");
+    input->tool = specdec__reader_read_string(r, inner ? specdec__reader_find_member(r, inner, "name") : 0,
+                                              "the tool of tool_choice is no text");
     if (!input->tool.bytes)
         specdec__reader_fail(r, "tool_choice names no tool");
 }
 
 /* Reads all members of a request that matter to a conversation. */
-static void specdec__reader_members(specdec__reader *r, specdec_chat_input *input)
+static void specdec__reader_read_members(specdec__reader *r, specdec_chat_input *input)
 {
-    const size_t list = specdec__reader_member(r, 0, "messages");
-    const size_t continues = specdec__reader_member(r, 0, "continue_final_message");
+    const size_t list = specdec__reader_find_member(r, 0, "messages");
+    const size_t continues = specdec__reader_find_member(r, 0, "continue_final_message");
     specdec_chat_message *messages;
     size_t node = list + 1;
 
@@ -26797,17 +26905,17 @@ static void specdec__reader_members(specdec__reader *r, specdec_chat_input *inpu
         specdec__reader_fail(r, "there is no list of messages");
         return;
     }
-    messages = (specdec_chat_message *)specdec__reader_take(r, r->j.nodes[list].count, sizeof *messages);
+    messages = (specdec_chat_message *)specdec__reader_take_memory(r, r->j.nodes[list].count, sizeof *messages);
     for (r->message = 0; messages && r->message < (int)r->j.nodes[list].count && !r->failed;
          r->message++, node = r->j.nodes[node].next)
-        specdec__reader_message(r, node, &messages[r->message]);
+        specdec__reader_read_message(r, node, &messages[r->message]);
     input->messages = messages;
     input->count = (int)r->j.nodes[list].count;
     r->message = -1;
-    input->tools = specdec__reader_raw(r, specdec__reader_member(r, 0, "tools"));
-    input->arguments = specdec__reader_raw(r, specdec__reader_member(r, 0, "chat_template_kwargs"));
+    input->tools = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "tools"));
+    input->arguments = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "chat_template_kwargs"));
     input->continues = continues && r->j.nodes[continues].kind == SPECDEC__JSON_TRUE;
-    specdec__reader_choice(r, specdec__reader_member(r, 0, "tool_choice"), input);
+    specdec__reader_read_tool_choice(r, specdec__reader_find_member(r, 0, "tool_choice"), input);
 }
 
 /* Reads a conversation from JSON. Its texts lie in the arena and in the JSON text. Errors: FORMAT, CONTEXT. */
@@ -26823,22 +26931,22 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
     r.message = -1;
     r.j.text = (const unsigned char *)text;
     r.j.size = size;
-    if (!specdec__json_read(&r.j))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.at,
+    if (!specdec__json_parse(&r.j))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.error_at,
                              r.j.failed);
     r.j.room = r.j.count;
-    r.j.nodes = (specdec__json_node *)specdec__reader_take(&r, r.j.room, sizeof *r.j.nodes);
-    if (r.j.nodes && specdec__json_read(&r.j))
-        specdec__reader_members(&r, input);
+    r.j.nodes = (specdec__json_node *)specdec__reader_take_memory(&r, r.j.room, sizeof *r.j.nodes);
+    if (r.j.nodes && specdec__json_parse(&r.j))
+        specdec__reader_read_members(&r, input);
     return r.failed;
 }
 
 /* ---- Checking a conversation. */
 
 /* Is a text absent, or JSON whose value is of a kind? */
-static int specdec__conversation_is_json(specdec_text text, int kind)
+static int specdec__conversation_check_json(specdec_text text, int kind)
 {
-    const specdec__bytes bytes = specdec__text_of(text);
+    const specdec__bytes bytes = specdec__text_bytes(text);
     specdec__json_node node;
     specdec__json j;
 
@@ -26847,14 +26955,14 @@ static int specdec__conversation_is_json(specdec_text text, int kind)
     j.size = bytes.size;
     j.nodes = &node;
     j.room = 1;
-    return !bytes.data || (specdec__json_read(&j) && node.kind == kind);
+    return !bytes.data || (specdec__json_parse(&j) && node.kind == kind);
 }
 
 /* Checks roles, texts and JSON of a conversation. most: bytes that a text may have. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_chat_input *input, size_t most,
                                                                   specdec_error *error)
 {
-    size_t all = specdec__size_add(specdec__text_of(input->tools).size, specdec__text_of(input->arguments).size);
+    size_t all = specdec__size_add(specdec__text_bytes(input->tools).size, specdec__text_bytes(input->arguments).size);
     int i, k;
 
     if (!input->messages || input->count < 1)
@@ -26866,16 +26974,16 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_
 
         if (!m->role || m->call_count < 0 || (m->call_count && !m->calls))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has no role, or no calls", i);
-        all = specdec__size_add(all, specdec__size_add(specdec__text_of(m->content).size,
-                                                       specdec__text_of(m->thoughts).size));
+        all = specdec__size_add(all, specdec__size_add(specdec__text_bytes(m->content).size,
+                                                       specdec__text_bytes(m->thoughts).size));
         for (k = 0; k < m->call_count; k++)
             if (!m->calls[k].name.bytes)
                 return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d: call %d has no name", i, k);
             else
-                all = specdec__size_add(all, specdec__text_of(m->calls[k].arguments).size);
+                all = specdec__size_add(all, specdec__text_bytes(m->calls[k].arguments).size);
     }
-    if (!specdec__conversation_is_json(input->tools, SPECDEC__JSON_ARRAY) ||
-        !specdec__conversation_is_json(input->arguments, SPECDEC__JSON_OBJECT))
+    if (!specdec__conversation_check_json(input->tools, SPECDEC__JSON_ARRAY) ||
+        !specdec__conversation_check_json(input->arguments, SPECDEC__JSON_OBJECT))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "tools are no JSON array, or the template's arguments no JSON object");
     if (all > most)
@@ -26899,41 +27007,42 @@ typedef struct specdec__dict {
 } specdec__dict;
 
 /* Adds a member to a dict. */
-static void specdec__dict_add(specdec__dict *m, const char *name, specdec__template_value value)
+static void specdec__dict_add_member(specdec__dict *m, const char *name, specdec__template_value value)
 {
     if (!m->items)
         return;
-    m->items[2 * m->count] = specdec__template_string(name);
+    m->items[2 * m->count] = specdec__template_string_value(name);
     m->items[2 * m->count++ + 1] = value;
 }
 
 /* A string value whose bytes are marked as a message's. */
-static specdec__template_value specdec__conversation_text(specdec__template *t, specdec_text text)
+static specdec__template_value specdec__conversation_string_value(specdec__template *t, specdec_text text)
 {
-    const specdec__bytes bytes = specdec__text_of(text);
+    const specdec__bytes bytes = specdec__text_bytes(text);
 
-    return specdec__template_marked(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
+    return specdec__template_marked_string(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
 }
 
 /* The arguments of a call as a value: a dict if they are JSON, unless the way asks for text. */
-static specdec__template_value specdec__conversation_arguments(specdec__template *t, specdec_text arguments, int way)
+static specdec__template_value specdec__conversation_arguments_value(specdec__template *t, specdec_text arguments,
+                                                                     int way)
 {
-    specdec__bytes bytes = specdec__text_of(arguments);
+    specdec__bytes bytes = specdec__text_bytes(arguments);
     specdec__json j;
 
     memset(&j, 0, sizeof j);
     if (!bytes.size)
-        bytes = specdec__template_bytes("{}", 2);
+        bytes = specdec__template_as_bytes("{}", 2);
     j.text = bytes.data;
     j.size = bytes.size;
-    if (!(way & SPECDEC__CONVERSATION_TEXT) && specdec__json_read(&j))
+    if (!(way & SPECDEC__CONVERSATION_TEXT) && specdec__json_parse(&j))
         return specdec__template_read_json(t, bytes);
-    return specdec__template_marked(t, bytes.data, bytes.size);
+    return specdec__template_marked_string(t, bytes.data, bytes.size);
 }
 
 /* The tool calls of a message as a list of dicts. */
-static specdec__template_value specdec__conversation_calls(specdec__template *t, const specdec_chat_message *message,
-                                                           int way)
+static specdec__template_value specdec__conversation_calls_value(specdec__template *t,
+                                                                 const specdec_chat_message *message, int way)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)message->call_count);
     specdec__dict call, function;
@@ -26947,68 +27056,69 @@ static specdec__template_value specdec__conversation_calls(specdec__template *t,
         call.items = specdec__template_new_list(t, 6);
         function.items = specdec__template_new_list(t, 4);
         if (of->id.bytes)
-            specdec__dict_add(&call, "id", specdec__conversation_text(t, of->id));
-        specdec__dict_add(&call, "type", specdec__template_string("function"));
-        specdec__dict_add(&function, "name", specdec__conversation_text(t, of->name));
-        specdec__dict_add(&function, "arguments", specdec__conversation_arguments(t, of->arguments, way));
-        specdec__dict_add(&call, "function", specdec__template_of(SPECDEC__TEMPLATE_DICT, function.items,
-                                                                     function.count));
-        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, call.items, call.count);
+            specdec__dict_add_member(&call, "id", specdec__conversation_string_value(t, of->id));
+        specdec__dict_add_member(&call, "type", specdec__template_string_value("function"));
+        specdec__dict_add_member(&function, "name", specdec__conversation_string_value(t, of->name));
+        specdec__dict_add_member(&function, "arguments", specdec__conversation_arguments_value(t, of->arguments, way));
+        specdec__dict_add_member(&call, "function",
+                                 specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
+        list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, call.items, call.count);
     }
-    return specdec__template_listing(list, list ? (size_t)message->call_count : 0);
+    return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
 /* A message as a dict. */
-static specdec__template_value specdec__conversation_message(specdec__template *t, const specdec_chat_message *message,
-                                                             int way)
+static specdec__template_value specdec__conversation_message_value(specdec__template *t,
+                                                                   const specdec_chat_message *message, int way)
 {
-    const char *known = specdec__template_role(message->role, strlen(message->role));
+    const char *known = specdec__template_known_role(message->role, strlen(message->role));
     specdec__dict m;
 
     memset(&m, 0, sizeof m);
     m.items = specdec__template_new_list(t, 12);
-    specdec__dict_add(&m, "role", known ? specdec__template_string(known)
-                                           : specdec__template_marked(t, message->role, strlen(message->role)));
-    specdec__dict_add(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
-                                            ? specdec__conversation_text(t, message->content)
-                                            : specdec__template_none());
+    specdec__dict_add_member(&m, "role", known ? specdec__template_string_value(known)
+                                           : specdec__template_marked_string(t, message->role, strlen(message->role)));
+    specdec__dict_add_member(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
+                                            ? specdec__conversation_string_value(t, message->content)
+                                            : specdec__template_none_value());
     if (message->thoughts.bytes)
-        specdec__dict_add(&m, "reasoning_content", specdec__conversation_text(t, message->thoughts));
+        specdec__dict_add_member(&m, "reasoning_content", specdec__conversation_string_value(t, message->thoughts));
     if (message->call_count)
-        specdec__dict_add(&m, "tool_calls", specdec__conversation_calls(t, message, way));
+        specdec__dict_add_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
     if (message->call_id.bytes)
-        specdec__dict_add(&m, "tool_call_id", specdec__conversation_text(t, message->call_id));
+        specdec__dict_add_member(&m, "tool_call_id", specdec__conversation_string_value(t, message->call_id));
     if (message->name.bytes)
-        specdec__dict_add(&m, "name", specdec__conversation_text(t, message->name));
-    return specdec__template_of(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
+        specdec__dict_add_member(&m, "name", specdec__conversation_string_value(t, message->name));
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 
 /* Defines the names of a template's input: the first `count` messages, tools, documents and other variables. */
-static void specdec__conversation_give(specdec__template *t, const specdec_chat_input *input, int count, int way)
+static void specdec__conversation_define_names(specdec__template *t, const specdec_chat_input *input, int count,
+                                               int way)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
     int i;
 
     for (i = 0; list && i < count && !t->failed; i++)
-        list[i] = specdec__conversation_message(t, &input->messages[i], way);
-    specdec__template_give(t, specdec__template_string("messages"), specdec__template_listing(list, list ? (size_t)count
-                                                                                                         : 0));
-    tools = specdec__template_none();
+        list[i] = specdec__conversation_message_value(t, &input->messages[i], way);
+    specdec__template_define_name(t, specdec__template_string_value("messages"),
+                                  specdec__template_list_value(list, list ? (size_t)count : 0));
+    tools = specdec__template_none_value();
     if (input->tool_choice != SPECDEC_TOOLS_NONE)
-        tools = specdec__template_read_json(t, specdec__text_of(input->tools));
+        tools = specdec__template_read_json(t, specdec__text_bytes(input->tools));
     if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
-        tools = specdec__template_none();
-    specdec__template_give(t, specdec__template_string("tools"), tools);
-    arguments = specdec__template_read_json(t, specdec__text_of(input->arguments));
+        tools = specdec__template_none_value();
+    specdec__template_define_name(t, specdec__template_string_value("tools"), tools);
+    arguments = specdec__template_read_json(t, specdec__text_bytes(input->arguments));
     if (arguments.kind == SPECDEC__TEMPLATE_DICT)
         for (i = 0; i < (int)arguments.size; i++)
-            specdec__template_give(t, specdec__template_items(&arguments)[2 * i],
-                                   specdec__template_items(&arguments)[2 * i + 1]);
+            specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
+                                          specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
 /* Cuts off the text that the template wrote behind the content of the last message, so that the model continues that
    message, as Hugging Face's transformers does. Trailing white space that the template dropped stays dropped. */
-static specdec_result specdec__conversation_open(specdec_text content, specdec__chat_text *out, specdec_error *error)
+static specdec_result specdec__conversation_cut_end(specdec_text content, specdec__chat_text *out, specdec_error *error)
 {
     specdec_message message;
     specdec__bytes text, left;
@@ -27017,8 +27127,8 @@ static specdec_result specdec__conversation_open(specdec_text content, specdec__
     memset(&message, 0, sizeof message);
     message.text = content.bytes ? content.bytes : "";
     message.length = content.bytes ? content.length : 0;
-    text = specdec__chat_trim(&message, 3);
-    left = specdec__chat_trim(&message, 1);
+    text = specdec__chat_trim_message(&message, 3);
+    left = specdec__chat_trim_message(&message, 1);
     for (at = 0; text.size && text.size <= out->needed && at <= out->needed - text.size; at++)
         if (memcmp(out->text + at, text.data, text.size) == 0 && out->plain[at / 8] >> at % 8 & 1)
             found = at;
@@ -27047,7 +27157,7 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
                              specdec__chat_text *out, specdec_error *error)
 {
     const specdec_chat_message *last = &input->messages[input->count - 1];
-    const int empty = input->continues && !specdec__text_of(last->content).size;
+    const int empty = input->continues && !specdec__text_bytes(last->content).size;
     const int open = input->continues && !empty, count = input->count - empty;
     const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
     specdec__template *t = (specdec__template *)(void *)w->memory;
@@ -27059,21 +27169,21 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
         specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
         t->now = w->now;
-        specdec__chat_give(t, specdec__chat_token(w->vocab, w->vocab->bos),
-                           specdec__chat_token(w->vocab, w->vocab->eos), !open);
-        specdec__conversation_give(t, input, count, way);
+        specdec__chat_define_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
+                                   specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
+        specdec__conversation_define_names(t, input, count, way);
         specdec__template_render(t);
         if (!t->failed)
             break;
         if (!result)
-            result = specdec__chat_refused(t, error);
-        if (t->raised || t->full)
+            result = specdec__chat_template_error(t, error);
+        if (t->raised || t->output_full)
             return result;
     }
     if (t->failed)
         return result;
-    out->needed = t->written;
-    return open ? specdec__conversation_open(last->content, out, error) : SPECDEC_OK;
+    out->needed = t->output_bytes;
+    return open ? specdec__conversation_cut_end(last->content, out, error) : SPECDEC_OK;
 }
 
 /* ---- Finding out which marks the models of a template write. */
@@ -27084,7 +27194,7 @@ static const char specdec__conversation_question[] = "specdec-question", specdec
                   specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
 
 /* The offset behind the last occurrence of a word in a text; 0: it does not occur. */
-static size_t specdec__conversation_behind(specdec__bytes text, const char *word)
+static size_t specdec__conversation_after_last(specdec__bytes text, const char *word)
 {
     const size_t size = strlen(word);
     size_t at = text.size >= size ? text.size - size + 1 : 0;
@@ -27096,7 +27206,7 @@ static size_t specdec__conversation_behind(specdec__bytes text, const char *word
 }
 
 /* Does a splitter with this row find the known call in a text, exactly once? */
-static int specdec__conversation_fits(const specdec__calls *row, const char *text, size_t size)
+static int specdec__conversation_row_parses_call(const specdec__calls *row, const char *text, size_t size)
 {
     const char *want = specdec__conversation_call_arguments;
     size_t named = 0, matched = 0, i;
@@ -27105,18 +27215,18 @@ static int specdec__conversation_fits(const specdec__calls *row, const char *tex
     specdec_part part;
 
     if (row->flags & SPECDEC__CALLS_BARE) {
-        const size_t at = specdec__conversation_behind(specdec__template_bytes(text, size), "{\"name\":");
+        const size_t at = specdec__conversation_after_last(specdec__template_as_bytes(text, size), "{\"name\":");
 
         if (!at)
             return 0;
         text += at - 8;
         size -= at - 8;
     }
-    if (row->section && !specdec__conversation_behind(specdec__template_bytes(text, size), row->section))
+    if (row->section && !specdec__conversation_after_last(specdec__template_as_bytes(text, size), row->section))
         return 0;
-    specdec__answer_begin(&s, row, NULL, 0);
-    specdec__answer_push(&s, text, size);
-    while (good && specdec__answer_next(&s, &part)) {
+    specdec__answer_begin_splitter(&s, row, NULL, 0);
+    specdec__answer_push_bytes(&s, text, size);
+    while (good && specdec__answer_next_part(&s, &part)) {
         for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_NAME; i++, named++)
             good = good && named < sizeof specdec__conversation_name - 1 &&
                    part.text.bytes[i] == specdec__conversation_name[named];
@@ -27130,14 +27240,14 @@ static int specdec__conversation_fits(const specdec__calls *row, const char *tex
 }
 
 /* Does a text contain a mark? NULL: no. */
-static int specdec__conversation_names(specdec__bytes text, const char *mark)
+static int specdec__conversation_contains_mark(specdec__bytes text, const char *mark)
 {
-    return mark && specdec__conversation_behind(text, mark) > 0;
+    return mark && specdec__conversation_after_last(text, mark) > 0;
 }
 
 /* The row whose marks occur in the template's text, for templates that write no calls; else a row whose mark is a token
    of the vocabulary. */
-static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
+static const specdec__calls *specdec__conversation_find_row(specdec__bytes text, const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     size_t k;
@@ -27145,7 +27255,7 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
 
     for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
         if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
-            specdec__conversation_names(text, specdec__call_table[k].mark))
+            specdec__conversation_contains_mark(text, specdec__call_table[k].mark))
             return &specdec__call_table[k];
     for (id = 0; id < v->count; id++) {
         const specdec__bytes token = specdec__cursor_string(&c);
@@ -27196,23 +27306,25 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
     input.tools.bytes = tools;
     input.tools.length = sizeof tools - 1;
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
-        specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
-        w->run.now = 0;
-        specdec__chat_give(&w->run, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 0);
-        specdec__conversation_give(&w->run, &input, 2, way);
-        specdec__template_render(&w->run);
-        written = specdec__template_bytes(w->output, w->run.written);
-        from = w->run.failed ? 0 : specdec__conversation_behind(written, specdec__conversation_question);
-        writes |= from && specdec__conversation_behind(written, specdec__conversation_name) > from;
+        specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        w->running_template.now = 0;
+        specdec__chat_define_names(&w->running_template, specdec__chat_token_text(v, v->bos),
+                                   specdec__chat_token_text(v, v->eos), 0);
+        specdec__conversation_define_names(&w->running_template, &input, 2, way);
+        specdec__template_render(&w->running_template);
+        written = specdec__template_as_bytes(w->output, w->running_template.output_bytes);
+        from = w->running_template.failed ? 0
+                                          : specdec__conversation_after_last(written, specdec__conversation_question);
+        writes |= from && specdec__conversation_after_last(written, specdec__conversation_name) > from;
         for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
-            if (specdec__conversation_fits(&specdec__call_table[i], w->output + from, written.size - from))
+            if (specdec__conversation_row_parses_call(&specdec__call_table[i], w->output + from, written.size - from))
                 chat->calls = &specdec__call_table[i];
     }
-    if (!chat->calls && !writes && specdec__conversation_names(text, "tool"))
-        chat->calls = specdec__conversation_named(text, v);
+    if (!chat->calls && !writes && specdec__conversation_contains_mark(text, "tool"))
+        chat->calls = specdec__conversation_find_row(text, v);
     for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
-        if (specdec__conversation_names(text, specdec__thought_table[i].close) &&
-            (!i || specdec__conversation_names(text, specdec__thought_table[i].open)))
+        if (specdec__conversation_contains_mark(text, specdec__thought_table[i].close) &&
+            (!i || specdec__conversation_contains_mark(text, specdec__thought_table[i].open)))
             chat->thoughts = &specdec__thought_table[i];
 }
 
@@ -27220,9 +27332,10 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
 
 /* Converts a conversation to messages for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has tools
    or other input that no known format writes. */
-static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_chat_input *input,
-                                                                  specdec__arena *arena, const specdec_message **out,
-                                                                  specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__conversation_to_messages(const specdec_chat_input *input,
+                                                                        specdec__arena *arena,
+                                                                        const specdec_message **out,
+                                                                        specdec_error *error)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     specdec_message *messages = (specdec_message *)specdec__arena_take(arena, (size_t)input->count, sizeof *messages,
@@ -27234,7 +27347,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (i = 0; i < input->count; i++) {
         const specdec_chat_message *m = &input->messages[i];
-        const specdec__bytes content = specdec__text_of(m->content);
+        const specdec__bytes content = specdec__text_bytes(m->content);
 
         for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
             ;
@@ -30786,7 +30899,7 @@ static const specdec__json_node *specdec__schema_node(const specdec__schema *s, 
 /* The value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, const char *name)
 {
-    return (uint32_t)specdec__json_member(&s->j, object, name);
+    return (uint32_t)specdec__json_find_member(&s->j, object, name);
 }
 
 /* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
@@ -30813,8 +30926,8 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     if (x->kind == SPECDEC__JSON_NUMBER) {
         specdec__decimal one, two;
 
-        if (!specdec__decimal_read(specdec__json_raw(&s->j, a), &one) ||
-            !specdec__decimal_read(specdec__json_raw(&s->j, c), &two))
+        if (!specdec__decimal_read(specdec__json_raw_text(&s->j, a), &one) ||
+            !specdec__decimal_read(specdec__json_raw_text(&s->j, c), &two))
             return 0;
         return !specdec__decimal_compare(&one, &two);
     }
@@ -30823,12 +30936,12 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
         size_t size;
 
         if (!x->escaped)
-            return specdec__json_says(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
+            return specdec__json_string_equals(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
         text = (char *)specdec__build_reserve_scratch(s->b, (x->to - x->from) / 4 + 1);
         if (!text)
             return 0;
-        size = specdec__json_string(&s->j, a, text, x->to - x->from);
-        return specdec__json_says(&s->j, c, text, size);
+        size = specdec__json_string_value(&s->j, a, text, x->to - x->from);
+        return specdec__json_string_equals(&s->j, c, text, size);
     }
     if (x->kind < SPECDEC__JSON_NUMBER)
         return 1;
@@ -30870,7 +30983,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
 {
     int64_t value;
 
-    if (!specdec__json_integer(&s->j, fact->node, &value) || value < 0) {
+    if (!specdec__json_read_integer(&s->j, fact->node, &value) || value < 0) {
         specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
         return 0;
     }
@@ -30886,7 +30999,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
+    return specdec__decimal_read(specdec__json_raw_text(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
@@ -30906,7 +31019,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
         return all;
     }
     for (i = 0; i < 8; i++)
-        if (specdec__json_says(&s->j, node, names[i], strlen(names[i])))
+        if (specdec__json_string_equals(&s->j, node, names[i], strlen(names[i])))
             return types[i];
     return (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
 }
@@ -30947,7 +31060,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
             uint32_t place = 0;
 
             while (specdec__schema_next_child(s, node, &place))
-                if (specdec__json_says(&s->j, place, name, count))
+                if (specdec__json_string_equals(&s->j, place, name, count))
                     item = place + 1;
         } else if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
             uint32_t number = 0;
@@ -30990,12 +31103,12 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
         if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             continue;
         name = anchor ? specdec__schema_get(s, node, "$anchor") : 0;
-        if (name && specdec__json_says(&s->j, name, (const char *)text, size))
+        if (name && specdec__json_string_equals(&s->j, name, (const char *)text, size))
             return node;
         id = specdec__schema_get_id(s, node);
         if (!id)
             continue;
-        raw = specdec__json_raw(&s->j, id);
+        raw = specdec__json_raw_text(&s->j, id);
         raw.data++;
         raw.size -= 2;
         if (raw.size && raw.data[raw.size - 1] == '#')
@@ -31049,7 +31162,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 /* The schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
-    const specdec__bytes raw = specdec__json_raw(&s->j, ref);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, ref);
     const unsigned char *text = raw.data + 1;
     size_t size = raw.size - 2, hash = 0;
     uint32_t node;
@@ -31122,7 +31235,7 @@ static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t
 /* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
-    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {
@@ -31429,7 +31542,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
-        if (specdec__json_integer(&s->j, node, &number) && number <= 0)
+        if (specdec__json_read_integer(&s->j, node, &number) && number <= 0)
             s->types = 0;
         specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
@@ -31741,7 +31854,7 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
-    const specdec__bytes raw = specdec__json_raw(&s->j, node);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
     unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->b, raw.size / 4 + 1);
     unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->b, 6 * raw.size / 4 + 1);
     size_t count, i, at = 0;
@@ -31749,7 +31862,7 @@ static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t 
     *size = 0;
     if (!text || !out)
         return NULL;
-    count = specdec__json_string(&s->j, node, (char *)text, raw.size);
+    count = specdec__json_string_value(&s->j, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
         const char *known = text[i] && !s->b->raw_strings ? strchr(meant, text[i]) : NULL;
 
@@ -31782,12 +31895,12 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     memset(&none, 0, sizeof none);
     if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
         return (uint32_t)specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a string");
-    size = specdec__json_raw(&s->j, fact->node).size;
+    size = specdec__json_raw_text(&s->j, fact->node).size;
     text = (unsigned char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
     if (!text)
         return 0;
     source.text = text;
-    source.size = specdec__json_string(&s->j, fact->node, (char *)text, size);
+    source.size = specdec__json_string_value(&s->j, fact->node, (char *)text, size);
     if (format) {
         for (i = 0; i < SPECDEC__COUNT(specdec__formats); i++)
             if (source.size == strlen(specdec__formats[i].name) &&
@@ -31953,7 +32066,7 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
-/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_put). */
+/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_read_value_byte). */
 static const char specdec__raw_ambiguous_regex[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
@@ -32076,7 +32189,7 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
 
     if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
         specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
-    } else if (!specdec__decimal_read(specdec__json_raw(&s->j, node), &limit)) {
+    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->j, node), &limit)) {
         specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
     } else if (specdec__numbers_limit_dfa(s->b, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
@@ -32105,7 +32218,7 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
     int i;
 
     if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
-        !specdec__decimal_read(specdec__json_raw(&s->j, fact->node), &unit)) {
+        !specdec__decimal_read(specdec__json_raw_text(&s->j, fact->node), &unit)) {
         specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
@@ -32339,7 +32452,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
         }
     }
     if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
-        const specdec__bytes raw = specdec__json_raw(&s->j, node);
+        const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
 
         return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
     }
@@ -32352,7 +32465,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
             return 0;
         if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
             return 0;
-        size = specdec__json_string(&s->j, node, plain, size);
+        size = specdec__json_string_value(&s->j, node, plain, size);
         for (k = 0; k < size; k++)
             count += ((unsigned char)plain[k] & 0xc0) != 0x80;
         return count >= length[0] && count <= length[1];
@@ -32969,7 +33082,7 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
 
     if (!tool || s->b->failed)
         return;
-    hash = specdec__answer_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
+    hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
     specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)hash);
     specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)(hash >> 32));
     specdec__vector_push(s->b, &s->argument_kinds, kind);
@@ -33018,7 +33131,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 {
     specdec__build *b = s->b;
     const specdec__calls *row = s->calls;
-    const int says = specdec__answer_says_kind(row);
+    const int says = specdec__answer_mark_tells_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
 
@@ -33083,7 +33196,7 @@ static uint32_t specdec__argument_member_rule(specdec__schema *s, specdec__membe
         specdec__syntax_prepend_child(b, all, specdec__regex_parse(b, &source, &none, 1));
     }
     if (pairs) {
-        if (!specdec__answer_says_kind(s->calls))
+        if (!specdec__answer_mark_tells_kind(s->calls))
             specdec__argument_store_kind(s, name, size, specdec__argument_value_kind(s, text), text);
         s->child_style = SPECDEC__STYLE_REST;
         specdec__argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
@@ -33545,19 +33658,19 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     s->j.text = text ? text : anything;
     s->j.size = text ? size : 4;
     if (s->j.size < UINT32_MAX / 64)
-        specdec__json_read(&s->j);
+        specdec__json_parse(&s->j);
     nodes = s->j.count;
     s->j.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b, nodes * (sizeof *s->j.nodes / 4));
     if (b->failed)
         return 0;
     s->j.room = nodes;
-    if (!specdec__json_read(&s->j)) {
-        b->error_at = s->j.at;
+    if (!specdec__json_parse(&s->j)) {
+        b->error_at = s->j.error_at;
         return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
     }
     i = specdec__schema_get(s, 0, "$schema");
     if (i) {
-        const specdec__bytes raw = specdec__json_raw(&s->j, i);
+        const specdec__bytes raw = specdec__json_raw_text(&s->j, i);
         size_t k;
 
         for (k = 0; k + 8 < raw.size; k++)
@@ -33669,7 +33782,7 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
     int i;
 
     for (i = 0; i < count; i++)
-        if (specdec__json_says(&s->j, name, choices[i], strlen(choices[i])))
+        if (specdec__json_string_equals(&s->j, name, choices[i], strlen(choices[i])))
             return 1;
     return !count;
 }
@@ -33754,7 +33867,7 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     specdec__build *b = s->b;
     const specdec__calls *row = s->calls;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
@@ -33825,7 +33938,7 @@ static SPECDEC__UNUSED void specdec__tools_tell_splitter(specdec_splitter *split
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
 {
-    const specdec__calls *row = source->calls ? specdec__answer_calls(source->calls) : NULL;
+    const specdec__calls *row = source->calls ? specdec__answer_find_calls(source->calls) : NULL;
     uint32_t tool = 0, name, root, any, all, i = 0;
     specdec__vector rules;
 
@@ -33976,7 +34089,7 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
             break;
         path[used++] = '/';
         if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
-            const specdec__bytes raw = specdec__json_raw(&s->j, child);
+            const specdec__bytes raw = specdec__json_raw_text(&s->j, child);
             const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
 
             memcpy(path + used, raw.data + 1, size);
@@ -34082,7 +34195,7 @@ struct specdec_token_trie {
 /* Bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
 static size_t specdec__trie_plain_character(const unsigned char *text, size_t size)
 {
-    const int length = size ? specdec__text_sequence(text, size) : 0;
+    const int length = size ? specdec__utf8_sequence_bytes(text, size) : 0;
 
     return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
 }
@@ -34174,7 +34287,7 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
 
     kinds[entry.size] = 0;
     while (at < entry.size) { /* first the kind of each character */
-        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+        const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
         const size_t size = length > 1 ? (size_t)length : 1;
 
         kinds[at] = (unsigned char)(length > 1 ? SPECDEC__KIND_WIDE : length < 1 ? SPECDEC__KIND_OTHER
@@ -34186,7 +34299,7 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
     for (i = entry.size; i-- > 0;)
         kinds[i] |= kinds[i + 1];
     for (at = 0; at < entry.size;) {
-        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+        const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
 
         for (i = 1; length > 1 && i < (size_t)length; i++)
             kinds[at + i] |= SPECDEC__KIND_OTHER;
@@ -38262,7 +38375,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
 
     if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
-    bytes = specdec__template_room(m->chat_template.size);
+    bytes = specdec__template_memory_needed(m->chat_template.size);
     found = SPECDEC__TAKE(arena, specdec__chat_found, 1);
     from = arena->used;
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
@@ -38271,7 +38384,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         work->found = found;
         work->memory = memory;
         work->bytes = bytes;
-        specdec__chat_recognise(work, m->chat_template, &m->vocab);
+        specdec__chat_recognise_template(work, m->chat_template, &m->vocab);
         specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
@@ -47726,7 +47839,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next(vocab, &at).size; /* decoded, a token is not longer than in the file */
+        bytes += specdec__vocab_next_text(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
@@ -47767,7 +47880,7 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     for (i = 0; i < c->end_count; i++)
         if (c->ends[i] == token)
             return 1;
-    return specdec__vocab_is_end(c->masker->vocab, token);
+    return specdec__vocab_token_ends_text(c->masker->vocab, token);
 }
 
 /* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
@@ -47778,7 +47891,7 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
 
     return !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix &&
            (previous < 0 || (uint32_t)previous >= v->count ||
-            specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
+            specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
 /* Whether a token is a mark of calls that counts as its spelling. */
@@ -47801,13 +47914,13 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
     if (specdec__constrained_marks(c, token))
-        return specdec__vocab_text(c->masker->vocab, (uint32_t)token);
+        return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
     if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
-        const int type = specdec__vocab_type(c->masker->vocab, (uint32_t)token);
+        const int type = specdec__vocab_token_type(c->masker->vocab, (uint32_t)token);
 
-        if (!specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
+        if (!specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
             bytes.data++;
             bytes.size--;
         }
@@ -48881,7 +48994,8 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
         s->stale[i / SPECDEC__QUANT_ROWS] = 1;
     }
     for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
-        if (s->hand > rows / 2 && (specdec__vocab_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
+        if (s->hand > rows / 2 &&
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
             specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
 }
 
@@ -50990,7 +51104,7 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
     uint32_t id;
 
     for (id = 0; id < vocab->count; id++) {
-        specdec__bytes text = specdec__vocab_text(vocab, id);
+        specdec__bytes text = specdec__vocab_token_text(vocab, id);
 
         hash = specdec__hash(hash, text.data - 8, text.size + 8); /* its length stands before it */
     }
@@ -51939,7 +52053,7 @@ struct specdec {
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* its strings lie in stop_bytes, too */
-    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES) */
     int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS): end tokens by settings */
     int end_count;
     specdec__constrained constrained; /* the constraint, and its state */
@@ -51982,7 +52096,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
 
     specdec__context_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
-    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_fork_limit(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
@@ -52034,7 +52148,8 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
                              settings->end_token_count, SPECDEC_END_TOKENS);
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
-        if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
+        if ((result = specdec__stop_add_string(stop, settings->stop[i], strlen(settings->stop[i]), error)) !=
+            SPECDEC_OK)
             return result;
     return specdec__sample_check(&settings->sampling, error);
 }
@@ -52135,12 +52250,12 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
         specdec__masker_begin(c->masker);
 }
 
-/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_ROOM], and points scan and settings to the copies. */
+/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the copies. */
 static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
 
-    specdec__stop_copy(stop, stop_bytes);
+    specdec__stop_copy_strings(stop, stop_bytes);
     for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
         settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
 }
@@ -52151,8 +52266,9 @@ static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes s
     uint32_t i;
 
     for (i = 0; i < v->special_count; i++)
-        if (specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), (const char *)spelled.data, spelled.size) &&
-            specdec__vocab_type(v, v->specials[i]) != SPECDEC__TOKEN_USER_DEFINED)
+        if (specdec__bytes_equal(specdec__vocab_token_text(v, v->specials[i]), (const char *)spelled.data,
+                                 spelled.size) &&
+            specdec__vocab_token_type(v, v->specials[i]) != SPECDEC__TOKEN_USER_DEFINED)
             return (int32_t)v->specials[i];
     return -1;
 }
@@ -52181,7 +52297,7 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     for (i = 0; i < t->end_count; i++)
         if (t->ends[i] == token)
             return 1;
-    return specdec__vocab_is_end(&t->model->vocab, token);
+    return specdec__vocab_token_ends_text(&t->model->vocab, token);
 }
 
 /* How many tokens the answer has. */
@@ -52210,9 +52326,9 @@ static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const u
     size_t freed;
 
     stop->stopped = t->stop.stopped;
-    stop->cut = t->stop.cut;
+    stop->taken_bytes = t->stop.taken_bytes;
     t->stop = *stop;
-    specdec__stop_push(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
+    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
     t->freed += freed;
 }
 
@@ -52230,7 +52346,7 @@ static void specdec__stream_begin_answer(specdec *t)
     }
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
-    t->stop.held = t->stop.cut = 0;
+    t->stop.held = t->stop.taken_bytes = 0;
     t->freed = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
@@ -52259,8 +52375,8 @@ static specdec_result specdec__stream_decode(const specdec *t, specdec__text_str
 {
     const specdec__vocab *v = &t->model->vocab;
     const int mark = t->parts && !t->settings.show_special &&
-                     specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
-                     specdec__answer_shows(&t->splitter, specdec__vocab_text(v, (uint32_t)token));
+                     specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
+                     specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
 
     stream->show_special = t->settings.show_special || mark;
     return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
@@ -52581,7 +52697,7 @@ typedef struct specdec__engine {
     double spare_seconds;        /* that drafters may prefill in this step while other sequences wait; -1: not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
-    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM): the stop strings of config.settings */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes): a rendered conversation */
@@ -53131,7 +53247,7 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
-    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
 /* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where
@@ -53722,21 +53838,22 @@ static void specdec__engine_log_chat(const specdec__engine *e)
 
     if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
         return;
-    if (!chat->format && chat->runs) {
+    if (!chat->format && chat->runs_template) {
         specdec__tell(hooks, "chat: the model's template is run");
         return;
     }
     if (!chat->format) {
-        specdec__chat_unknown(chat, &words);
+        specdec__chat_refuse_unknown(chat, &words);
         specdec__tell(hooks, "%s", words.text);
         return;
     }
     specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
                   chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
-                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
-                  chat->system.size);
+                  v->bos >= 0 && (chat->writes_bos || v->add_bos) ? "behind the token that begins texts"
+                                                                  : "from the start",
+                  chat->default_system.size);
     for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
-        id = specdec__vocab_named(v, chat->format->tokens[i]);
+        id = specdec__vocab_find_token(v, chat->format->tokens[i]);
         type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
         if (type != SPECDEC__TOKEN_CONTROL)
             specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
@@ -53754,8 +53871,8 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
     e->fork_token = e->child_token = -1;
     if (!SPECDEC__SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
         return SPECDEC_OK;
-    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
-    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
+    e->fork_token = specdec__vocab_find_token(vocab, named ? fork : "[Fork]");
+    e->child_token = specdec__vocab_find_token(vocab, child ? child : "[Child]");
     if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
         return SPECDEC_OK;
     e->fork_token = e->child_token = -1;
@@ -53773,7 +53890,7 @@ static void specdec__engine_log(const specdec__engine *e)
 
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
-    specdec__vocab_tell(&m->vocab, hooks);
+    specdec__vocab_log_assumptions(&m->vocab, hooks);
     if (e->room.length > m->context)
         specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
     for (i = 0; i < e->drafter_count; i++)
@@ -55323,7 +55440,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbi
         return;
     specdec__engine_forbid(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
-        specdec__vocab_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
+        specdec__vocab_token_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
         specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
@@ -57973,7 +58090,7 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     while (most <= vocab->count / 2)
         most *= 2;
     for (id = 0; id < most && id < vocab->count; id++) {
-        const specdec__bytes text = specdec__vocab_text(vocab, id);
+        const specdec__bytes text = specdec__vocab_token_text(vocab, id);
 
         hash = specdec__hash(hash, text.data, text.size);
     }
@@ -59018,8 +59135,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) ==
             SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
-        (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
-                                       error)) == SPECDEC_OK)
+        (result = specdec__chat_choose_format(&e->chat, e->target_model->chat, &e->target_model->vocab,
+                                              e->config.chat_format, error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
 }
@@ -59192,7 +59309,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
 /* How many bytes of a sequence's own answer were returned, so that no stop string can end the answer within them. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
-    const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
+    const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
     int i;
 
@@ -59220,8 +59337,8 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
 
     r->known -= out;
     specdec__restore_bytes(t->token_text, out, r->bytes, r->room, r->length);
-    r->stop.stopped = t->stop.cut && out < count;
-    specdec__stop_push(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
+    r->stop.stopped = t->stop.taken_bytes && out < count;
+    specdec__stop_push_bytes(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
     specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
 }
 
@@ -59229,7 +59346,7 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
 static void specdec__restore_held(specdec__restoring *r)
 {
     if (!r->stop.stopped)
-        specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
+        specdec__restore_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->bytes, r->room, r->length);
 }
 
 /* Appends a sequence's answer, with the answers of its children at their forks. A stop string ends an answer, but not
@@ -59339,7 +59456,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         memcpy(held, t->piece, count);
         t->freed = 0;
     }
-    count += specdec__stop_end(&t->stop, held + count);
+    count += specdec__stop_end_text(&t->stop, held + count);
     specdec__ahead_drop(t, t->count);
     specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
@@ -59383,7 +59500,7 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
     const specdec__vocab *v = &t->model->vocab;
     const int32_t last = specdec__head_last(t, head);
     const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
-                      : specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)last)) ? 0
+                      : specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)last)) ? 0
                                                                                            : SPECDEC_TOKENIZE_INSIDE;
     size_t count, room = (size_t)specdec__max_int(t->context - head.keep - head.fresh, 0);
     specdec_result result;
@@ -59504,11 +59621,11 @@ static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
     int after_special;
 
     *head = specdec__whole_head(t);
-    if (!t->stop.stopped || !t->stop.cut)
+    if (!t->stop.stopped || !t->stop.taken_bytes)
         return SPECDEC_OK;
-    head->keep = specdec__cut_at(t, t->stop.cut, &part);
+    head->keep = specdec__cut_at(t, t->stop.taken_bytes, &part);
     after_special = head->keep &&
-                    specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[head->keep - 1]));
+                    specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
                                t->tokens + t->count, (size_t)(t->context - head->keep), &count, t->engine->scratch,
                                t->engine->scratch_bytes, &t->error);
@@ -59524,7 +59641,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     specdec__head head;
     int i;
 
-    if (result || !t->stop.stopped || !t->stop.cut || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+    if (result || !t->stop.stopped || !t->stop.taken_bytes || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, head.keep);
     specdec__engine_forget(t, head.keep);
@@ -59533,7 +59650,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     for (i = head.keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->from_row = 0;
-    t->stop.cut = 0;
+    t->stop.taken_bytes = 0;
     return SPECDEC_OK;
 }
 
@@ -59619,9 +59736,9 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         result = specdec__next_token(t, work);
         if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
             more = specdec__text_stream_end(&t->stream, rest);
-            specdec__stop_push(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
+            specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
-                *written += specdec__stop_end(&t->stop, t->piece + *written);
+                *written += specdec__stop_end_text(&t->stop, t->piece + *written);
         }
         if (result)
             return result;
@@ -59629,8 +59746,8 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         if (result)
             return result;
         t->handed_out++;
-        result = specdec__stop_push(&t->stop, t->token_text, more, t->piece, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES,
-                                    written, &t->error);
+        result = specdec__stop_push_bytes(&t->stop, t->token_text, more, t->piece,
+                                          2 * t->text_room + SPECDEC__STOP_MAX_BYTES, written, &t->error);
     } while (!result && !*written);
     return result;
 }
@@ -59886,7 +60003,7 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
-    const int flags = specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0 : SPECDEC_TOKENIZE_INSIDE;
+    const int flags = specdec__vocab_type_is_special(specdec__vocab_token_type(v, last)) ? 0 : SPECDEC_TOKENIZE_INSIDE;
     specdec__context *c = &t->engine->target;
     specdec_result result;
     size_t length, n, k;
@@ -59968,12 +60085,12 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
     size_t size = strlen(after), from;
     specdec__bytes end;
 
-    if (!specdec__vocab_is_end(v, last)) {
-        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+    if (!specdec__vocab_token_ends_text(v, last)) {
+        specdec__chat_append_end(format, SPECDEC_ASSISTANT, specdec__chat_token_text(v, v->eos), out);
         return;
     }
-    end = specdec__vocab_text(v, (uint32_t)last);
-    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
+    end = specdec__vocab_token_text(v, (uint32_t)last);
+    from = end.size ? specdec__text_find_token_text((const unsigned char *)after, 0, size, end) : size;
     from = from < size ? from + end.size : 0;
     specdec__chat_append(out, after + from, size - from, 0);
 }
@@ -60001,13 +60118,12 @@ static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const spec
     const int begun = last >= 0;
 
     if (SPECDEC__TEMPLATES && !t->engine->chat.format)
-        return specdec__chat_by_template(v, t->model->chat_template, begun,
-                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
-                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
-                                         &t->error);
+        return specdec__chat_render_by_template(
+            v, t->model->chat_template, begun, begun && specdec__vocab_token_ends_text(v, last) ? last : -1, messages,
+            count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
     if (begun)
         specdec__chat_end_turn(t, last, out);
-    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
+    return specdec__chat_render(&t->engine->chat, specdec__chat_token_text(v, v->eos), begun, messages, count, out,
                                 &t->error);
 }
 
@@ -60033,8 +60149,8 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
-        return specdec__chat_unknown(&t->engine->chat, &t->error);
+    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs_template)))
+        return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
@@ -60049,12 +60165,12 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
     if (result)
         return result;
-    if (last >= 0 && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)last)))
-        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    if (last >= 0 && specdec__vocab_token_strips_space(v, specdec__vocab_token_text(v, (uint32_t)last)))
+        specdec__chat_drop_leading_space(&out); /* the last token takes the white space behind it with it */
     result = specdec__prompt_text(t, head, out.text, out.needed,
-                                  specdec__chat_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+                                  specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
     if (!result)
-        t->inside = specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+        t->inside = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     return result;
 }
 
@@ -60094,7 +60210,7 @@ static specdec__common specdec__engine_common(const specdec__vocab *v, const int
 
             if (left[side])
                 continue;
-            equal = token >= 0 && !specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+            equal = token >= 0 && !specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
                     !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
             at[side] = 0;
             ++*next;
@@ -60129,29 +60245,29 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
         return specdec__conversation_render(&work, input, out, &t->error);
     }
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_unknown(chat, &t->error);
-    if (specdec__text_of(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+        return specdec__chat_refuse_unknown(chat, &t->error);
+    if (specdec__text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
                              chat->format->name);
-    if ((result = specdec__conversation_plain(input, arena, &messages, &t->error)) != SPECDEC_OK ||
-        (result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, messages, input->count, out,
+    if ((result = specdec__conversation_to_messages(input, arena, &messages, &t->error)) != SPECDEC_OK ||
+        (result = specdec__chat_render(chat, specdec__chat_token_text(v, v->eos), 0, messages, input->count, out,
                                        &t->error)) != SPECDEC_OK || !input->continues)
         return result;
-    return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
+    return specdec__conversation_cut_end(input->messages[input->count - 1].content, out, &t->error);
 }
 
 /* Appends to a prompt the beginning of a call that must follow, at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
 static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
                                                  size_t *begun)
 {
-    const specdec__bytes name = specdec__text_of(input->tool);
+    const specdec__bytes name = specdec__text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
     const size_t before = out->needed;
 
     *begun = 0;
     if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
         return SPECDEC_OK;
-    if (!calls || !specdec__text_of(input->tools).size)
+    if (!calls || !specdec__text_bytes(input->tools).size)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
@@ -60185,13 +60301,14 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
     if (!result)
-        result = specdec__prompt_read(t, empty, out.text, out.needed, specdec__chat_flags(&t->engine->chat, v, &out, 0),
+        result = specdec__prompt_read(t, empty, out.text, out.needed,
+                                      specdec__chat_tokenize_flags(&t->engine->chat, v, &out, 0),
                                       input->special ? NULL : out.plain, &count);
     if (result)
         return result;
     if (!count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
-    inside = !begun && specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    inside = !begun && specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
                                     (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
     result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
@@ -60246,15 +60363,15 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const int form = specdec__answer_row(&t->splitter)->form;
+    const int form = specdec__answer_calls_row(&t->splitter)->form;
     uint32_t i;
 
     m->mark_count = 0;
     if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
         return;
     for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
-        if (!specdec__vocab_is_end(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
-            specdec__answer_shows(&t->splitter, specdec__vocab_text(v, v->specials[i])))
+        if (!specdec__vocab_token_ends_text(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
+            specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
@@ -60264,7 +60381,7 @@ static void specdec__part_obeys(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
-    const char *before = s->started > 1 ? specdec__answer_bare[s->started - 2] : "";
+    const char *before = s->started > 1 ? specdec__answer_bare_beginnings[s->started - 2] : "";
     const size_t since = (size_t)s->since;
     specdec_constraint_state *state = &t->constrained.state[1];
 
@@ -60274,7 +60391,7 @@ static void specdec__part_obeys(specdec *t)
         specdec__constraint_first_state(calls, state);
         if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
             specdec_constraint_advance(calls, state, s->input - since, since) < since) {
-            specdec__answer_no_call(s);
+            specdec__answer_undo_call(s);
             return;
         }
     }
@@ -60299,13 +60416,13 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
     memset(part, 0, sizeof *part);
     part->call = -1;
     if (!t->parts) {
-        specdec__answer_begin(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
+        specdec__answer_begin_splitter(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
         specdec__tools_tell_splitter(&t->splitter, t->settings.calls);
     for (;;) {
-        if (specdec__answer_next(&t->splitter, part))
+        if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;
         if (SPECDEC__CONSTRAINTS && t->parts == 1)
             specdec__part_obeys(t);
@@ -60314,9 +60431,9 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
             return result;
         if (piece.length) {
             memcpy(t->part_bytes, piece.bytes, piece.length);
-            specdec__answer_push(&t->splitter, (const char *)t->part_bytes, piece.length);
+            specdec__answer_push_bytes(&t->splitter, (const char *)t->part_bytes, piece.length);
         } else if (t->parts == 1) {
-            specdec__answer_push(&t->splitter, NULL, 0);
+            specdec__answer_push_bytes(&t->splitter, NULL, 0);
             t->parts = 2;
         } else {
             return SPECDEC_DONE;
@@ -60326,24 +60443,24 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
 
 specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts, int inside)
 {
-    const specdec__calls *row = calls ? specdec__answer_calls(calls) : NULL;
-    const specdec__thoughts *thought = thoughts ? specdec__answer_thoughts(thoughts) : NULL;
+    const specdec__calls *row = calls ? specdec__answer_find_calls(calls) : NULL;
+    const specdec__thoughts *thought = thoughts ? specdec__answer_find_thoughts(thoughts) : NULL;
 
     if (!splitter || (calls && !row) || (thoughts && !thought))
         return SPECDEC_ERROR_ARGUMENT;
-    specdec__answer_begin(splitter, row, thought, inside);
+    specdec__answer_begin_splitter(splitter, row, thought, inside);
     return SPECDEC_OK;
 }
 
 void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length)
 {
     if (splitter)
-        specdec__answer_push(splitter, bytes, bytes && length == SPECDEC_WHOLE_STRING ? strlen(bytes) : length);
+        specdec__answer_push_bytes(splitter, bytes, bytes && length == SPECDEC_WHOLE_STRING ? strlen(bytes) : length);
 }
 
 int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part)
 {
-    return splitter && part && specdec__answer_next(splitter, part);
+    return splitter && part && specdec__answer_next_part(splitter, part);
 }
 
 SPECDEC__FOR_SPEED
@@ -60422,7 +60539,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         specdec__model_deinit(m);
         return result;
     }
-    specdec__vocab_tell(&m->vocab, &config->hooks);
+    specdec__vocab_log_assumptions(&m->vocab, &config->hooks);
     *model = m;
     return SPECDEC_OK;
 }
@@ -60468,14 +60585,14 @@ static specdec_result specdec__conversation(const specdec_model *model, const sp
 
     if (!v->count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
-    if ((result = specdec__chat_choose(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
+    if ((result = specdec__chat_choose_format(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_unknown(chat, error);
+        return specdec__chat_refuse_unknown(chat, error);
     if (c->count < 1 || !c->messages)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);
     out->needed = 0;
-    result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, c->messages, c->count, out, error);
+    result = specdec__chat_render(chat, specdec__chat_token_text(v, v->eos), 0, c->messages, c->count, out, error);
     if (out->needed > SPECDEC__TEXT_MAX_BYTES / 4)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", out->needed);
     return result == SPECDEC_ERROR_BUFFER && !out->size ? SPECDEC_OK : result;
@@ -60517,7 +60634,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     result = specdec__conversation(model, conversation, &chat, &out, error);
     if (!result)
         result = specdec__tokenize(&model->vocab, out.text, out.needed,
-                                   SPECDEC_TOKENIZE_BEGIN | specdec__chat_flags(&chat, &model->vocab, &out, 0),
+                                   SPECDEC_TOKENIZE_BEGIN | specdec__chat_tokenize_flags(&chat, &model->vocab, &out, 0),
                                    out.plain, tokens, (size_t)specdec__max_int(capacity, 0), &all,
                                    (unsigned char *)memory + own, bytes - own, error);
     *count = (int)all;
@@ -60533,7 +60650,8 @@ int specdec_token_kind(const specdec_model *model, int32_t token)
     if (!model || token < 0 || (uint32_t)token >= model->vocab.count)
         return -1;
     v = &model->vocab;
-    return kinds[specdec__vocab_type(v, (uint32_t)token)] | (specdec__vocab_is_end(v, token) ? SPECDEC_TOKEN_END : 0) |
+    return kinds[specdec__vocab_token_type(v, (uint32_t)token)] |
+           (specdec__vocab_token_ends_text(v, token) ? SPECDEC_TOKEN_END : 0) |
            (token == v->bos ? SPECDEC_TOKEN_BEGIN : 0);
 }
 
@@ -60902,7 +61020,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
     if (m->vocab.count)
-        specdec__chat_choose(&chat, m->chat, &m->vocab, NULL, NULL);
+        specdec__chat_choose_format(&chat, m->chat, &m->vocab, NULL, NULL);
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
@@ -61156,7 +61274,7 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
     if (!constraint || !state || !trie || token < 0 || (uint32_t)token >= trie->vocab->count)
         return 0;
     v = trie->vocab;
-    if (specdec__vocab_is_end(v, token))
+    if (specdec__vocab_token_ends_text(v, token))
         return specdec__constraint_is_complete(constraint, state);
     at = trie->offset[token];
     return trie->offset[token + 1] > at &&
@@ -61658,7 +61776,7 @@ SPECDEC__FOR_SPEED
     X(STOPPED, SPECDEC_STOP_STRINGS) \
     X(CUT, 1u << 30)          /* bytes taken from where the stop string begins that was found */ \
     X(STOPS, SPECDEC_STOP_STRINGS) /* stop strings, */ \
-    X(STOP_BYTES, SPECDEC__STOP_ROOM) /* of so many bytes with those behind them */ \
+    X(STOP_BYTES, SPECDEC__STOP_COPY_BYTES) /* of so many bytes with those behind them */ \
     X(ENDS, SPECDEC_END_TOKENS) /* tokens that end the answer: the first ones of these */ \
     X(END_0, 0xffffffffu) \
     X(END_1, 0xffffffffu) \
@@ -61887,8 +62005,8 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
-    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.cut;
-    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
+    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
+    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
@@ -62117,7 +62235,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->freed = field[SPECDEC__SAVE_FREED];
     memcpy(t->piece, held, t->freed);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
-    t->stop.cut = field[SPECDEC__SAVE_CUT];
+    t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
     specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->inside = t->parts = t->in_call = 0;

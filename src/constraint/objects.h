@@ -522,7 +522,7 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
 
     if (!tool || s->b->failed)
         return;
-    hash = specdec__answer_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
+    hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
     specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)hash);
     specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)(hash >> 32));
     specdec__vector_push(s->b, &s->argument_kinds, kind);
@@ -571,7 +571,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 {
     specdec__build *b = s->b;
     const specdec__calls *row = s->calls;
-    const int says = specdec__answer_says_kind(row);
+    const int says = specdec__answer_mark_tells_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
 
@@ -636,7 +636,7 @@ static uint32_t specdec__argument_member_rule(specdec__schema *s, specdec__membe
         specdec__syntax_prepend_child(b, all, specdec__regex_parse(b, &source, &none, 1));
     }
     if (pairs) {
-        if (!specdec__answer_says_kind(s->calls))
+        if (!specdec__answer_mark_tells_kind(s->calls))
             specdec__argument_store_kind(s, name, size, specdec__argument_value_kind(s, text), text);
         s->child_style = SPECDEC__STYLE_REST;
         specdec__argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
@@ -1098,19 +1098,19 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     s->j.text = text ? text : anything;
     s->j.size = text ? size : 4;
     if (s->j.size < UINT32_MAX / 64)
-        specdec__json_read(&s->j);
+        specdec__json_parse(&s->j);
     nodes = s->j.count;
     s->j.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b, nodes * (sizeof *s->j.nodes / 4));
     if (b->failed)
         return 0;
     s->j.room = nodes;
-    if (!specdec__json_read(&s->j)) {
-        b->error_at = s->j.at;
+    if (!specdec__json_parse(&s->j)) {
+        b->error_at = s->j.error_at;
         return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
     }
     i = specdec__schema_get(s, 0, "$schema");
     if (i) {
-        const specdec__bytes raw = specdec__json_raw(&s->j, i);
+        const specdec__bytes raw = specdec__json_raw_text(&s->j, i);
         size_t k;
 
         for (k = 0; k + 8 < raw.size; k++)

@@ -165,7 +165,7 @@ static const specdec__json_node *specdec__schema_node(const specdec__schema *s, 
 /* The value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, const char *name)
 {
-    return (uint32_t)specdec__json_member(&s->j, object, name);
+    return (uint32_t)specdec__json_find_member(&s->j, object, name);
 }
 
 /* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
@@ -192,8 +192,8 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     if (x->kind == SPECDEC__JSON_NUMBER) {
         specdec__decimal one, two;
 
-        if (!specdec__decimal_read(specdec__json_raw(&s->j, a), &one) ||
-            !specdec__decimal_read(specdec__json_raw(&s->j, c), &two))
+        if (!specdec__decimal_read(specdec__json_raw_text(&s->j, a), &one) ||
+            !specdec__decimal_read(specdec__json_raw_text(&s->j, c), &two))
             return 0;
         return !specdec__decimal_compare(&one, &two);
     }
@@ -202,12 +202,12 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
         size_t size;
 
         if (!x->escaped)
-            return specdec__json_says(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
+            return specdec__json_string_equals(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
         text = (char *)specdec__build_reserve_scratch(s->b, (x->to - x->from) / 4 + 1);
         if (!text)
             return 0;
-        size = specdec__json_string(&s->j, a, text, x->to - x->from);
-        return specdec__json_says(&s->j, c, text, size);
+        size = specdec__json_string_value(&s->j, a, text, x->to - x->from);
+        return specdec__json_string_equals(&s->j, c, text, size);
     }
     if (x->kind < SPECDEC__JSON_NUMBER)
         return 1;
@@ -249,7 +249,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
 {
     int64_t value;
 
-    if (!specdec__json_integer(&s->j, fact->node, &value) || value < 0) {
+    if (!specdec__json_read_integer(&s->j, fact->node, &value) || value < 0) {
         specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
         return 0;
     }
@@ -265,7 +265,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
+    return specdec__decimal_read(specdec__json_raw_text(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
@@ -285,7 +285,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
         return all;
     }
     for (i = 0; i < 8; i++)
-        if (specdec__json_says(&s->j, node, names[i], strlen(names[i])))
+        if (specdec__json_string_equals(&s->j, node, names[i], strlen(names[i])))
             return types[i];
     return (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
 }
@@ -326,7 +326,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
             uint32_t place = 0;
 
             while (specdec__schema_next_child(s, node, &place))
-                if (specdec__json_says(&s->j, place, name, count))
+                if (specdec__json_string_equals(&s->j, place, name, count))
                     item = place + 1;
         } else if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
             uint32_t number = 0;
@@ -369,12 +369,12 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
         if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             continue;
         name = anchor ? specdec__schema_get(s, node, "$anchor") : 0;
-        if (name && specdec__json_says(&s->j, name, (const char *)text, size))
+        if (name && specdec__json_string_equals(&s->j, name, (const char *)text, size))
             return node;
         id = specdec__schema_get_id(s, node);
         if (!id)
             continue;
-        raw = specdec__json_raw(&s->j, id);
+        raw = specdec__json_raw_text(&s->j, id);
         raw.data++;
         raw.size -= 2;
         if (raw.size && raw.data[raw.size - 1] == '#')
@@ -428,7 +428,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 /* The schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
-    const specdec__bytes raw = specdec__json_raw(&s->j, ref);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, ref);
     const unsigned char *text = raw.data + 1;
     size_t size = raw.size - 2, hash = 0;
     uint32_t node;
@@ -501,7 +501,7 @@ static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t
 /* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
-    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {
@@ -808,7 +808,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
-        if (specdec__json_integer(&s->j, node, &number) && number <= 0)
+        if (specdec__json_read_integer(&s->j, node, &number) && number <= 0)
             s->types = 0;
         specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;

@@ -68,7 +68,7 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
     int i;
 
     for (i = 0; i < count; i++)
-        if (specdec__json_says(&s->j, name, choices[i], strlen(choices[i])))
+        if (specdec__json_string_equals(&s->j, name, choices[i], strlen(choices[i])))
             return 1;
     return !count;
 }
@@ -153,7 +153,7 @@ static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint
     specdec__build *b = s->b;
     const specdec__calls *row = s->calls;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
@@ -224,7 +224,7 @@ static SPECDEC__UNUSED void specdec__tools_tell_splitter(specdec_splitter *split
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
 {
-    const specdec__calls *row = source->calls ? specdec__answer_calls(source->calls) : NULL;
+    const specdec__calls *row = source->calls ? specdec__answer_find_calls(source->calls) : NULL;
     uint32_t tool = 0, name, root, any, all, i = 0;
     specdec__vector rules;
 

@@ -53,7 +53,7 @@ struct specdec_token_trie {
 /* Bytes of the plain character at the beginning of a text; 0: no plain character begins there. */
 static size_t specdec__trie_plain_character(const unsigned char *text, size_t size)
 {
-    const int length = size ? specdec__text_sequence(text, size) : 0;
+    const int length = size ? specdec__utf8_sequence_bytes(text, size) : 0;
 
     return length <= 0 || (length == 1 && specdec__byte_kind(text[0]) == SPECDEC__KIND_OTHER) ? 0 : (size_t)length;
 }
@@ -145,7 +145,7 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
 
     kinds[entry.size] = 0;
     while (at < entry.size) { /* first the kind of each character */
-        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+        const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
         const size_t size = length > 1 ? (size_t)length : 1;
 
         kinds[at] = (unsigned char)(length > 1 ? SPECDEC__KIND_WIDE : length < 1 ? SPECDEC__KIND_OTHER
@@ -157,7 +157,7 @@ static void specdec__trie_suffix_kinds(specdec__bytes entry, unsigned char *kind
     for (i = entry.size; i-- > 0;)
         kinds[i] |= kinds[i + 1];
     for (at = 0; at < entry.size;) {
-        const int length = specdec__text_sequence(entry.data + at, entry.size - at);
+        const int length = specdec__utf8_sequence_bytes(entry.data + at, entry.size - at);
 
         for (i = 1; length > 1 && i < (size_t)length; i++)
             kinds[at + i] |= SPECDEC__KIND_OTHER;

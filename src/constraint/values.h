@@ -83,7 +83,7 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
-    const specdec__bytes raw = specdec__json_raw(&s->j, node);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
     unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->b, raw.size / 4 + 1);
     unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->b, 6 * raw.size / 4 + 1);
     size_t count, i, at = 0;
@@ -91,7 +91,7 @@ static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t 
     *size = 0;
     if (!text || !out)
         return NULL;
-    count = specdec__json_string(&s->j, node, (char *)text, raw.size);
+    count = specdec__json_string_value(&s->j, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
         const char *known = text[i] && !s->b->raw_strings ? strchr(meant, text[i]) : NULL;
 
@@ -124,12 +124,12 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     memset(&none, 0, sizeof none);
     if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
         return (uint32_t)specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a string");
-    size = specdec__json_raw(&s->j, fact->node).size;
+    size = specdec__json_raw_text(&s->j, fact->node).size;
     text = (unsigned char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
     if (!text)
         return 0;
     source.text = text;
-    source.size = specdec__json_string(&s->j, fact->node, (char *)text, size);
+    source.size = specdec__json_string_value(&s->j, fact->node, (char *)text, size);
     if (format) {
         for (i = 0; i < SPECDEC__COUNT(specdec__formats); i++)
             if (source.size == strlen(specdec__formats[i].name) &&
@@ -295,7 +295,7 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
-/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_put). */
+/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_read_value_byte). */
 static const char specdec__raw_ambiguous_regex[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
@@ -418,7 +418,7 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
 
     if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
         specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
-    } else if (!specdec__decimal_read(specdec__json_raw(&s->j, node), &limit)) {
+    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->j, node), &limit)) {
         specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
     } else if (specdec__numbers_limit_dfa(s->b, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
@@ -447,7 +447,7 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
     int i;
 
     if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
-        !specdec__decimal_read(specdec__json_raw(&s->j, fact->node), &unit)) {
+        !specdec__decimal_read(specdec__json_raw_text(&s->j, fact->node), &unit)) {
         specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
@@ -681,7 +681,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
         }
     }
     if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
-        const specdec__bytes raw = specdec__json_raw(&s->j, node);
+        const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
 
         return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
     }
@@ -694,7 +694,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
             return 0;
         if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
             return 0;
-        size = specdec__json_string(&s->j, node, plain, size);
+        size = specdec__json_string_value(&s->j, node, plain, size);
         for (k = 0; k < size; k++)
             count += ((unsigned char)plain[k] & 0xc0) != 0x80;
         return count >= length[0] && count <= length[1];

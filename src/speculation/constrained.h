@@ -87,7 +87,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next(vocab, &at).size; /* decoded, a token is not longer than in the file */
+        bytes += specdec__vocab_next_text(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
@@ -128,7 +128,7 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     for (i = 0; i < c->end_count; i++)
         if (c->ends[i] == token)
             return 1;
-    return specdec__vocab_is_end(c->masker->vocab, token);
+    return specdec__vocab_token_ends_text(c->masker->vocab, token);
 }
 
 /* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
@@ -139,7 +139,7 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
 
     return !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix &&
            (previous < 0 || (uint32_t)previous >= v->count ||
-            specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
+            specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
 /* Whether a token is a mark of calls that counts as its spelling. */
@@ -162,13 +162,13 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
     if (specdec__constrained_marks(c, token))
-        return specdec__vocab_text(c->masker->vocab, (uint32_t)token);
+        return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
     if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
-        const int type = specdec__vocab_type(c->masker->vocab, (uint32_t)token);
+        const int type = specdec__vocab_token_type(c->masker->vocab, (uint32_t)token);
 
-        if (!specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
+        if (!specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
             bytes.data++;
             bytes.size--;
         }

@@ -42,7 +42,7 @@ typedef struct specdec__calls {
 /* How a family of models writes thoughts (reasoning): between two marks. */
 typedef struct specdec__thoughts {
     const char *name, *open, *close;
-    const char *around[4]; /* marks around the content of the answer, which are dropped */
+    const char *content_marks[4]; /* marks around the content of the answer, which are dropped */
 } specdec__thoughts;
 
 #define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's full-width bar, U+FF5C, and its lower block, U+2581 */
@@ -141,7 +141,7 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
 
 /* The row of tool calls with a name; NULL: there is none. */
-static const specdec__calls *specdec__answer_calls(const char *name)
+static const specdec__calls *specdec__answer_find_calls(const char *name)
 {
     size_t i;
 
@@ -152,7 +152,7 @@ static const specdec__calls *specdec__answer_calls(const char *name)
 }
 
 /* The row of thoughts with a name; NULL: there is none. */
-static const specdec__thoughts *specdec__answer_thoughts(const char *name)
+static const specdec__thoughts *specdec__answer_find_thoughts(const char *name)
 {
     size_t i;
 

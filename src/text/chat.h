@@ -22,20 +22,22 @@ enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 typedef struct specdec__chat_format {
     const char *name;
     const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
-    int trims;                           /* bit 1 << role: white space around messages of the role is dropped */
-    int ends;                            /* bit 1 << role: the end-of-text token stands in front of `after` */
-    const char *opening;                 /* in front of a system message, and of a user message without one: first */
-    const char *reopening;               /* the same, in front of all later ones */
-    const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES]; /* around a message of a role */
-    const char *generate;                /* begins the model's turn */
+    int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
+    int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
+    const char *first_opening;                /* in front of a system message, or of a user message without one: the
+                                                 first */
+    const char *later_opening;                /* the same, in front of all later ones */
+    const char *before[SPECDEC__CHAT_ROLES];  /* in front of a message of a role */
+    const char *after[SPECDEC__CHAT_ROLES];   /* behind a message of a role */
+    const char *model_turn;                   /* begins the model's turn */
 } specdec__chat_format;
 
-/* Values of `trims` and `ends`. */
+/* Values of trim_roles and end_token_roles. TRIM_END_ONLY: of user messages behind system messages, only the white
+   space at the end is dropped. */
 enum {
     SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT,
     SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1,
-    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: of user messages behind system messages only the white space
-                                                     at the end is dropped */
+    SPECDEC__CHAT_TRIM_END_ONLY = 1 << SPECDEC__CHAT_ROLES
 };
 
 /* DeepSeek's tokens for roles, with full-width bars. */
@@ -100,36 +102,36 @@ static const specdec__chat_format specdec__chat_formats[] = {
 /* How conversations with a model are written: a format, or the model's template, and what was learned from it. */
 typedef struct specdec__chat {
     const specdec__chat_format *format; /* NULL: no format is known */
-    int trims;                    /* as in the format, unless the template differs from it */
-    int begins;                   /* 1: the beginning-of-text token is written, whatever add_bos_token says */
-    int runs;                     /* 1: without a format; the template is run for each conversation */
-    int no_system;                /* 1: system messages are refused, as the template writes them in a way that no format
-                                     has */
-    const specdec__calls *calls;  /* how tool calls are written; NULL: unknown */
-    const specdec__thoughts *thoughts; /* how thoughts are written; NULL: the model writes none */
-    specdec__bytes system, prefix; /* the default system message (data NULL: none); text that the template puts in front
-                                      of the first system message */
-    const char *failed;           /* why the template matches no format; NULL: it matches one, or there is no
-                                     template */
-    specdec__bytes culprit;       /* the part of the template that caused the failure */
+    int trim_roles;                     /* as in the format, unless the template differs from it */
+    int writes_bos;                     /* 1: the beginning-of-text token is written, whatever add_bos_token says */
+    int runs_template;                  /* 1: without a format; the template is run for each conversation */
+    int refuses_system;                 /* 1: system messages are refused, as the template writes them in a way that no
+                                           format has */
+    const specdec__calls *calls;        /* how tool calls are written; NULL: unknown */
+    const specdec__thoughts *thoughts;  /* how thoughts are written; NULL: the model writes none */
+    specdec__bytes default_system;      /* system message of conversations without one; data NULL: none */
+    specdec__bytes system_prefix;       /* text that the template puts in front of the first system message */
+    const char *failed;                 /* why the template matches no format; NULL: it matches one, or there is no
+                                           template */
+    specdec__bytes culprit;             /* the part of the template that caused the failure */
 } specdec__chat;
 
 enum {
-    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is compared with formats */
-    SPECDEC__CHAT_KEPT = 4096    /* bytes of such texts that are kept */
+    SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
+    SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of such texts that are kept */
 };
 
 /* The result of recognising a template, with the texts that its specdec__chat points to. */
 typedef struct specdec__chat_found {
     specdec__chat chat;
-    char kept[SPECDEC__CHAT_KEPT];
+    char kept_text[SPECDEC__CHAT_KEPT_BYTES];
 } specdec__chat_found;
 
 /* Working memory for recognising a template; memory[bytes] is for running the template. */
 typedef struct specdec__chat_work {
-    specdec__template run;
-    char output[SPECDEC__CHAT_ROOM], expected[SPECDEC__CHAT_ROOM];
-    unsigned char plain[SPECDEC__CHAT_ROOM / 8];
+    specdec__template running_template;
+    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES];
+    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8];
     specdec__chat_found *found;
     void *memory;
     size_t bytes;
@@ -146,7 +148,7 @@ typedef struct specdec__chat_text {
 } specdec__chat_text;
 
 /* The first format with a name; NULL: there is none. */
-static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name)
+static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_by_name(const char *name)
 {
     size_t i;
 
@@ -157,7 +159,8 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
 }
 
 /* The first token of a format that a vocabulary lacks; NULL: none is missing. The vocabulary needs no index. */
-static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
+static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__chat_format *format,
+                                                               const specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     int missing = 0, i;
@@ -194,7 +197,7 @@ static void specdec__chat_append(specdec__chat_text *out, const char *text, size
 }
 
 /* A message's text without white space at its ends (bits 1: left, 2: right). */
-static specdec__bytes specdec__chat_trim(const specdec_message *message, int ends)
+static specdec__bytes specdec__chat_trim_message(const specdec_message *message, int ends)
 {
     const char *text = message->text;
     size_t length = message->length == SPECDEC_WHOLE_STRING ? strlen(text) : message->length;
@@ -210,30 +213,30 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int end
 }
 
 /* Appends the text behind a message of a role. end: text of the end-of-text token. */
-static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end,
-                                specdec__chat_text *out)
+static void specdec__chat_append_end(const specdec__chat_format *format, int role, specdec__bytes end,
+                                     specdec__chat_text *out)
 {
-    if (format->ends >> role & 1)
+    if (format->end_token_roles >> role & 1)
         specdec__chat_append(out, (const char *)end.data, end.size, 0);
     specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
 }
 
 /* Appends a message with a valid role. previous: role of the message before it; begun: text precedes it. */
-static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
-                                  const specdec_message *message, specdec__chat_text *out)
+static void specdec__chat_append_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
+                                         const specdec_message *message, specdec__chat_text *out)
 {
     const specdec__chat_format *format = chat->format;
     const int role = (int)message->role, behind = role == SPECDEC_USER && previous == SPECDEC_SYSTEM;
-    const int half = behind && chat->trims & SPECDEC__CHAT_HALF;
-    const specdec__bytes text = specdec__chat_trim(message, half ? 2 : chat->trims >> role & 1 ? 3 : 0);
+    const int half = behind && chat->trim_roles & SPECDEC__CHAT_TRIM_END_ONLY;
+    const specdec__bytes text = specdec__chat_trim_message(message, half ? 2 : chat->trim_roles >> role & 1 ? 3 : 0);
 
     if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
-        specdec__chat_append(out, begun ? format->reopening : format->opening, SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, begun ? format->later_opening : format->first_opening, SPECDEC_WHOLE_STRING, 0);
     specdec__chat_append(out, format->before[role], SPECDEC_WHOLE_STRING, 0);
     if (role == SPECDEC_SYSTEM && !begun)
-        specdec__chat_append(out, (const char *)chat->prefix.data, chat->prefix.size, 0);
+        specdec__chat_append(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
     specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
-    specdec__chat_close(format, role, end, out);
+    specdec__chat_append_end(format, role, end, out);
 }
 
 /* Renders messages in the model's chat format, then the beginning of the model's turn. begun: 1: the conversation
@@ -250,29 +253,29 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
         if ((int)messages[i].role < 0 || (int)messages[i].role >= SPECDEC__CHAT_ROLES ||
             (!messages[i].text && messages[i].length))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
-        else if (chat->no_system && messages[i].role == SPECDEC_SYSTEM)
+        else if (chat->refuses_system && messages[i].role == SPECDEC_SYSTEM)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "message %d: the model's template writes system messages in a way of its own", i);
-    if (!begun && count && messages[0].role != SPECDEC_SYSTEM && chat->system.data) {
+    if (!begun && count && messages[0].role != SPECDEC_SYSTEM && chat->default_system.data) {
         memset(&own, 0, sizeof own);
-        own.text = (const char *)chat->system.data;
-        own.length = chat->system.size;
+        own.text = (const char *)chat->default_system.data;
+        own.length = chat->default_system.size;
         own.special = 1;
-        specdec__chat_message(chat, end, 0, previous, &own, out);
+        specdec__chat_append_message(chat, end, 0, previous, &own, out);
         previous = SPECDEC_SYSTEM;
         begun = 1;
     }
     for (i = 0; i < count; i++) {
-        specdec__chat_message(chat, end, begun, previous, &messages[i], out);
+        specdec__chat_append_message(chat, end, begun, previous, &messages[i], out);
         begun |= messages[i].role != SPECDEC_ASSISTANT;
         previous = (int)messages[i].role;
     }
-    specdec__chat_append(out, chat->format->generate, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, chat->format->model_turn, SPECDEC_WHOLE_STRING, 0);
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
 /* Drops the white space at the beginning of a rendered conversation. */
-static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
+static SPECDEC__UNUSED void specdec__chat_drop_leading_space(specdec__chat_text *out)
 {
     size_t drop = 0, i;
 
@@ -288,36 +291,36 @@ static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
 }
 
 /* The text of a token; empty for id -1. */
-static specdec__bytes specdec__chat_token(const specdec__vocab *v, int32_t id)
+static specdec__bytes specdec__chat_token_text(const specdec__vocab *v, int32_t id)
 {
-    return id < 0 ? specdec__template_bytes("", 0) : specdec__vocab_text(v, (uint32_t)id);
+    return id < 0 ? specdec__template_as_bytes("", 0) : specdec__vocab_token_text(v, (uint32_t)id);
 }
 
 /* Does a text begin with the text of a token? */
-static int specdec__chat_begins(specdec__bytes text, specdec__bytes token)
+static int specdec__chat_begins_with_token(specdec__bytes text, specdec__bytes token)
 {
     return token.size && text.size >= token.size && memcmp(text.data, token.data, token.size) == 0;
 }
 
 /* The flags for tokenizing a rendered conversation; begun: 1: tokens precede it. The beginning-of-text token is written
    once, where the template or the tokenizer asks for it. */
-static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const specdec__vocab *v,
-                                               const specdec__chat_text *out, int begun)
+static SPECDEC__UNUSED int specdec__chat_tokenize_flags(const specdec__chat *chat, const specdec__vocab *v,
+                                                        const specdec__chat_text *out, int begun)
 {
-    const specdec__bytes text = specdec__template_bytes(out->text, out->needed);
+    const specdec__bytes text = specdec__template_as_bytes(out->text, out->needed);
 
     if (begun)
         return SPECDEC_TOKENIZE_SPECIAL;
-    if (specdec__chat_begins(text, specdec__chat_token(v, v->bos)) && !(out->plain[0] & 1))
-        return (int)SPECDEC_TOKENIZE_SPECIAL | (int)SPECDEC__TOKENIZE_BARE;
-    return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
+    if (specdec__chat_begins_with_token(text, specdec__chat_token_text(v, v->bos)) && !(out->plain[0] & 1))
+        return (int)SPECDEC_TOKENIZE_SPECIAL | (int)SPECDEC__TOKENIZE_NO_BOS;
+    return SPECDEC_TOKENIZE_SPECIAL | (chat->writes_bos ? (int)SPECDEC__TOKENIZE_ADD_BOS : 0);
 }
 
 /* ---- Recognising a template: formats are compared with the text that it writes. */
 
 /* Does a format write the same text for messages as the template has written? */
-static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
-                                specdec__bytes written, const specdec_message *messages, int count)
+static int specdec__chat_format_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
+                                       specdec__bytes written, const specdec_message *messages, int count)
 {
     specdec__chat_text out;
 
@@ -330,7 +333,8 @@ static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat
 
 /* Messages as a template's value: a list of dicts. Bytes of their texts are marked as a message's, unless the caller
    allows the message to spell control tokens. */
-static specdec__template_value specdec__chat_values(specdec__template *t, const specdec_message *messages, int count)
+static specdec__template_value specdec__chat_messages_value(specdec__template *t, const specdec_message *messages,
+                                                            int count)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), *members;
@@ -343,69 +347,72 @@ static specdec__template_value specdec__chat_values(specdec__template *t, const 
         members = specdec__template_new_list(t, 4);
         if (!members)
             break;
-        members[0] = specdec__template_string("role");
-        members[1] = specdec__template_string(roles[messages[i].role]);
-        members[2] = specdec__template_string("content");
-        members[3] = messages[i].special ? specdec__template_of(SPECDEC__TEMPLATE_STRING, text, size)
-                                         : specdec__template_marked(t, text, size);
-        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, members, 2);
+        members[0] = specdec__template_string_value("role");
+        members[1] = specdec__template_string_value(roles[messages[i].role]);
+        members[2] = specdec__template_string_value("content");
+        members[3] = messages[i].special ? specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, size)
+                                         : specdec__template_marked_string(t, text, size);
+        list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, members, 2);
     }
-    return specdec__template_listing(list, (size_t)count);
+    return specdec__template_list_value(list, (size_t)count);
 }
 
 /* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and others. */
-static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
+static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
 {
-    specdec__template_give(t, specdec__template_string("bos_token"),
-                           specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
-    specdec__template_give(t, specdec__template_string("eos_token"),
-                           specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
-    specdec__template_give(t, specdec__template_string("add_generation_prompt"), specdec__template_bool(generate));
+    specdec__template_define_name(t, specdec__template_string_value("bos_token"),
+                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_define_name(t, specdec__template_string_value("eos_token"),
+                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_define_name(t, specdec__template_string_value("add_generation_prompt"),
+                                  specdec__template_bool_value(generate));
 }
 
-/* Runs a template for messages; the text is in w->run. */
-static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos, specdec__bytes eos,
-                              const specdec_message *messages, int count)
+/* Runs a template for messages; the text is in w->running_template. */
+static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
+                                       specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
-    w->run.now = w->now;
-    specdec__chat_give(&w->run, bos, eos, 1);
-    specdec__template_give(&w->run, specdec__template_string("tools"), specdec__template_none());
-    specdec__template_give(&w->run, specdec__template_string("messages"),
-                           specdec__chat_values(&w->run, messages, count));
-    specdec__template_render(&w->run);
+    specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    w->running_template.now = w->now;
+    specdec__chat_define_names(&w->running_template, bos, eos, 1);
+    specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
+                                  specdec__template_none_value());
+    specdec__template_define_name(&w->running_template, specdec__template_string_value("messages"),
+                                  specdec__chat_messages_value(&w->running_template, messages, count));
+    specdec__template_render(&w->running_template);
 }
 
-/* The text that the template writes for messages, without the beginning-of-text token if chat->begins; data NULL: it
-   failed. */
-static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
-                                        const specdec__vocab *v, const specdec_message *messages, int count)
+/* The text that the template writes for messages, without the beginning-of-text token if chat->writes_bos; data NULL:
+   it failed. */
+static specdec__bytes specdec__chat_template_output(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                                    const specdec__vocab *v, const specdec_message *messages, int count)
 {
-    const specdec__bytes bos = specdec__chat_token(v, v->bos);
+    const specdec__bytes bos = specdec__chat_token_text(v, v->bos);
     specdec__bytes written = {NULL, 0};
 
-    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), messages, count);
-    chat->failed = w->run.failed;
-    chat->culprit = w->run.culprit;
+    specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), messages, count);
+    chat->failed = w->running_template.failed;
+    chat->culprit = w->running_template.culprit;
     if (chat->failed)
         return written;
-    written = specdec__template_bytes(w->run.output, w->run.written);
-    if (chat->begins && specdec__chat_begins(written, bos)) {
+    written = specdec__template_as_bytes(w->running_template.output, w->running_template.output_bytes);
+    if (chat->writes_bos && specdec__chat_begins_with_token(written, bos)) {
         written.data += bos.size;
         written.size -= bos.size;
     }
     return written;
 }
 
-/* Copies bytes of the template's output to offset `at` of w->found->kept. data NULL: no room; empty bytes have data. */
-static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
+/* Copies bytes of the template's output to offset `at` of w->found->kept_text. data NULL: no room; empty bytes have
+   data. */
+static specdec__bytes specdec__chat_keep_bytes(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
 {
     specdec__bytes out = {NULL, 0};
 
-    if (at <= SPECDEC__CHAT_KEPT && size <= SPECDEC__CHAT_KEPT - at) {
-        out = specdec__template_bytes(w->found->kept + at, size);
+    if (at <= SPECDEC__CHAT_KEPT_BYTES && size <= SPECDEC__CHAT_KEPT_BYTES - at) {
+        out = specdec__template_as_bytes(w->found->kept_text + at, size);
         if (size)
-            memcpy(w->found->kept + at, data, size);
+            memcpy(w->found->kept_text + at, data, size);
     }
     return out;
 }
@@ -414,15 +421,16 @@ static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const
 static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                       const specdec_message *system)
 {
-    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
-    specdec__template_value in = specdec__template_of(SPECDEC__TEMPLATE_STRING, written.data, written.size), what;
+    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
+    specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
+                            what;
     size_t at;
 
-    what = specdec__template_of(SPECDEC__TEMPLATE_STRING, system->text, system->length);
-    at = specdec__template_search(&in, 0, &what);
-    chat->prefix = specdec__template_bytes(NULL, 0);
+    what = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, system->text, system->length);
+    at = specdec__template_find_string(&in, 0, &what);
+    chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     if (at < written.size && at > head)
-        chat->prefix = specdec__chat_keep(w, 0, written.data + head, at - head);
+        chat->system_prefix = specdec__chat_keep_bytes(w, 0, written.data + head, at - head);
 }
 
 /* Finds the system message that a template writes for a conversation without one. Returns 0 when the template writes
@@ -430,21 +438,22 @@ static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat
 static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                      specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
-                        chat->prefix.size;
+    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
+                        chat->system_prefix.size;
     specdec__chat_text out;
 
-    if (specdec__chat_agrees(w, chat, end, written, messages, count))
+    if (specdec__chat_format_agrees(w, chat, end, written, messages, count))
         return 1;
-    chat->system = specdec__template_bytes("", 0);
+    chat->default_system = specdec__template_as_bytes("", 0);
     memset(&out, 0, sizeof out);
     out.text = w->expected;
     out.size = sizeof w->expected;
     if (specdec__chat_render(chat, end, 0, messages, count, &out, NULL) || out.needed > written.size ||
         head > out.needed)
         return 0;
-    chat->system = specdec__chat_keep(w, chat->prefix.size, written.data + head, written.size - out.needed);
-    return chat->system.data && specdec__chat_agrees(w, chat, end, written, messages, count);
+    chat->default_system = specdec__chat_keep_bytes(w, chat->system_prefix.size, written.data + head,
+                                                    written.size - out.needed);
+    return chat->default_system.data && specdec__chat_format_agrees(w, chat, end, written, messages, count);
 }
 
 /* Finds the `trims` with which a format writes the same as the template for two conversations, with and (has_system)
@@ -452,30 +461,30 @@ static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat,
 static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                     const specdec__vocab *v, const specdec_message *messages, int count, int has_system)
 {
-    const specdec__bytes end = specdec__chat_token(v, v->eos);
-    int fits = 2 * SPECDEC__CHAT_HALF, trims, from, known = (1 << fits) - 1;
+    const specdec__bytes end = specdec__chat_token_text(v, v->eos);
+    int fits = 2 * SPECDEC__CHAT_TRIM_END_ONLY, trims, from, known = (1 << fits) - 1;
 
     for (from = 1; from >= !has_system; from--) {
-        const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages + from, count - from);
+        const specdec__bytes written = specdec__chat_template_output(w, chat, text, v, messages + from, count - from);
 
-        for (trims = 0; trims < 2 * SPECDEC__CHAT_HALF; trims++) {
-            chat->trims = trims;
-            if (!written.data || !specdec__chat_agrees(w, chat, end, written, messages + from, count - from))
+        for (trims = 0; trims < 2 * SPECDEC__CHAT_TRIM_END_ONLY; trims++) {
+            chat->trim_roles = trims;
+            if (!written.data || !specdec__chat_format_agrees(w, chat, end, written, messages + from, count - from))
                 known &= ~(1 << trims);
         }
     }
-    for (fits = 0; fits < 2 * SPECDEC__CHAT_HALF && !(known >> fits & 1); fits++)
+    for (fits = 0; fits < 2 * SPECDEC__CHAT_TRIM_END_ONLY && !(known >> fits & 1); fits++)
         ;
-    chat->trims = fits;
+    chat->trim_roles = fits;
     return known != 0;
 }
 
 /* Conversations for which a format must write the same as a template: without and with white space at the ends. */
-static const specdec_message specdec__chat_plain[] = {
+static const specdec_message specdec__chat_plain_messages[] = {
     {SPECDEC_SYSTEM, "Be brief.", 9, 0},    {SPECDEC_USER, "What is a fjord?", 16, 0},
     {SPECDEC_ASSISTANT, "A valley.", 9, 0}, {SPECDEC_USER, "And a cape?", 11, 0},
     {SPECDEC_ASSISTANT, "Land.", 5, 0},     {SPECDEC_USER, "Thanks", 6, 0}};
-static const specdec_message specdec__chat_wide[] = {
+static const specdec_message specdec__chat_spaced_messages[] = {
     {SPECDEC_SYSTEM, "\n Tell\n ", 8, 0},   {SPECDEC_USER, " \nHello \n", 9, 0},
     {SPECDEC_ASSISTANT, "\n\nHm \n", 6, 0}, {SPECDEC_USER, "\n Why? ", 7, 0}};
 
@@ -484,31 +493,31 @@ static const specdec_message specdec__chat_wide[] = {
 static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                      const specdec__vocab *v, int from)
 {
-    const specdec_message *messages = specdec__chat_plain + from;
-    const specdec__bytes end = specdec__chat_token(v, v->eos);
-    const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages, 6 - from);
+    const specdec_message *messages = specdec__chat_plain_messages + from;
+    const specdec__bytes end = specdec__chat_token_text(v, v->eos);
+    const specdec__bytes written = specdec__chat_template_output(w, chat, text, v, messages, 6 - from);
     size_t i;
 
-    chat->prefix = specdec__template_bytes(NULL, 0);
+    chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     for (i = 0; written.data && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
         chat->format = &specdec__chat_formats[i];
         if (!from)
             specdec__chat_find_prefix(w, chat, written, messages);
-        if (specdec__chat_agrees(w, chat, end, written, messages, 6 - from))
+        if (specdec__chat_format_agrees(w, chat, end, written, messages, 6 - from))
             return 1;
     }
     chat->format = NULL;
-    chat->prefix = specdec__template_bytes(NULL, 0);
+    chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     return written.data != NULL;
 }
 
-/* Recognises a template with the current chat->begins. When a template refuses system messages, the format decides
+/* Recognises a template with the current chat->writes_bos. When a template refuses system messages, the format decides
    where to put them. */
-static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
-                                  const specdec__vocab *v)
+static void specdec__chat_match_formats(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                        const specdec__vocab *v)
 {
-    const specdec__bytes end = specdec__chat_token(v, v->eos);
-    const specdec_message *question = specdec__chat_plain + 1;
+    const specdec__bytes end = specdec__chat_token_text(v, v->eos);
+    const specdec_message *question = specdec__chat_plain_messages + 1;
     specdec__bytes written;
     const int takes = specdec__chat_find_format(w, chat, text, v, 0), has_system = chat->format != NULL;
 
@@ -516,69 +525,71 @@ static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, sp
         specdec__chat_find_format(w, chat, text, v, 1);
     if (!chat->format)
         return;
-    chat->no_system = takes && !has_system;
-    written = specdec__chat_ask(w, chat, text, v, question, 1);
+    chat->refuses_system = takes && !has_system;
+    written = specdec__chat_template_output(w, chat, text, v, question, 1);
     if (!written.data || !specdec__chat_find_system(w, chat, end, written, question, 1) ||
-        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_wide, 4, has_system))
+        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_spaced_messages, 4, has_system))
         chat->format = NULL;
 }
 
 /* Recognises a template: finds the format that writes the same for several conversations, with and without system
    message, answers and white space. Results are in *w->found. The vocabulary must be indexed. */
-static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specdec__bytes text, const specdec__vocab *v)
+static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work *w, specdec__bytes text,
+                                                             const specdec__vocab *v)
 {
     specdec__chat *const chat = &w->found->chat;
-    const specdec__bytes bos = specdec__chat_token(v, v->bos), none = {NULL, 0};
-    const specdec_message *question = specdec__chat_plain + 1;
+    const specdec__bytes bos = specdec__chat_token_text(v, v->bos), none = {NULL, 0};
+    const specdec_message *question = specdec__chat_plain_messages + 1;
     specdec__bytes written;
     size_t without;
     int spells;
 
     memset(chat, 0, sizeof *chat);
     w->now = SPECDEC__TEMPLATE_NO_CLOCK;
-    specdec__chat_run(w, text, none, specdec__chat_token(v, v->eos), question, 1);
-    without = w->run.written;
-    written = specdec__chat_ask(w, chat, text, v, question, 1);
-    spells = specdec__chat_begins(written, bos);
-    chat->begins = spells && written.size > without; /* else the format itself begins with the token */
+    specdec__chat_run_template(w, text, none, specdec__chat_token_text(v, v->eos), question, 1);
+    without = w->running_template.output_bytes;
+    written = specdec__chat_template_output(w, chat, text, v, question, 1);
+    spells = specdec__chat_begins_with_token(written, bos);
+    chat->writes_bos = spells && written.size > without; /* else the format itself begins with the token */
     if (written.data)
-        specdec__chat_compare(chat, w, text, v);
-    if (!chat->format && spells && !chat->begins) {
-        chat->begins = 1;
-        specdec__chat_compare(chat, w, text, v);
-        chat->begins = chat->format != NULL;
+        specdec__chat_match_formats(chat, w, text, v);
+    if (!chat->format && spells && !chat->writes_bos) {
+        chat->writes_bos = 1;
+        specdec__chat_match_formats(chat, w, text, v);
+        chat->writes_bos = chat->format != NULL;
     }
     if (!chat->format && !chat->failed)
         chat->failed = "it writes what no known format does";
     if (chat->format)
         return;
-    chat->culprit = specdec__chat_keep(w, 0, chat->culprit.data, chat->culprit.size < 64 ? chat->culprit.size : 64);
+    chat->culprit = specdec__chat_keep_bytes(w, 0, chat->culprit.data,
+                                             chat->culprit.size < 64 ? chat->culprit.size : 64);
     w->now = 0;
-    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), question, 1);
-    chat->runs = !w->run.failed && w->run.written > 0;
+    specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), question, 1);
+    chat->runs_template = !w->running_template.failed && w->running_template.output_bytes > 0;
 }
 
 /* ---- Running a template that matches no format. */
 
 /* Placeholder for the answers of an earlier conversation: only the text behind it is used. */
-static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
+static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
 
-/* Bytes of memory that specdec__chat_by_template needs, for bytes of a template and bytes of a conversation. */
+/* Bytes of memory that specdec__chat_render_by_template needs, for bytes of a template and bytes of a conversation. */
 static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
 {
-    return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
+    return specdec__size_add(sizeof(specdec__template) + specdec__template_memory_needed(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
 }
 
 /* Writes the reason why a template could not be run to `error`. */
-static specdec_result specdec__chat_refused(const specdec__template *t, specdec_error *error)
+static specdec_result specdec__chat_template_error(const specdec__template *t, specdec_error *error)
 {
     const int size = (int)(t->culprit.size < 80 ? t->culprit.size : 80);
     const char *culprit = size ? (const char *)t->culprit.data : "";
 
-    if (t->full || !strcmp(t->failed, "it needs too much memory"))
+    if (t->output_full || !strcmp(t->failed, "it needs too much memory"))
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long: with this context, %zu bytes "
-                             "are the most", t->room);
+                             "are the most", t->output_room);
     if (t->raised)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the model's chat template refuses the conversation: %.*s",
                              size, culprit);
@@ -590,11 +601,11 @@ static specdec_result specdec__chat_refused(const specdec__template *t, specdec_
    tokens already have it; end empty: they do not. */
 static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
 {
-    const size_t size = sizeof specdec__chat_answer - 1;
+    const size_t size = sizeof specdec__chat_placeholder - 1;
     size_t at = 0, from = 0, i;
 
     for (i = 0; i + size <= out->needed; i++)
-        if (memcmp(out->text + i, specdec__chat_answer, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
+        if (memcmp(out->text + i, specdec__chat_placeholder, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
             from = i + size;
     while (from + at < out->needed && at < 2 && memchr(" \n", out->text[from + at], 2))
         at++;
@@ -613,12 +624,13 @@ static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
    previous answer; -1: no such token, or (begun = 0) the conversation begins. memory: see specdec__chat_template_bytes.
    Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
-specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
-                          const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
-                          specdec__chat_text *out, specdec_error *error)
+specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
+                                 const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
+                                 specdec__chat_text *out, specdec_error *error)
 {
-    const specdec_message before[] = {{SPECDEC_USER, "...", 3, 1},
-                                      {SPECDEC_ASSISTANT, specdec__chat_answer, sizeof specdec__chat_answer - 1, 1}};
+    const specdec_message before[] = {
+        {SPECDEC_USER, "...", 3, 1},
+        {SPECDEC_ASSISTANT, specdec__chat_placeholder, sizeof specdec__chat_placeholder - 1, 1}};
     const size_t skip = (size_t)(0 - (uintptr_t)memory) & (SPECDEC__CACHE_LINE - 1);
     specdec__template *t = (specdec__template *)(void *)((unsigned char *)memory + skip);
     const size_t used = skip + (sizeof *t + SPECDEC__CACHE_LINE - 1) / SPECDEC__CACHE_LINE * SPECDEC__CACHE_LINE;
@@ -634,29 +646,29 @@ specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begu
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
     specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->plain, out->size);
     t->now = now;
-    specdec__chat_give(t, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 1);
-    specdec__template_give(t, specdec__template_string("tools"), specdec__template_none());
-    list = specdec__chat_values(t, messages, count);
+    specdec__chat_define_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
+    specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
+    list = specdec__chat_messages_value(t, messages, count);
     if (begun) {
-        earlier = specdec__chat_values(t, before, 2);
-        list = specdec__template_sum(t, &earlier, &list);
+        earlier = specdec__chat_messages_value(t, before, 2);
+        list = specdec__template_add(t, &earlier, &list);
     }
-    specdec__template_give(t, specdec__template_string("messages"), list);
+    specdec__template_define_name(t, specdec__template_string_value("messages"), list);
     specdec__template_render(t);
     if (t->failed)
-        return specdec__chat_refused(t, error);
-    out->needed = t->written;
+        return specdec__chat_template_error(t, error);
+    out->needed = t->output_bytes;
     if (begun)
-        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_text(v, (uint32_t)last), out);
+        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_token_text(v, (uint32_t)last), out);
     return SPECDEC_OK;
 }
 
 /* Chooses a format by name (NULL: that of the model's template, own, which may be NULL), and checks that the vocabulary
    has its tokens. Where a template matches no format, chat->format is NULL, and chat->failed says why. Errors: ARGUMENT
    (unknown name), MISMATCH (a token is missing). */
-static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
-                                                           const specdec__vocab *v, const char *name,
-                                                           specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat *chat, const specdec__chat *own,
+                                                                  const specdec__vocab *v, const char *name,
+                                                                  specdec_error *error)
 {
     const char *missing;
 
@@ -665,27 +677,27 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, 
         *chat = *own;
     if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
         memset(chat, 0, sizeof *chat);
-        chat->format = specdec__chat_find(name);
+        chat->format = specdec__chat_find_by_name(name);
         if (!chat->format)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
-        chat->trims = chat->format->trims;
-        chat->begins = own && own->begins;
+        chat->trim_roles = chat->format->trim_roles;
+        chat->writes_bos = own && own->writes_bos;
         chat->thoughts = own ? own->thoughts : NULL;
     }
-    missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
+    missing = chat->format ? specdec__chat_missing_token(chat->format, v) : NULL;
     if (missing && name)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "chat format \"%s\" needs %s, which is no token of this vocabulary", name, missing);
     if (missing) {
         chat->format = NULL;
         chat->failed = "a token that it writes is not in the vocabulary";
-        chat->culprit = specdec__template_bytes(missing, strlen(missing));
+        chat->culprit = specdec__template_as_bytes(missing, strlen(missing));
     }
     return SPECDEC_OK;
 }
 
 /* Refuses a conversation, as the model has no known format; the error says why. */
-static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat *chat, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__chat_refuse_unknown(const specdec__chat *chat, specdec_error *error)
 {
     if (!SPECDEC__CHATS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,

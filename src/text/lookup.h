@@ -9,7 +9,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__VOCAB_FURTHEST 4096 /* entries probed from the place of a hash on, at most */
+#define SPECDEC__VOCAB_PROBES_MOST 4096 /* entries probed from the place of a hash on, at most */
 
 /* Adds a byte to a hash. */
 SPECDEC__INLINE uint32_t specdec__vocab_hash_byte(uint32_t hash, unsigned char byte)
@@ -24,7 +24,7 @@ SPECDEC__INLINE uint32_t specdec__vocab_hash_end(uint32_t hash)
 }
 
 /* Adds bytes to a hash. */
-static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
+static uint32_t specdec__vocab_hash_bytes(uint32_t hash, specdec__bytes part)
 {
     size_t i;
 
@@ -34,17 +34,18 @@ static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
 }
 
 /* The id of the token whose text in the file is a, or a followed by b (if not NULL); -1: there is none. */
-static int32_t specdec__vocab_find_spelled(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
+static int32_t specdec__vocab_find_text_id(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
 {
-    uint32_t hash = specdec__vocab_hash(0, a), entry;
+    uint32_t hash = specdec__vocab_hash_bytes(0, a), entry;
     size_t size = a.size + (b ? b->size : 0);
     int i;
 
     if (b)
-        hash = specdec__vocab_hash(hash, *b);
+        hash = specdec__vocab_hash_bytes(hash, *b);
     hash = specdec__vocab_hash_end(hash);
-    for (i = 0; i < SPECDEC__VOCAB_FURTHEST && (entry = v->slots[hash & v->slot_mask]) != 0; i++, hash++) {
-        specdec__bytes text = specdec__vocab_text(v, entry - 1);
+    for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
+         i++, hash++) {
+        specdec__bytes text = specdec__vocab_token_text(v, entry - 1);
 
         if (text.size == size && memcmp(text.data, a.data, a.size) == 0 &&
             (!b || memcmp(text.data + a.size, b->data, b->size) == 0))
@@ -74,7 +75,7 @@ static int specdec__text_run_equals(const specdec__text_run *run, size_t from, s
     size_t i, at = 0;
 
     for (i = from; i < from + length; i++) {
-        size_t size = specdec__text_spell(model, specdec__text_run_byte(run, i), spelled);
+        size_t size = specdec__text_spell_byte(model, specdec__text_run_byte(run, i), spelled);
 
         if (size > text.size - at || memcmp(text.data + at, spelled, size) != 0)
             return 0;
@@ -84,7 +85,8 @@ static int specdec__text_run_equals(const specdec__text_run *run, size_t from, s
 }
 
 /* The id of the token that spells the bytes [from, from + length) of a stretch; -1: there is none. */
-static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_run *run, size_t from, size_t length)
+static int32_t specdec__vocab_find_run_id(const specdec__vocab *v, const specdec__text_run *run, size_t from,
+                                          size_t length)
 {
     unsigned char spelled[3];
     uint32_t hash = 0, entry;
@@ -93,14 +95,15 @@ static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_
     if (length > v->longest)
         return -1;
     for (i = from; i < from + length; i++) {
-        size_t j, size = specdec__text_spell(v->model, specdec__text_run_byte(run, i), spelled);
+        size_t j, size = specdec__text_spell_byte(v->model, specdec__text_run_byte(run, i), spelled);
 
         for (j = 0; j < size; j++)
             hash = specdec__vocab_hash_byte(hash, spelled[j]);
     }
     hash = specdec__vocab_hash_end(hash);
-    for (i = 0; i < SPECDEC__VOCAB_FURTHEST && (entry = v->slots[hash & v->slot_mask]) != 0; i++, hash++)
-        if (specdec__text_run_equals(run, from, length, v->model, specdec__vocab_text(v, entry - 1)))
+    for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
+         i++, hash++)
+        if (specdec__text_run_equals(run, from, length, v->model, specdec__vocab_token_text(v, entry - 1)))
             return (int32_t)(entry - 1);
     return -1;
 }
@@ -112,24 +115,25 @@ SPECDEC__INLINE uint32_t specdec__vocab_pair_hash(uint32_t left, uint32_t right)
 }
 
 /* The rank of the merge of two tokens, lower is earlier; SPECDEC__TEXT_NONE: there is no such merge. */
-static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
+static uint32_t specdec__vocab_merge_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
 {
     uint32_t hash = specdec__vocab_pair_hash(left, right), entry;
     int i;
 
-    for (i = 0; i < SPECDEC__VOCAB_FURTHEST && (entry = v->merge_slots[hash & v->merge_mask]) != 0; i++, hash++)
+    for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->merge_table[hash & v->merge_table_mask]) != 0;
+         i++, hash++)
         if (v->merges[2 * (size_t)entry - 2] == left && v->merges[2 * (size_t)entry - 1] == right)
             return entry - 1;
     return SPECDEC__TEXT_NONE;
 }
 
-/* Enters an entry into a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_FURTHEST places from
-   its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
-static int specdec__vocab_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
+/* Enters an entry into a hash table with linear probing. Returns 0 when it would be SPECDEC__VOCAB_PROBES_MOST places
+   from its hash: then a hostile file has made hashes collide, and building the table would take quadratic time. */
+static int specdec__vocab_table_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
 {
     int i;
 
-    for (i = 0; i < SPECDEC__VOCAB_FURTHEST; i++, hash++)
+    for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST; i++, hash++)
         if (!slots[hash & mask]) {
             slots[hash & mask] = entry;
             return 1;

@@ -40,10 +40,15 @@ enum {
 enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
 
 /* Most bytes held back; most bytes of a noted name or value; room for bytes and for parts that are handed out. */
-enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
+enum {
+    SPECDEC__ANSWER_HELD_MOST = 96,
+    SPECDEC__ANSWER_NOTE_MOST = 160,
+    SPECDEC__ANSWER_OUT_BYTES = 1200,
+    SPECDEC__ANSWER_QUEUED_PARTS = 12
+};
 
 /* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
-static int specdec__answer_says_kind(const specdec__calls *row)
+static int specdec__answer_mark_tells_kind(const specdec__calls *row)
 {
     const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
 
@@ -51,17 +56,20 @@ static int specdec__answer_says_kind(const specdec__calls *row)
 }
 
 /* The hash of an argument, from the hash of its tool's name and the argument's name. */
-static uint64_t specdec__answer_hash(uint64_t tool, const unsigned char *name, size_t size)
+static uint64_t specdec__answer_argument_hash(uint64_t tool, const unsigned char *name, size_t size)
 {
     return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
 }
 
 /* The row of specdec__call_table by which a splitter reads calls. */
-static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
+static const specdec__calls *specdec__answer_calls_row(const specdec_splitter *s)
+{
+    return (const specdec__calls *)s->calls;
+}
 
 /* Begins an answer. inside: 1: the prompt has already opened a thought. */
-static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const specdec__calls *calls,
-                                                  const specdec__thoughts *thoughts, int inside)
+static SPECDEC__UNUSED void specdec__answer_begin_splitter(specdec_splitter *s, const specdec__calls *calls,
+                                                           const specdec__thoughts *thoughts, int inside)
 {
     memset(s, 0, sizeof *s);
     s->calls = calls;
@@ -72,15 +80,15 @@ static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const spe
 }
 
 /* Appends bytes to the parts that are to be handed out; a new part begins where the kind or the call changes. */
-static void specdec__answer_emit(specdec_splitter *s, int kind, const char *bytes, size_t count)
+static void specdec__answer_emit_bytes(specdec_splitter *s, int kind, const char *bytes, size_t count)
 {
     const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
     const int last = s->queued - 1;
 
-    if (count > (size_t)(SPECDEC__ANSWER_OUT - s->out))
-        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* cannot happen: see specdec__answer_next */
+    if (count > (size_t)(SPECDEC__ANSWER_OUT_BYTES - s->out))
+        count = (size_t)(SPECDEC__ANSWER_OUT_BYTES - s->out); /* cannot happen: see specdec__answer_next_part */
     if (last < 0 || s->kinds[last] != kind || s->numbers[last] != call || kind == SPECDEC_PART_END) {
-        if (s->queued == SPECDEC__ANSWER_QUEUE)
+        if (s->queued == SPECDEC__ANSWER_QUEUED_PARTS)
             return; /* cannot happen */
         s->kinds[s->queued] = (unsigned char)kind;
         s->numbers[s->queued++] = call;
@@ -92,16 +100,16 @@ static void specdec__answer_emit(specdec_splitter *s, int kind, const char *byte
 }
 
 /* Appends a terminated string to the parts. */
-static void specdec__answer_say(specdec_splitter *s, int kind, const char *text)
+static void specdec__answer_emit_string(specdec_splitter *s, int kind, const char *text)
 {
-    specdec__answer_emit(s, kind, text, strlen(text));
+    specdec__answer_emit_bytes(s, kind, text, strlen(text));
 }
 
 /* Is a byte white space? */
 static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
 /* Appends a byte of a string value to the arguments, escaped as in a JSON string. */
-static void specdec__answer_escape(specdec_splitter *s, int c)
+static void specdec__answer_emit_escaped(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
     const char *known = c ? strchr(meant, c) : NULL;
@@ -110,27 +118,27 @@ static void specdec__answer_escape(specdec_splitter *s, int c)
 
     if (c == '"' || c == '\\' || known) {
         out[1] = known ? names[known - meant] : plain;
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 2);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, out, 2);
     } else if (c < 32) {
         out[4] = hex[c >> 4];
         out[5] = hex[c & 15];
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 6);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, out, 6);
     } else {
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &plain, 1);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &plain, 1);
     }
 }
 
 /* Most bytes of white space that are held back in front of a mark; of more, the first become text. Together with the
    longest mark they fit into `hold`. */
-enum { SPECDEC__ANSWER_SPACES = 47 };
+enum { SPECDEC__ANSWER_SPACES_MOST = 47 };
 
 /* Compares the held bytes with a mark, behind white space if `spaces`. 2: the mark is complete; 1: it may become
    complete; 0: it does not match. */
-static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int spaces)
+static int specdec__answer_match_mark(const specdec_splitter *s, const char *mark, int spaces)
 {
     int skip = 0, size;
 
-    while (spaces && skip < s->held && skip < SPECDEC__ANSWER_SPACES && mark &&
+    while (spaces && skip < s->held && skip < SPECDEC__ANSWER_SPACES_MOST && mark &&
            specdec__answer_is_space((unsigned char)s->hold[skip]) && s->hold[skip] != mark[0])
         skip++;
     if (!mark || !*mark)
@@ -142,12 +150,12 @@ static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int
 }
 
 /* Finds a mark in the held bytes: its number; -1: a mark may become complete; -2: none matches. */
-static int specdec__answer_find(const specdec_splitter *s, const char *const *marks, int count, int spaces)
+static int specdec__answer_match_marks(const specdec_splitter *s, const char *const *marks, int count, int spaces)
 {
     int i, found = -2;
 
     for (i = 0; i < count; i++) {
-        const int fits = specdec__answer_fits(s, marks[i], spaces);
+        const int fits = specdec__answer_match_mark(s, marks[i], spaces);
 
         if (fits == 2)
             return i;
@@ -158,7 +166,7 @@ static int specdec__answer_find(const specdec_splitter *s, const char *const *ma
 }
 
 /* Removes the first held byte and returns it. */
-static int specdec__answer_shift(specdec_splitter *s)
+static int specdec__answer_shift_byte(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -167,9 +175,9 @@ static int specdec__answer_shift(specdec_splitter *s)
 }
 
 /* Adds a byte to the noted name or value. Returns 0 when there is no room for it. */
-static int specdec__answer_note(specdec_splitter *s, int c)
+static int specdec__answer_note_byte(specdec_splitter *s, int c)
 {
-    if (s->noted == SPECDEC__ANSWER_NOTE)
+    if (s->noted == SPECDEC__ANSWER_NOTE_MOST)
         return 0;
     s->note[s->noted++] = (char)c;
     return 1;
@@ -178,7 +186,7 @@ static int specdec__answer_note(specdec_splitter *s, int c)
 /* ---- Beginning and ending calls. */
 
 /* Enters a state of the splitter, with nothing held or noted. */
-static void specdec__answer_enter(specdec_splitter *s, int state)
+static void specdec__answer_enter_state(specdec_splitter *s, int state)
 {
     s->state = state;
     s->held = s->noted = s->depth = s->phase = 0;
@@ -186,34 +194,34 @@ static void specdec__answer_enter(specdec_splitter *s, int state)
 }
 
 /* Begins a call. */
-static void specdec__answer_call(specdec_splitter *s, int state)
+static void specdec__answer_begin_call(specdec_splitter *s, int state)
 {
-    specdec__answer_enter(s, state);
+    specdec__answer_enter_state(s, state);
     s->flags = 0;
     s->call = s->calls_begun++;
 }
 
 /* Records where the constraint of a call begins: behind the mark (how is 1), or with the object of a call without mark
    (how is 2 + the number of its beginning). */
-static void specdec__answer_starts(specdec_splitter *s, int how)
+static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
 {
     s->started = how;
     s->since = 0;
 }
 
 /* Ends a call. */
-static void specdec__answer_whole(specdec_splitter *s)
+static void specdec__answer_end_call(specdec_splitter *s)
 {
     s->started = 0;
-    specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
-    specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
+    specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
 }
 
 /* Hands out the name of the call that was noted; arguments follow. */
-static void specdec__answer_named(specdec_splitter *s)
+static void specdec__answer_emit_name(specdec_splitter *s)
 {
     static const char path[] = "functions.";
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     int from = 0, end = s->noted;
 
     while (end && specdec__answer_is_space((unsigned char)s->note[end - 1]))
@@ -230,14 +238,14 @@ static void specdec__answer_named(specdec_splitter *s)
         else
             end = s->noted;
     }
-    specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
+    specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
     s->tool = specdec__hash(SPECDEC__HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
-    specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
+    specdec__answer_enter_state(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
     if (row->form == SPECDEC__CALLS_NAMED)
         return;
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "{");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "{");
     s->stack = 1;
     s->flags = SPECDEC__ANSWER_MEMBER;
 }
@@ -246,13 +254,13 @@ static void specdec__answer_named(specdec_splitter *s)
 
 /* Hands out a byte of arguments that are JSON; depth: open brackets. Returns 1 when the arguments end with this
    byte. */
-static int specdec__answer_raw(specdec_splitter *s, int c)
+static int specdec__answer_read_json_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
 
     if (!(s->flags & SPECDEC__ANSWER_STRING) && specdec__answer_is_space(c) && !s->depth)
         return 0;
-    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
     s->flags |= SPECDEC__ANSWER_BEGUN;
     if (s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
@@ -267,7 +275,7 @@ static int specdec__answer_raw(specdec_splitter *s, int c)
 
 /* Hands out a byte of arguments that are spelled inside a JSON string, unescaped. Returns 1 at the end of the
    string. */
-static int specdec__answer_unquote(specdec_splitter *s, int c)
+static int specdec__answer_read_quoted_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known;
@@ -277,25 +285,25 @@ static int specdec__answer_unquote(specdec_splitter *s, int c)
         known = strchr(names, c);
         byte = known && c ? meant[known - names] : byte;
         if (c == 'u')
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\\");
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\\");
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
     } else if (c == '\\' || c == '"') {
         s->flags |= c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
         return c == '"';
     }
-    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
     return 0;
 }
 
 /* The role of a call's member by its noted name: 1: name of the call, 2: arguments, 3: an object with both, 0:
    ignored. */
-static int specdec__answer_member(const specdec_splitter *s)
+static int specdec__answer_member_role(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
         {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
     size_t i;
 
-    if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
+    if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
         return 2;
     for (i = 0; i < SPECDEC__COUNT(members); i++)
         if (strlen(members[i].name) == (size_t)s->noted && memcmp(members[i].name, s->note, (size_t)s->noted) == 0)
@@ -304,13 +312,13 @@ static int specdec__answer_member(const specdec_splitter *s)
 }
 
 /* Reads a byte of a member's value (phase is 3 + role of the member). Returns 1 when the byte is behind the value. */
-static int specdec__answer_value(specdec_splitter *s, int c)
+static int specdec__answer_read_member_byte(specdec_splitter *s, int c)
 {
     const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
     const char byte = (char)c;
 
     if (s->flags & SPECDEC__ANSWER_QUOTED) {
-        if (specdec__answer_unquote(s, c)) {
+        if (specdec__answer_read_quoted_byte(s, c)) {
             s->flags &= ~SPECDEC__ANSWER_QUOTED;
             s->phase = 3;
         }
@@ -321,15 +329,15 @@ static int specdec__answer_value(specdec_splitter *s, int c)
     if (role == 2 && !(s->flags & SPECDEC__ANSWER_BEGUN) && c == '"') {
         s->flags |= SPECDEC__ANSWER_QUOTED | SPECDEC__ANSWER_BEGUN;
     } else if (role == 2) {
-        specdec__answer_raw(s, c);
+        specdec__answer_read_json_byte(s, c);
     } else if (s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
         if (role == 1 || role == 3)
-            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else if (string) {
         s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
         if ((role == 1 || role == 3) && c != '"' && c != '\\')
-            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else {
         s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
         s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
@@ -339,7 +347,7 @@ static int specdec__answer_value(specdec_splitter *s, int c)
 
 /* Reads a byte of a JSON object that is a call. phase: 0: in front of a member, 1: in its name, 2: behind the name, 3 +
    role: in its value. */
-static void specdec__answer_object(specdec_splitter *s, int c)
+static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
 {
     if (s->phase >= 3) {
         if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
@@ -347,24 +355,24 @@ static void specdec__answer_object(specdec_splitter *s, int c)
             s->stack++;
             return;
         }
-        if (!specdec__answer_value(s, c))
+        if (!specdec__answer_read_member_byte(s, c))
             return;
         s->phase = 0;
         s->flags = 0;
     }
     if (s->phase == 1 && s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags = 0;
-        specdec__answer_note(s, c);
+        specdec__answer_note_byte(s, c);
     } else if (s->phase == 1 && c == '"') {
         s->phase = 2;
-        if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
-            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+        if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     } else if (s->phase == 1) {
         s->flags = c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
         if (c != '\\')
-            specdec__answer_note(s, c);
+            specdec__answer_note_byte(s, c);
     } else if (s->phase == 2 && c == ':') {
-        s->phase = 3 + specdec__answer_member(s);
+        s->phase = 3 + specdec__answer_member_role(s);
         s->depth = 0;
     } else if (s->phase == 0 && c == '"') {
         s->phase = 1;
@@ -373,14 +381,14 @@ static void specdec__answer_object(specdec_splitter *s, int c)
         if (s->stack)
             s->stack--;
         else
-            specdec__answer_whole(s);
+            specdec__answer_end_call(s);
     }
 }
 
 /* ---- Calls whose arguments are names and values between marks. */
 
 /* Notes whether a byte of JSON begins or ends a string. */
-static void specdec__answer_string(specdec_splitter *s, int c)
+static void specdec__answer_track_string(specdec_splitter *s, int c)
 {
     if (s->flags & SPECDEC__ANSWER_ESCAPE)
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
@@ -389,7 +397,7 @@ static void specdec__answer_string(specdec_splitter *s, int c)
 }
 
 /* Is the noted value JSON, but not a string? */
-static int specdec__answer_is_json(const specdec_splitter *s)
+static int specdec__answer_note_is_json(const specdec_splitter *s)
 {
     specdec__json_node node;
     specdec__json j;
@@ -399,17 +407,17 @@ static int specdec__answer_is_json(const specdec_splitter *s)
     j.size = (size_t)s->noted;
     j.nodes = &node;
     j.room = 1;
-    return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
+    return specdec__json_parse(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
 /* The kind of the argument whose name was noted, as the constraint of calls knows it: 1: string, 2: other JSON, 0:
    unknown. */
-static int specdec__answer_kind(const specdec_splitter *s, int size)
+static int specdec__answer_argument_kind(const specdec_splitter *s, int size)
 {
     int tries, i;
 
     for (tries = 0; tries < 2; tries++, size = 0) {
-        const uint64_t hash = specdec__answer_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
+        const uint64_t hash = specdec__answer_argument_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
 
         for (i = 0; i < s->kind_count; i++) {
             const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__KIND_WORDS;
@@ -423,27 +431,28 @@ static int specdec__answer_kind(const specdec_splitter *s, int size)
 
 /* Hands out the noted name of an argument. In DeepSeek's form, text behind a quotation mark tells whether its value is
    a string. */
-static void specdec__answer_keyed(specdec_splitter *s)
+static void specdec__answer_emit_argument_name(specdec_splitter *s)
 {
     const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
     const int size = quote ? (int)(quote - s->note) : s->noted;
     const int json = quote && s->noted > 6 && memcmp(s->note + s->noted - 6, "false\"", 6) == 0;
-    const int kind = specdec__answer_kind(s, size);
+    const int kind = specdec__answer_argument_kind(s, size);
     int i;
 
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
     for (i = 0; i < size; i++)
-        specdec__answer_escape(s, (unsigned char)s->note[i]);
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\": ");
-    specdec__answer_enter(s, specdec__answer_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN : SPECDEC__ANSWER_VALUE);
+        specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
+    specdec__answer_enter_state(s, specdec__answer_calls_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN
+                                                                             : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_COMMA;
     s->phase = !quote ? kind : json ? 2 : 1;
     if (s->phase == 1)
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
 /* Can the noted bytes only be the beginning of an object, a list or a long number? */
-static int specdec__answer_begins_json(const specdec_splitter *s)
+static int specdec__answer_note_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
 
@@ -455,101 +464,101 @@ static int specdec__answer_begins_json(const specdec_splitter *s)
 }
 
 /* Reads a byte of an argument's value. phase: 0: its kind is still unknown, 1: string, 2: other JSON. */
-static void specdec__answer_put(specdec_splitter *s, int c)
+static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
     int i;
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN)) {
         s->flags |= SPECDEC__ANSWER_BEGUN;
-        if (c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES)
+        if (c == '\n' && specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
     }
     if (s->phase == 0) { /* with known schemas, no string begins like an object or list */
         const int room = s->noted < 64;
 
         if (room)
-            specdec__answer_note(s, c);
-        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_begins_json(s)))
+            specdec__answer_note_byte(s, c);
+        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_note_begins_json(s)))
             return;
-        s->phase = specdec__answer_begins_json(s) ? 2 : 1;
+        s->phase = specdec__answer_note_begins_json(s) ? 2 : 1;
         if (s->phase == 1)
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
-            specdec__answer_put(s, (unsigned char)s->note[i]);
+            specdec__answer_read_value_byte(s, (unsigned char)s->note[i]);
         if (room)
             return;
     }
     if (s->phase == 1) {
-        specdec__answer_escape(s, c);
+        specdec__answer_emit_escaped(s, c);
         return;
     }
-    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
-    specdec__answer_string(s, c);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_track_string(s, c);
 }
 
 /* Ends an argument's value; one of unknown kind is JSON if it parses as JSON, else a string. */
-static void specdec__answer_valued(specdec_splitter *s)
+static void specdec__answer_end_value(specdec_splitter *s)
 {
     int i;
 
-    if (s->phase == 0 && specdec__answer_is_json(s)) {
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    if (s->phase == 0 && specdec__answer_note_is_json(s)) {
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else if (s->phase == 0) {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
-            specdec__answer_escape(s, (unsigned char)s->note[i]);
+            specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
         s->phase = 1;
     }
     if (s->phase == 1)
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
-    specdec__answer_enter(s, SPECDEC__ANSWER_PAIRS);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
+    specdec__answer_enter_state(s, SPECDEC__ANSWER_PAIRS);
     s->flags = SPECDEC__ANSWER_COMMA;
 }
 
 /* ---- Values in Python's and Gemma's syntax. stack: a bit for each open bracket, 1: a dict. */
 
 /* Hands out the comma in front of an item or member, if one must be written. */
-static void specdec__answer_comma(specdec_splitter *s)
+static void specdec__answer_emit_comma(specdec_splitter *s)
 {
     if (s->flags & SPECDEC__ANSWER_COMMA)
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ", ");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ", ");
     s->flags &= ~SPECDEC__ANSWER_COMMA;
 }
 
 /* Hands out a noted word, which has ended: a member's name, a number, or a constant such as True. */
-static void specdec__answer_word(specdec_splitter *s)
+static void specdec__answer_emit_word(specdec_splitter *s)
 {
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
     if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the last part of a long number */
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
         s->flags &= ~SPECDEC__ANSWER_BEGUN;
         s->noted = 0;
     }
     if (!s->noted)
         return;
-    specdec__answer_comma(s);
+    specdec__answer_emit_comma(s);
     for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER); i += 2)
         if (strlen(words[i]) == (size_t)s->noted && memcmp(words[i], s->note, (size_t)s->noted) == 0) {
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
             s->noted = 0;
             return;
         }
-    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_is_json(s)) {
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_note_is_json(s)) {
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted && i < 100; i++)
-            specdec__answer_escape(s, (unsigned char)s->note[i]);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+            specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
     }
     s->noted = 0;
 }
 
 /* Reads a byte inside a string between quotation marks; phase: the quotation mark. */
-static void specdec__answer_quoted(specdec_splitter *s, int c)
+static void specdec__answer_read_string_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known = c ? strchr(names, c) : NULL;
@@ -557,25 +566,25 @@ static void specdec__answer_quoted(specdec_splitter *s, int c)
     if (s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
         if (c == 'u' || c == 'x')
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
         else
-            specdec__answer_escape(s, known ? meant[known - names] : c);
+            specdec__answer_emit_escaped(s, known ? meant[known - names] : c);
     } else if (c == '\\') {
         s->flags |= SPECDEC__ANSWER_ESCAPE;
     } else if (c == s->phase) {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         s->flags &= ~SPECDEC__ANSWER_STRING;
     } else {
-        specdec__answer_escape(s, c);
+        specdec__answer_emit_escaped(s, c);
     }
 }
 
 /* Reads an opening (open = 1) or closing bracket. */
-static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
+static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict)
 {
     if (open) {
-        specdec__answer_comma(s);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
+        specdec__answer_emit_comma(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
         s->depth += s->depth < 30;
         s->stack = (s->stack & ~(1u << s->depth)) | (dict ? 1u << s->depth : 0);
         s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER : s->flags & ~SPECDEC__ANSWER_MEMBER;
@@ -583,53 +592,53 @@ static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
     }
     s->flags &= ~SPECDEC__ANSWER_COMMA;
     if (!s->depth) {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
-        specdec__answer_whole(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "}");
+        specdec__answer_end_call(s);
         return;
     }
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->stack >> s->depth & 1 ? "}" : "]");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->stack >> s->depth & 1 ? "}" : "]");
     s->depth--;
 }
 
 /* Reads a byte of arguments in Python's or Gemma's syntax, outside strings. */
-static void specdec__answer_literal(specdec_splitter *s, int c)
+static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 {
-    const int python = specdec__answer_row(s)->form == SPECDEC__CALLS_PYTHON;
+    const int python = specdec__answer_calls_row(s)->form == SPECDEC__CALLS_PYTHON;
     const int member = s->flags & SPECDEC__ANSWER_MEMBER;
 
     if (python && (c == '"' || c == '\'')) {
-        specdec__answer_comma(s);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_comma(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         s->flags |= SPECDEC__ANSWER_STRING;
         s->phase = c;
     } else if (member && (c == ':' || (c == '=' && !s->depth))) {
-        specdec__answer_word(s);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ": ");
+        specdec__answer_emit_word(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ": ");
         s->flags &= ~SPECDEC__ANSWER_MEMBER;
     } else if (c == ',') {
-        specdec__answer_word(s);
+        specdec__answer_emit_word(s);
         s->flags |= SPECDEC__ANSWER_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER : 0);
     } else if (c == '[' || c == '{' || (c == '(' && python)) {
-        specdec__answer_bracket(s, 1, c == '{');
+        specdec__answer_read_bracket(s, 1, c == '{');
     } else if (c == ']' || c == '}' || (c == ')' && python)) {
-        specdec__answer_word(s);
-        specdec__answer_bracket(s, 0, 0);
+        specdec__answer_emit_word(s);
+        specdec__answer_read_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
         if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number is handed out in parts */
-            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_begins_json(s))) {
-            specdec__answer_comma(s);
-            specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_note_begins_json(s))) {
+            specdec__answer_emit_comma(s);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
             s->flags |= SPECDEC__ANSWER_BEGUN;
             s->noted = 0;
         }
-        specdec__answer_note(s, c);
+        specdec__answer_note_byte(s, c);
     }
 }
 
 /* ---- Messages with headers: gpt-oss's Harmony format. */
 
 /* The value behind a word of a message's header, up to a space or the next mark; NULL: the word is absent. */
-static const char *specdec__answer_header(const specdec_splitter *s, const char *word, int *size)
+static const char *specdec__answer_header_value(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
     int i;
@@ -645,17 +654,17 @@ static const char *specdec__answer_header(const specdec_splitter *s, const char 
 }
 
 /* Decides by its header what a message is: content, a thought or a call. */
-static void specdec__answer_message(specdec_splitter *s)
+static void specdec__answer_end_header(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
-    const char *to = specdec__answer_header(s, "to=functions.", &size);
-    const char *channel = specdec__answer_header(s, "<|channel|>", &channel_size);
+    const char *to = specdec__answer_header_value(s, "to=functions.", &size);
+    const char *channel = specdec__answer_header_value(s, "<|channel|>", &channel_size);
     const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
 
     s->flags = 0;
     if (to) {
         s->call = s->calls_begun++;
-        specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, to, (size_t)size);
         s->flags = SPECDEC__ANSWER_CALLING;
     } else if (thought) {
         s->flags = SPECDEC__ANSWER_INSIDE;
@@ -667,51 +676,53 @@ static void specdec__answer_message(specdec_splitter *s)
 /* ---- Reading bytes. */
 
 /* Hands out the held bytes as text, as they are no mark. */
-static void specdec__answer_plain(specdec_splitter *s)
+static void specdec__answer_emit_held(specdec_splitter *s)
 {
-    const int c = specdec__answer_shift(s);
+    const int c = specdec__answer_shift_byte(s);
     const char byte = (char)c;
 
     if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP)
         return;
     s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_START);
-    specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT, &byte, 1);
+    specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT,
+                               &byte, 1);
 }
 
 /* Are all held bytes white space? It may stand in front of a mark. */
-static int specdec__answer_holds_space(const specdec_splitter *s)
+static int specdec__answer_holds_only_space(const specdec_splitter *s)
 {
     int i;
 
     for (i = 0; i < s->held; i++)
         if (!specdec__answer_is_space((unsigned char)s->hold[i]))
             return 0;
-    return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES;
+    return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES_MOST;
 }
 
 /* Reacts to the mark of a call, or (section) of all calls. */
-static void specdec__answer_marked(specdec_splitter *s, int section)
+static void specdec__answer_handle_mark(specdec_splitter *s, int section)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
 
     if (section)
-        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+        specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
     else if (row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON)
-        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+        specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
     else
-        specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+        specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
     if (!section)
-        specdec__answer_starts(s, 1);
+        specdec__answer_mark_constraint_start(s, 1);
     s->flags = 0;
 }
 
 /* Beginnings of an answer that is a call without a mark. */
-static const char *const specdec__answer_bare[] = {"{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
+static const char *const specdec__answer_bare_beginnings[] = {
+    "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
 /* Reads content or a thought, and looks for marks. */
-static void specdec__answer_text(specdec_splitter *s)
+static void specdec__answer_step_text(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const int inside = s->flags & SPECDEC__ANSWER_INSIDE, bare = row && row->flags & SPECDEC__CALLS_BARE &&
                                                                 s->flags & SPECDEC__ANSWER_START;
@@ -724,42 +735,42 @@ static void specdec__answer_text(specdec_splitter *s)
         marks[0] = thoughts->open;
         marks[1] = thoughts->close;
         for (i = 0; i < 4; i++)
-            marks[4 + i] = thoughts->around[i];
+            marks[4 + i] = thoughts->content_marks[i];
     }
     if (row && !inside) {
         marks[2] = row->section;
         marks[3] = row->mark;
     }
     for (i = 0; bare && i < 3; i++)
-        marks[8 + i] = specdec__answer_bare[i];
+        marks[8 + i] = specdec__answer_bare_beginnings[i];
     while (s->held) {
-        found = specdec__answer_find(s, marks, 11, 1);
-        if (found == -1 || (found == -2 && specdec__answer_holds_space(s)))
+        found = specdec__answer_match_marks(s, marks, 11, 1);
+        if (found == -1 || (found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            specdec__answer_plain(s);
+            specdec__answer_emit_held(s);
             continue;
         }
         s->held = 0;
         if (found == 2 || found == 3) {
-            specdec__answer_marked(s, found == 2);
+            specdec__answer_handle_mark(s, found == 2);
         } else if (found < 2 || found < 8) {
             s->flags = found ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_INSIDE;
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
-            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
-            specdec__answer_starts(s, found - 6);
+            specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
+            specdec__answer_mark_constraint_start(s, found - 6);
             s->stack = 0;
             for (i = 1; begun[i]; i++)
-                specdec__answer_object(s, (unsigned char)begun[i]);
+                specdec__answer_read_object_byte(s, (unsigned char)begun[i]);
         }
     }
 }
 
 /* Reads marks and separators in front of calls, between them and behind them; other text is content. */
-static void specdec__answer_between(specdec_splitter *s)
+static void specdec__answer_step_between(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
     const char *marks[4];
     int found, c;
@@ -770,13 +781,13 @@ static void specdec__answer_between(specdec_splitter *s)
     marks[3] = row->section;
     while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
         c = (unsigned char)s->hold[0];
-        found = specdec__answer_find(s, marks, 4, 0);
+        found = specdec__answer_match_marks(s, marks, 4, 0);
         if (found == -1)
             return;
         if (found >= 0) {
             s->held = 0;
             if (found >= 2) {
-                specdec__answer_marked(s, found == 3);
+                specdec__answer_handle_mark(s, found == 3);
             } else if (found == 1 || !row->end) {
                 s->state = SPECDEC__ANSWER_TEXT;
                 s->flags = SPECDEC__ANSWER_SKIP;
@@ -784,32 +795,32 @@ static void specdec__answer_between(specdec_splitter *s)
             return;
         }
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
-            specdec__answer_shift(s);
+            specdec__answer_shift_byte(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
             if (!s->started) { /* the next object of a list */
-                specdec__answer_starts(s, 1);
+                specdec__answer_mark_constraint_start(s, 1);
                 s->since = 1;
             }
-            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
         } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z'))) {
             if (!s->started) {
-                specdec__answer_starts(s, 1);
+                specdec__answer_mark_constraint_start(s, 1);
                 s->since = 1;
             }
-            specdec__answer_call(s, SPECDEC__ANSWER_NAME);
-            specdec__answer_note(s, c);
+            specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
+            specdec__answer_note_byte(s, c);
         } else {
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP;
             s->started = 0;
-            specdec__answer_text(s);
+            specdec__answer_step_text(s);
         }
     }
 }
 
 /* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was handed out. */
-static void specdec__answer_no_call(specdec_splitter *s)
+static void specdec__answer_undo_call(specdec_splitter *s)
 {
     const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
 
@@ -818,17 +829,17 @@ static void specdec__answer_no_call(specdec_splitter *s)
         s->calls_begun--;
         s->call = -1;
         if (name)
-            specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
     } else if (s->state != SPECDEC__ANSWER_BETWEEN) {
         return;
     }
-    specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
+    specdec__answer_enter_state(s, SPECDEC__ANSWER_TEXT);
 }
 
 /* Reads the name of a call, up to its mark. */
-static void specdec__answer_name(specdec_splitter *s)
+static void specdec__answer_step_name(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
     int found, c;
 
@@ -837,40 +848,40 @@ static void specdec__answer_name(specdec_splitter *s)
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
         if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
-            specdec__answer_shift(s);
+            specdec__answer_shift_byte(s);
             continue;
         }
         if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
-            specdec__answer_named(s);
+            specdec__answer_emit_name(s);
             s->hold[0] = next;
             s->held = 1;
             return;
         }
-        found = specdec__answer_find(s, marks, 2, 0);
+        found = specdec__answer_match_marks(s, marks, 2, 0);
         if (found == -1)
             return;
         if (found == 0 && !s->noted) {
-            specdec__answer_no_call(s);
+            specdec__answer_undo_call(s);
         } else if (found == 0) {
-            specdec__answer_named(s);
+            specdec__answer_emit_name(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
-        } else if (!specdec__answer_note(s, specdec__answer_shift(s))) {
+        } else if (!specdec__answer_note_byte(s, specdec__answer_shift_byte(s))) {
             const char last = (char)c;
 
-            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
-            specdec__answer_emit(s, SPECDEC_PART_NAME, &last, 1);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &last, 1);
             s->noted = 0;
         }
     }
 }
 
 /* Reads names and values of arguments, and their marks. */
-static void specdec__answer_pairs(specdec_splitter *s)
+static void specdec__answer_step_pairs(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
     char line[48];
     int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
@@ -886,92 +897,92 @@ static void specdec__answer_pairs(specdec_splitter *s)
         marks[1] = line;
     }
     while (s->held) {
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 2, space);
-        if (found == -1 || (space && found == -2 && specdec__answer_holds_space(s)))
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 2, space);
+        if (found == -1 || (space && found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            const int c = specdec__answer_shift(s);
+            const int c = specdec__answer_shift_byte(s);
 
             if (s->state == SPECDEC__ANSWER_KEY)
-                specdec__answer_note(s, c);
+                specdec__answer_note_byte(s, c);
             else if (s->state == SPECDEC__ANSWER_VALUE)
-                specdec__answer_put(s, c);
+                specdec__answer_read_value_byte(s, c);
             continue;
         }
         s->held = 0;
         if (s->state == SPECDEC__ANSWER_PAIRS && found == 1) {
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
-            specdec__answer_whole(s);
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "}");
+            specdec__answer_end_call(s);
         } else if (s->state == SPECDEC__ANSWER_PAIRS) {
             s->state = SPECDEC__ANSWER_KEY;
             s->noted = 0;
         } else if (s->state == SPECDEC__ANSWER_KEY) {
-            specdec__answer_keyed(s);
+            specdec__answer_emit_argument_name(s);
         } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
             s->state = SPECDEC__ANSWER_VALUE;
         } else {
-            specdec__answer_valued(s);
+            specdec__answer_end_value(s);
         }
         return;
     }
 }
 
 /* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
-static void specdec__answer_literals(specdec_splitter *s)
+static void specdec__answer_step_literals(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     int fits;
 
     while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
-        fits = specdec__answer_fits(s, row->value_begin, 0);
+        fits = specdec__answer_match_mark(s, row->value_begin, 0);
         if (fits == 1)
             return;
         if (fits == 2) {
             s->held = 0;
             if (!(s->flags & SPECDEC__ANSWER_STRING))
-                specdec__answer_comma(s);
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+                specdec__answer_emit_comma(s);
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
             s->flags ^= SPECDEC__ANSWER_STRING;
             continue;
         }
         if (s->flags & SPECDEC__ANSWER_STRING && row->value_begin)
-            specdec__answer_escape(s, specdec__answer_shift(s));
+            specdec__answer_emit_escaped(s, specdec__answer_shift_byte(s));
         else if (s->flags & SPECDEC__ANSWER_STRING)
-            specdec__answer_quoted(s, specdec__answer_shift(s));
+            specdec__answer_read_string_byte(s, specdec__answer_shift_byte(s));
         else
-            specdec__answer_literal(s, specdec__answer_shift(s));
+            specdec__answer_read_literal_byte(s, specdec__answer_shift_byte(s));
     }
 }
 
 /* Reads arguments that are JSON. */
-static void specdec__answer_arguments(specdec_splitter *s)
+static void specdec__answer_step_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
         s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
-        specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
-        specdec__answer_between(s);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
+        specdec__answer_step_between(s);
         return;
     }
-    if (specdec__answer_raw(s, specdec__answer_shift(s)))
-        specdec__answer_whole(s);
+    if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
+        specdec__answer_end_call(s);
 }
 
 /* Reads headers and bodies of Harmony messages (gpt-oss). */
-static void specdec__answer_channels(specdec_splitter *s)
+static void specdec__answer_step_channels(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
     while (s->held) { /* constrained arguments are JSON, whose strings may contain marks */
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 5, 0);
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 5, 0);
         if (found == -1)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
-            const int c = specdec__answer_shift(s);
+            const int c = specdec__answer_shift_byte(s);
 
             if (s->state == SPECDEC__ANSWER_BODY) {
                 if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
@@ -979,18 +990,18 @@ static void specdec__answer_channels(specdec_splitter *s)
                         continue; /* white space in front of arguments */
                     s->flags |= SPECDEC__ANSWER_BEGUN;
                 }
-                specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+                specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
                                         : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
                                                                             : SPECDEC_PART_CONTENT, &byte, 1);
                 if (s->kinds_known && s->flags & SPECDEC__ANSWER_CALLING)
-                    specdec__answer_string(s, c);
-            } else if (specdec__answer_note(s, c)) {
+                    specdec__answer_track_string(s, c);
+            } else if (specdec__answer_note_byte(s, c)) {
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
-                    specdec__answer_starts(s, 1);
+                    specdec__answer_mark_constraint_start(s, 1);
             } else {
-                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* the message has no
+                specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* the message has no
                                                                                              header */
-                specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
+                specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, &byte, 1);
                 s->state = SPECDEC__ANSWER_BODY;
                 s->flags = s->noted = 0;
             }
@@ -998,10 +1009,10 @@ static void specdec__answer_channels(specdec_splitter *s)
         }
         s->held = 0;
         if (!found && s->state == SPECDEC__ANSWER_HEADER) {
-            specdec__answer_message(s);
+            specdec__answer_end_header(s);
         } else if (found) {
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
-                specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+                specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
             s->state = SPECDEC__ANSWER_HEADER;
             s->flags = s->noted = s->started = 0;
         }
@@ -1012,43 +1023,43 @@ static void specdec__answer_channels(specdec_splitter *s)
 static void specdec__answer_step(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_text(s); break;
-    case SPECDEC__ANSWER_BETWEEN: specdec__answer_between(s); break;
-    case SPECDEC__ANSWER_OBJECT: specdec__answer_object(s, specdec__answer_shift(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_literals(s); break;
-    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_channels(s); break;
-    default: specdec__answer_pairs(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_step_text(s); break;
+    case SPECDEC__ANSWER_BETWEEN: specdec__answer_step_between(s); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_step_name(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_step_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_step_literals(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_step_channels(s); break;
+    default: specdec__answer_step_pairs(s); break;
     }
 }
 
 /* Ends the answer: held bytes become a part of the kind that they look like. */
-static void specdec__answer_finish(specdec_splitter *s)
+static void specdec__answer_finish_answer(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
         if (s->state == SPECDEC__ANSWER_TEXT) {
-            specdec__answer_plain(s);
+            specdec__answer_emit_held(s);
         } else {
             const char byte = s->hold[0];
 
-            specdec__answer_shift(s);
-            specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+            specdec__answer_shift_byte(s);
+            specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
                                     : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
                                                                         : SPECDEC_PART_CONTENT, &byte, 1);
         }
     }
     if (s->state == SPECDEC__ANSWER_NAME && s->noted)
-        specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     if (s->state == SPECDEC__ANSWER_HEADER && s->noted)
-        specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
     s->held = s->noted = 0;
 }
 
 /* ---- Interface of the splitter. */
 
 /* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
-static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
+static SPECDEC__UNUSED void specdec__answer_push_bytes(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;
     s->length = bytes ? length : 0;
@@ -1057,7 +1068,7 @@ static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char
 
 /* Returns the next part. A step adds less than 1,000 bytes (a name or value, each byte as an escape) and few parts, so
    that nothing overflows. */
-static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_part *part)
+static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specdec_part *part)
 {
     int from;
 
@@ -1065,7 +1076,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
             if (s->held == (int)sizeof s->hold) /* longer than any mark */
-                specdec__answer_plain(s);
+                specdec__answer_emit_held(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
@@ -1073,7 +1084,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;
-            specdec__answer_finish(s);
+            specdec__answer_finish_answer(s);
         }
     }
     if (s->taken == s->queued)
@@ -1087,9 +1098,9 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
 }
 
 /* Does a control token occur in the marks that a splitter looks for, so that it must be shown? */
-static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, specdec__bytes token)
+static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s, specdec__bytes token)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const char *marks[22];
     size_t at, length;
@@ -1106,7 +1117,7 @@ static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, spec
     if (thoughts) {
         marks[13] = thoughts->open;
         marks[14] = thoughts->close;
-        memcpy(marks + 15, thoughts->around, sizeof thoughts->around);
+        memcpy(marks + 15, thoughts->content_marks, sizeof thoughts->content_marks);
     }
     if (row && row->form == SPECDEC__CALLS_CHANNEL)
         marks[19] = "<|start|><|channel|><|return|>";
@@ -1118,7 +1129,8 @@ static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, spec
 }
 
 /* Does a prompt end inside a thought? */
-static SPECDEC__UNUSED int specdec__answer_inside(const specdec__thoughts *thoughts, const char *text, size_t length)
+static SPECDEC__UNUSED int specdec__answer_prompt_ends_inside(const specdec__thoughts *thoughts, const char *text,
+                                                              size_t length)
 {
     size_t size;
 

@@ -66,7 +66,7 @@ static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
     return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
 }
 /* [^\s\p{L}\p{M}\p{N}] */
-static int specdec__text_is_neither(const specdec__text_character *c)
+static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
 }
@@ -76,17 +76,17 @@ static int specdec__text_is_latin(const specdec__text_character *c)
 }
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* [\p{P}$+<=>^~|`] */
-static int specdec__text_is_falcons(const specdec__text_character *c)
+static int specdec__text_is_falcon_sign(const specdec__text_character *c)
 {
     return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
 }
 /* A character that does not end a word in Poro's and Viking's expression. */
-static int specdec__text_is_poros(const specdec__text_character *c)
+static int specdec__text_is_poro_letter(const specdec__text_character *c)
 {
     static const specdec__text_range marks[] = {{'!', '!'}, {'(', ')'}, {',', ','}, {'.', '.'}, {'?', '?'}, {'|', '|'},
         {0x60C, 0x60C}, {0x6D4, 0x6D4}, {0x964, 0x964}, {0x2026, 0x2026}, {0x3001, 0x3002}, {0xFF0C, 0xFF0C}};
 
-    return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in(marks, SPECDEC__COUNT(marks), c->code);
+    return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in_ranges(marks, SPECDEC__COUNT(marks), c->code);
 }
 /* Chinese characters and Japanese syllables (DeepSeek V3). */
 static int specdec__text_is_east_asian(const specdec__text_character *c)
@@ -117,7 +117,7 @@ static int specdec__text_is_llm_letter(const specdec__text_character *c)
     {0xfb00, 0xfb06}, {0xfb13, 0xfb17}, {0xff21, 0xff3a}, {0xff41, 0xff5a}, {0x10400, 0x1044f}, {0x104b0, 0x104d3},
     {0x104d8, 0x104fb}, {0x10c80, 0x10cb2}, {0x10cc0, 0x10cf2}, {0x118a0, 0x118df}, {0x1e900, 0x1e943}};
 
-    return specdec__text_in(letters, SPECDEC__COUNT(letters), c->code);
+    return specdec__text_in_ranges(letters, SPECDEC__COUNT(letters), c->code);
 }
 /* Punctuation and signs, as DeepSeek LLM lists them. */
 static int specdec__text_is_llm_sign(const specdec__text_character *c)
@@ -125,7 +125,7 @@ static int specdec__text_is_llm_sign(const specdec__text_character *c)
     static const specdec__text_range signs[] = {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002},
                                                 {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
 
-    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+    return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
 
 /* Stages; the regular expressions are in the order of the functions below them. */
@@ -133,16 +133,17 @@ static int specdec__text_is_llm_sign(const specdec__text_character *c)
     static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
 /* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
 SPECDEC__TEXT_STAGE(newline, length && (text[0] == '\r' || text[0] == '\n'))
-SPECDEC__TEXT_STAGE(number, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
-SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
-SPECDEC__TEXT_STAGE(numbers, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
+SPECDEC__TEXT_STAGE(number, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
+SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
+SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
 SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run(text, length, specdec__text_is_letter))
 SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcons))
+SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcon_sign))
 SPECDEC__TEXT_STAGE(llm_letters, specdec__text_spaced_run(text, length, specdec__text_is_llm_letter))
 SPECDEC__TEXT_STAGE(llm_signs, specdec__text_spaced_run(text, length, specdec__text_is_llm_sign))
-SPECDEC__TEXT_STAGE(trailing, specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
+SPECDEC__TEXT_STAGE(trailing,
+                    specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
 SPECDEC__TEXT_STAGE(east_asian, specdec__text_run_end(text, length, 0, specdec__text_is_east_asian))
 SPECDEC__TEXT_STAGE(asian, specdec__text_run_end(text, length, 0, specdec__text_is_asian))
@@ -166,7 +167,7 @@ static size_t specdec__text_stage_triple(const unsigned char *text, size_t lengt
 /*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
 static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
 {
-    const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poros);
+    const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poro_letter);
 
     return end > from ? end : 0;
 }
@@ -181,7 +182,7 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
     static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
         {0x3001, 0x303F}, {0xFE30, 0xFE4F}, {0xFF01, 0xFF01}, {0xFF0C, 0xFF0C}, {0xFF1A, 0xFF1B}};
 
-    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+    return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
@@ -233,11 +234,11 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.facts & SPECDEC__TEXT_MARK))
         return end;
-    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_run_end(text, length, from, specdec__text_is_neither);
+    end = specdec__text_run_end(text, length, from, specdec__text_is_other_sign);
     if (end > from)
         return specdec__text_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_spaces(text, length);
@@ -272,12 +273,12 @@ static size_t specdec__text_word_line(const unsigned char *text, size_t length, 
 /* The number of digits in front of the groups of three that end a run of digits. A run of more than
    SPECDEC__TEXT_LONGEST_NUMBER digits is grouped from its beginning. */
 #define SPECDEC__TEXT_LONGEST_NUMBER 192
-static size_t specdec__text_before_threes(const unsigned char *text, size_t length, size_t *count)
+static size_t specdec__text_digits_before_threes(const unsigned char *text, size_t length, size_t *count)
 {
     size_t at = 0, next;
 
     for (*count = 0; *count < SPECDEC__TEXT_LONGEST_NUMBER; ++*count, at = next) {
-        next = specdec__text_skip(text, length, at, SPECDEC__TEXT_NUMBER, 1);
+        next = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_NUMBER, 1);
         if (next == at)
             break;
     }
@@ -287,30 +288,30 @@ static size_t specdec__text_before_threes(const unsigned char *text, size_t leng
 /* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): groups of three digits from the end of a number that no letter follows. */
 static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_before_threes(text, length, &count), end;
+    size_t count, first = specdec__text_digits_before_threes(text, length, &count), end;
     specdec__text_character c;
 
     if (!count)
         return 0;
-    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, count);
+    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, count);
     c = specdec__text_character_at(text, length, end);
     if (c.kind == SPECDEC__TEXT_LETTER || c.facts & SPECDEC__TEXT_MARK || c.code == '_')
         return 0;
-    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
+    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
 
 /* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end, whatever follows. */
 static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_before_threes(text, length, &count);
+    size_t count, first = specdec__text_digits_before_threes(text, length, &count);
 
-    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
+    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
 }
 
 /* Bytes of the first piece of a text after a stage: its match, or the text in front of a match. *exact becomes 1 when
    the piece ends there whatever follows the text. */
-static size_t specdec__text_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
-                                  int *exact)
+static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
+                                        int *exact)
 {
     size_t at = 0, size = 0, seen;
 
@@ -322,7 +323,7 @@ static size_t specdec__text_piece(const specdec__text_stage *stage, const unsign
             break;
         c = specdec__text_character_at(text, length, at);
         if (c.kind == SPECDEC__TEXT_SPACE && stage->kind == SPECDEC__STAGE_ENDS)
-            at = specdec__text_skip(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
+            at = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
         else
             at += (size_t)c.size;
     }
@@ -345,7 +346,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
-            end = specdec__text_piece(stages + i, text, end, &exact);
+            end = specdec__text_stage_piece(stages + i, text, end, &exact);
             reaches |= stages[i].kind == SPECDEC__STAGE_FAR;
             cased |= stages[i].kind == SPECDEC__STAGE_CASED;
         }
@@ -369,7 +370,7 @@ static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, 
 
     if (end)
         return end;
-    end = specdec__text_cased(text, length, 1);
+    end = specdec__text_cased_word(text, length, 1);
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 0);
 }
@@ -505,14 +506,14 @@ static const struct {
                             {31757, 10000, "IGN", "deepseek-coder"}};
 
 /* Bytes of the first word of a text (length > 0). */
-static size_t specdec__words_first(const specdec__vocab_words *words, const unsigned char *text, size_t length)
+static size_t specdec__words_first_word(const specdec__vocab_words *words, const unsigned char *text, size_t length)
 {
     return words->stages ? specdec__text_word_staged(words->stages, text, length)
                          : words->word(text, length, words->digits);
 }
 
 /* The pre-tokenizer with a name; NULL: there is none. */
-static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
+static const specdec__vocab_words *specdec__words_find_by_name(specdec__bytes name)
 {
     size_t i;
 
@@ -523,7 +524,7 @@ static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
 }
 
 /* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
-static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
+static SPECDEC__UNUSED const char *specdec__words_similar_name(specdec__bytes name)
 {
     size_t i, least = specdec__name_far(name);
     const char *nearest = "";

@@ -68,19 +68,19 @@ typedef struct specdec__template_binding {
    parents. */
 typedef struct specdec__template_scope {
     struct specdec__template_scope *parent;
-    specdec__template_binding *first;
+    specdec__template_binding *first_binding;
 } specdec__template_scope;
 
 /* A loop over a list, with the variables of Jinja's `loop`. */
 typedef struct specdec__template_loop {
     const specdec__template_value *items;
-    size_t index, count;      /* number of the iteration, from 0; number of iterations */
-    size_t depth;             /* always 1, as recursive loops are not supported */
-    specdec__template_value *chosen; /* (choices) items that met the condition, in a loop that only filters */
-    size_t choices;
-    int ran;                  /* 1: an iteration was completed, so `else` is skipped */
-    int changes;              /* 1: loop.changed was called; its last arguments: */
-    specdec__template_value last;
+    size_t index, count;                 /* number of the iteration, from 0; number of iterations */
+    size_t depth;                        /* always 1, as recursive loops are not supported */
+    specdec__template_value *kept_items; /* (kept_count) items that met the condition, in a loop that only filters */
+    size_t kept_count;
+    int completed;                        /* 1: an iteration was completed, so `else` is skipped */
+    int changed_called;                   /* 1: loop.changed was called */
+    specdec__template_value last_changed; /* the arguments of its last call */
 } specdec__template_loop;
 
 /* An instruction: operation, byte offset in the template (for errors), argument: a number, the length of a jump, or the
@@ -111,21 +111,22 @@ typedef struct specdec__template_closure {
 
 /* A frame at run time: a loop, a macro, a captured block or a scope. */
 typedef struct specdec__template_frame {
-    int kind;             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
-    size_t back;          /* 'm': instruction to return to */
-    size_t base, floor;   /* bytes of memory in use when it began; the same, with its variables */
-    size_t written;       /* 'm', 'c': bytes of output when it began */
-    size_t stack;         /* values on the stack when it began */
-    specdec__template_scope *outer; /* scope to return to */
+    int kind;                             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
+    size_t return_code;                   /* 'm': index of the instruction to return to */
+    size_t memory_base;                   /* bytes of memory in use when the frame began */
+    size_t memory_floor;                  /* the same, with the frame's variables */
+    size_t output_base;                   /* 'm', 'c': bytes of output when the frame began */
+    size_t stack_base;                    /* values on the stack when the frame began */
+    specdec__template_scope *outer_scope; /* scope to return to */
     specdec__template_loop *loop;
 } specdec__template_frame;
 
 /* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
 typedef struct specdec__template_block {
     int kind;
-    int32_t begin, middle;   /* indices of instructions */
-    int32_t ends, breaks;    /* heads of chains of jumps, each naming the one before; -1: empty */
-    size_t source;
+    int32_t begin, middle;          /* indices of instructions */
+    int32_t end_jumps, break_jumps; /* heads of chains of jumps, each naming the one before; -1: empty */
+    size_t source;                  /* byte offset in the text */
     specdec__template_macro *macro;
     specdec__template_value name, attribute;
 } specdec__template_block;
@@ -141,32 +142,33 @@ typedef struct specdec__template_token {
    the back. */
 typedef struct specdec__template {
     specdec__bytes text;
-    unsigned char *memory, *marks; /* memory[size]; marks: a bit for each byte, 1: it comes from a message */
-    size_t size, used, limit;      /* bytes are in use below `used` and from `limit` on */
-    size_t kept, start;            /* bytes below kept are not released after a statement; start: end of the input
-                                      values */
-    char *output;                  /* (room) the text that is written */
-    unsigned char *plain;          /* a bit for each byte of output, as in marks; NULL: not recorded */
-    size_t room, written;          /* room: bytes of output; written: bytes so far */
-    size_t steps;                  /* work so far, at most SPECDEC__TEMPLATE_STEPS */
-    int64_t now;                   /* local time, seconds since 1970 */
-
-    const char *failed;            /* error that ended compiling or running; NULL: none */
-    specdec__bytes culprit;        /* the part of the template that caused it; the template's own text, if raised */
-    size_t source;                 /* byte offset of the instruction or tag in the text */
-    int line, column;              /* of the error */
-    int raised, full;              /* raised: by raise_exception; full: the output has no room */
-
+    unsigned char *memory;        /* (size) values from the front, code and names from the back */
+    unsigned char *marks;         /* a bit for each byte of memory, 1: the byte comes from a message */
+    size_t size, used, limit;     /* bytes below `used` and from `limit` on are in use */
+    size_t kept_bytes, input_end; /* bytes below kept_bytes are not released after a statement; input_end: end of the
+                                     input values */
+    char *output;                 /* (output_room) the text that the template writes */
+    unsigned char *plain;         /* a bit for each byte of output, as in marks; NULL: not recorded */
+    size_t output_room, output_bytes;
+    size_t steps; /* work so far, at most SPECDEC__TEMPLATE_STEPS */
+    int64_t now;  /* local time, seconds since 1970 */
+    /* the error that stopped compiling or running: */
+    const char *failed;     /* its text; NULL: none */
+    specdec__bytes culprit; /* the part of the template that caused it, or the text that the template raised */
+    size_t source;          /* byte offset of the instruction or tag in the text */
+    int line, column;
+    int raised, output_full; /* raised: by raise_exception; output_full: output has no room left */
+    /* compiling and running: */
     specdec__template_code *code;
-    size_t codes;
-    size_t at;                     /* bytes of the text that were parsed */
-    int tag, brackets, depth;      /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
-    int strip;                     /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
+    size_t code_count;
+    size_t parsed;            /* bytes of the text that were parsed */
+    int tag, brackets, depth; /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
+    int strip_behind;         /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
     specdec__template_token token;
-    specdec__template_macro *macro; /* the macro that is being compiled */
-    specdec__template_name *names[64];
-    int blocks, frames, values;
-    specdec__template_scope *scope;
+    specdec__template_macro *macro;    /* the macro that is being compiled */
+    specdec__template_name *names[64]; /* hash table of interned names */
+    int blocks, frames, values;        /* numbers of open blocks, of frames, of values on the stack */
+    specdec__template_scope *scope;    /* the innermost scope */
     specdec__template_scope root;
     specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
     specdec__template_frame frame[SPECDEC__TEMPLATE_FRAMES];
@@ -180,7 +182,7 @@ typedef struct specdec__template_call {
 } specdec__template_call;
 
 /* A pointer and a size as specdec__bytes. */
-static specdec__bytes specdec__template_bytes(const void *at, size_t size)
+static specdec__bytes specdec__template_as_bytes(const void *at, size_t size)
 {
     specdec__bytes out;
 
@@ -192,7 +194,7 @@ static specdec__bytes specdec__template_bytes(const void *at, size_t size)
 /* ---- Making values. */
 
 /* A value of a kind that holds an integer. */
-static specdec__template_value specdec__template_number(int kind, int64_t number)
+static specdec__template_value specdec__template_number_value(int kind, int64_t number)
 {
     specdec__template_value value;
 
@@ -203,38 +205,38 @@ static specdec__template_value specdec__template_number(int kind, int64_t number
 }
 
 /* Jinja's undefined value. */
-static specdec__template_value specdec__template_undefined(void)
+static specdec__template_value specdec__template_undefined_value(void)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
-static specdec__template_value specdec__template_none(void)
+static specdec__template_value specdec__template_none_value(void)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
-static specdec__template_value specdec__template_bool(int truth)
+static specdec__template_value specdec__template_bool_value(int truth)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_BOOL, truth != 0);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
-static specdec__template_value specdec__template_integer(int64_t number)
+static specdec__template_value specdec__template_integer_value(int64_t number)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, number);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
-static specdec__template_value specdec__template_double(double number)
+static specdec__template_value specdec__template_double_value(double number)
 {
-    specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_DOUBLE, 0);
+    specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);
 
     value.of.real = number;
     return value;
 }
 
 /* A value of a kind that points to `size` bytes or values. */
-static specdec__template_value specdec__template_of(int kind, const void *at, size_t size)
+static specdec__template_value specdec__template_sized_value(int kind, const void *at, size_t size)
 {
-    specdec__template_value value = specdec__template_number(kind, 0);
+    specdec__template_value value = specdec__template_number_value(kind, 0);
 
     value.of.at = at;
     value.size = (uint32_t)size;
@@ -242,19 +244,19 @@ static specdec__template_value specdec__template_of(int kind, const void *at, si
 }
 
 /* A terminated string as a value. */
-static specdec__template_value specdec__template_string(const char *text)
+static specdec__template_value specdec__template_string_value(const char *text)
 {
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, text, strlen(text));
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, strlen(text));
 }
 
 /* The bytes of a string value. */
-static const char *specdec__template_text(const specdec__template_value *value)
+static const char *specdec__template_string_bytes(const specdec__template_value *value)
 {
     return (const char *)value->of.at;
 }
 
 /* The items of a list, tuple or dict. */
-static const specdec__template_value *specdec__template_items(const specdec__template_value *value)
+static const specdec__template_value *specdec__template_list_items(const specdec__template_value *value)
 {
     return (const specdec__template_value *)value->of.at;
 }
@@ -263,51 +265,52 @@ static const specdec__template_value *specdec__template_items(const specdec__tem
 
 /* Stores an error, unless an earlier one is stored; then the template stops. culprit: text for the message. Returns an
    undefined value. */
-static specdec__template_value specdec__template_fail(specdec__template *t, const char *why, specdec__bytes culprit)
+static specdec__template_value specdec__template_fail_with(specdec__template *t, const char *why,
+                                                           specdec__bytes culprit)
 {
     if (!t->failed) {
         t->failed = why;
         t->culprit = culprit;
     }
-    return specdec__template_undefined();
+    return specdec__template_undefined_value();
 }
 
 /* Stores an error without further text. */
-static specdec__template_value specdec__template_refuse(specdec__template *t, const char *why)
+static specdec__template_value specdec__template_fail(specdec__template *t, const char *why)
 {
-    return specdec__template_fail(t, why, specdec__template_bytes(NULL, 0));
+    return specdec__template_fail_with(t, why, specdec__template_as_bytes(NULL, 0));
 }
 
 /* Counts an instruction that reads or writes `bytes` bytes; too much work is an error. */
-static void specdec__template_step(specdec__template *t, size_t bytes)
+static void specdec__template_count_work(specdec__template *t, size_t bytes)
 {
     t->steps += bytes / 16 + 1;
     if (t->steps > SPECDEC__TEMPLATE_STEPS)
-        specdec__template_refuse(t, "it takes too long");
+        specdec__template_fail(t, "it takes too long");
 }
 
 /* Takes memory for values from the front; NULL, and an error is stored, when there is not enough. */
-static void *specdec__template_take(specdec__template *t, size_t count, size_t size)
+static void *specdec__template_take_memory(specdec__template *t, size_t count, size_t size)
 {
     const size_t at = (t->used + 7) & ~(size_t)7, bytes = specdec__size_multiply(count, size);
 
     if (at > t->limit || bytes > t->limit - at || bytes > UINT32_MAX) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return NULL;
     }
-    specdec__template_step(t, bytes);
+    specdec__template_count_work(t, bytes);
     t->used = at + bytes;
     return t->memory + at;
 }
 
 /* Takes memory from the back, for code and names that stay until the template ends. */
-static void *specdec__template_take_top(specdec__template *t, size_t size)
+static void *specdec__template_take_permanent(specdec__template *t, size_t size)
 {
     size_t at = t->limit;
 
     size = specdec__size_add(size, 7) & ~(size_t)7;
     if (t->limit < t->used || t->limit - t->used < size) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return NULL;
     }
     t->limit = at -= size;
@@ -316,7 +319,7 @@ static void *specdec__template_take_top(specdec__template *t, size_t size)
 }
 
 /* Bit `at` of an array of bits. */
-static int specdec__template_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
+static int specdec__template_get_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
 
 /* Sets or clears bit `at` of an array of bits. */
 static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
@@ -325,7 +328,7 @@ static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
 }
 
 /* The offset of a pointer in t->memory; SIZE_MAX: it points elsewhere, to text of the template. */
-static size_t specdec__template_place(const specdec__template *t, const void *at)
+static size_t specdec__template_memory_offset(const specdec__template *t, const void *at)
 {
     const uintptr_t place = (uintptr_t)at - (uintptr_t)t->memory;
 
@@ -333,122 +336,123 @@ static size_t specdec__template_place(const specdec__template *t, const void *at
 }
 
 /* Copies the marks of `size` bytes at `from` to bits, from bit `to` on. */
-static void specdec__template_mark(const specdec__template *t, unsigned char *bits, size_t to, const void *from,
-                                   size_t size)
+static void specdec__template_copy_marks(const specdec__template *t, unsigned char *bits, size_t to, const void *from,
+                                         size_t size)
 {
-    const size_t place = specdec__template_place(t, from);
+    const size_t place = specdec__template_memory_offset(t, from);
     size_t i;
 
     for (i = 0; i < size; i++)
-        specdec__template_set_bit(bits, to + i, place != SIZE_MAX && specdec__template_bit(t->marks, place + i));
+        specdec__template_set_bit(bits, to + i, place != SIZE_MAX && specdec__template_get_bit(t->marks, place + i));
 }
 
 /* ---- Building strings: bytes are appended at the end of the memory in use; no other memory is taken until the string
    is complete. */
 
 /* Appends bytes with their marks to the string that is being built. */
-static void specdec__template_put(specdec__template *t, const void *from, size_t size)
+static void specdec__template_append(specdec__template *t, const void *from, size_t size)
 {
-    specdec__template_step(t, size);
+    specdec__template_count_work(t, size);
     if (t->failed || !size)
         return;
     if (t->used > t->limit || size > t->limit - t->used) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return;
     }
     memmove(t->memory + t->used, from, size);
-    specdec__template_mark(t, t->marks, t->used, from, size);
+    specdec__template_copy_marks(t, t->marks, t->used, from, size);
     t->used += size;
 }
 
 /* Appends a terminated string of the template's. */
-static void specdec__template_put_text(specdec__template *t, const char *text)
+static void specdec__template_append_text(specdec__template *t, const char *text)
 {
-    specdec__template_put(t, text, strlen(text));
+    specdec__template_append(t, text, strlen(text));
 }
 
 /* Appends bytes that come from a message (marked = 1) or from the template (0). */
-static void specdec__template_put_marked(specdec__template *t, const void *from, size_t size, int marked)
+static void specdec__template_append_marked(specdec__template *t, const void *from, size_t size, int marked)
 {
     const size_t at = t->used;
     size_t i;
 
-    specdec__template_put(t, from, size);
+    specdec__template_append(t, from, size);
     for (i = at; i < t->used; i++)
         specdec__template_set_bit(t->marks, i, marked);
 }
 
 /* The string that was built, as a value; from: bytes in use before it. */
-static specdec__template_value specdec__template_built(const specdec__template *t, size_t from)
+static specdec__template_value specdec__template_finish_string(const specdec__template *t, size_t from)
 {
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
 }
 
 /* Does string a end at the end of the memory in use, so that it can be extended in place? */
-static int specdec__template_last(const specdec__template *t, const specdec__template_value *a)
+static int specdec__template_is_last_string(const specdec__template *t, const specdec__template_value *a)
 {
-    const size_t place = specdec__template_place(t, a->of.at);
+    const size_t place = specdec__template_memory_offset(t, a->of.at);
 
-    return place != SIZE_MAX && place + a->size == t->used && place >= t->kept;
+    return place != SIZE_MAX && place + a->size == t->used && place >= t->kept_bytes;
 }
 
 /* The concatenation of two strings. */
-static specdec__template_value specdec__template_join(specdec__template *t, const specdec__template_value *a,
-                                                      const specdec__template_value *b)
+static specdec__template_value specdec__template_concatenate(specdec__template *t, const specdec__template_value *a,
+                                                             const specdec__template_value *b)
 {
-    const int behind = specdec__template_last(t, a);
-    const size_t from = behind ? specdec__template_place(t, a->of.at) : t->used;
+    const int behind = specdec__template_is_last_string(t, a);
+    const size_t from = behind ? specdec__template_memory_offset(t, a->of.at) : t->used;
 
     if (!behind)
-        specdec__template_put(t, a->of.at, a->size);
-    specdec__template_put(t, b->of.at, b->size);
-    return specdec__template_built(t, from);
+        specdec__template_append(t, a->of.at, a->size);
+    specdec__template_append(t, b->of.at, b->size);
+    return specdec__template_finish_string(t, from);
 }
 
 /* ---- Characters. */
 
 /* Bytes of the character at an offset of a string, 1 to 4, also in invalid UTF-8. at < size. */
-static size_t specdec__template_character(const char *text, size_t size, size_t at)
+static size_t specdec__template_character_bytes(const char *text, size_t size, size_t at)
 {
-    const int found = specdec__text_sequence((const unsigned char *)text + at, size - at);
+    const int found = specdec__utf8_sequence_bytes((const unsigned char *)text + at, size - at);
 
     return found > 0 ? (size_t)found : 1;
 }
 
 /* The number of characters of a string. */
-static size_t specdec__template_length(const specdec__template_value *string)
+static size_t specdec__template_count_characters(const specdec__template_value *string)
 {
-    const char *text = specdec__template_text(string);
+    const char *text = specdec__template_string_bytes(string);
     size_t at = 0, count = 0;
 
     for (; at < string->size; count++)
-        at += (unsigned char)text[at] < 128 ? 1 : specdec__template_character(text, string->size, at);
+        at += (unsigned char)text[at] < 128 ? 1 : specdec__template_character_bytes(text, string->size, at);
     return count;
 }
 
 /* The byte offset of character `number` of a string; its size, if the string is shorter. */
-static size_t specdec__template_offset(const specdec__template_value *string, size_t number)
+static size_t specdec__template_character_offset(const specdec__template_value *string, size_t number)
 {
-    const char *text = specdec__template_text(string);
+    const char *text = specdec__template_string_bytes(string);
     size_t at = 0;
 
     while (at < string->size && number--)
-        at += specdec__template_character(text, string->size, at);
+        at += specdec__template_character_bytes(text, string->size, at);
     return at;
 }
 
 /* The bytes [from, to) of a string as a value. */
-static specdec__template_value specdec__template_part(const specdec__template_value *string, size_t from, size_t to)
+static specdec__template_value specdec__template_substring(const specdec__template_value *string, size_t from,
+                                                           size_t to)
 {
     specdec__template_value out = *string;
 
-    out.of.at = specdec__template_text(string) + from;
+    out.of.at = specdec__template_string_bytes(string) + from;
     out.size = (uint32_t)(to - from);
     return out;
 }
 
 /* The code point at an offset of a string. */
-static uint32_t specdec__template_code_at(const char *text, size_t size, size_t at)
+static uint32_t specdec__template_code_point(const char *text, size_t size, size_t at)
 {
     return specdec__text_character_at((const unsigned char *)text, size, at).code;
 }
@@ -461,22 +465,22 @@ static int specdec__template_is_space(uint32_t c)
 }
 
 /* The offset of the first occurrence of a string in another one, from `from` on; size + 1: none. */
-static size_t specdec__template_search(const specdec__template_value *in, size_t from,
-                                       const specdec__template_value *what)
+static size_t specdec__template_find_string(const specdec__template_value *in, size_t from,
+                                            const specdec__template_value *what)
 {
-    const char *text = specdec__template_text(in);
+    const char *text = specdec__template_string_bytes(in);
 
     for (; what->size <= in->size && from <= in->size - what->size; from++) {
         if (!what->size)
             return from;
-        if (text[from] == *specdec__template_text(what) && memcmp(text + from, what->of.at, what->size) == 0)
+        if (text[from] == *specdec__template_string_bytes(what) && memcmp(text + from, what->of.at, what->size) == 0)
             return from;
     }
     return (size_t)in->size + 1;
 }
 
 /* Is a value a string with this text? */
-static int specdec__template_is(const specdec__template_value *value, const char *text)
+static int specdec__template_string_is(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
            memcmp(value->of.at, text, value->size) == 0;
@@ -485,25 +489,25 @@ static int specdec__template_is(const specdec__template_value *value, const char
 /* ---- Comparing values. */
 
 /* Is a value a list, tuple, view or iterator, whose items are at value->of.at? */
-static int specdec__template_listed(const specdec__template_value *value)
+static int specdec__template_is_list_like(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_ITERATOR;
 }
 
 /* Is a value an integer, double or boolean? */
-static int specdec__template_numeric(const specdec__template_value *value)
+static int specdec__template_is_number(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_BOOL && value->kind <= SPECDEC__TEMPLATE_DOUBLE;
 }
 
 /* The value of a number as a double. */
-static double specdec__template_real(const specdec__template_value *value)
+static double specdec__template_as_double(const specdec__template_value *value)
 {
     return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->of.real : (double)value->of.integer;
 }
 
 /* Is a value true, as in Python: not zero, not empty? */
-static int specdec__template_truth(const specdec__template_value *value)
+static int specdec__template_is_true(const specdec__template_value *value)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
@@ -515,40 +519,40 @@ static int specdec__template_truth(const specdec__template_value *value)
     }
 }
 
-static const specdec__template_value *specdec__template_member(specdec__template *t,
-                                                               const specdec__template_value *dict,
-                                                               const specdec__template_value *name);
+static const specdec__template_value *specdec__template_find_member(specdec__template *t,
+                                                                    const specdec__template_value *dict,
+                                                                    const specdec__template_value *name);
 
-static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
-                                   const specdec__template_value *b, int depth);
+static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
+                                          const specdec__template_value *b, int depth);
 
 /* Do two dicts have equal members, in any order? */
-static int specdec__template_equal_dicts(specdec__template *t, const specdec__template_value *a,
+static int specdec__template_dicts_equal(specdec__template *t, const specdec__template_value *a,
                                          const specdec__template_value *b, int depth)
 {
     size_t i;
 
     for (i = 0; i < a->size && !t->failed; i++) {
-        const specdec__template_value *own = specdec__template_items(a) + 2 * i;
-        const specdec__template_value *other = specdec__template_member(t, b, own);
+        const specdec__template_value *own = specdec__template_list_items(a) + 2 * i;
+        const specdec__template_value *other = specdec__template_find_member(t, b, own);
 
-        if (!other || !specdec__template_equal(t, own + 1, other, depth - 1))
+        if (!other || !specdec__template_values_equal(t, own + 1, other, depth - 1))
             return 0;
     }
     return 1;
 }
 
 /* Are two values equal, by Python's ==? depth: levels of nesting compared so far. */
-static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
-                                   const specdec__template_value *b, int depth)
+static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
+                                          const specdec__template_value *b, int depth)
 {
     size_t i;
 
-    specdec__template_step(t, 0);
-    if (specdec__template_numeric(a) && specdec__template_numeric(b))
+    specdec__template_count_work(t, 0);
+    if (specdec__template_is_number(a) && specdec__template_is_number(b))
         return a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE
-                   ? !(specdec__template_real(a) < specdec__template_real(b)) &&
-                         !(specdec__template_real(a) > specdec__template_real(b))
+                   ? !(specdec__template_as_double(a) < specdec__template_as_double(b)) &&
+                         !(specdec__template_as_double(a) > specdec__template_as_double(b))
                    : a->of.integer == b->of.integer;
     if (a->kind != b->kind)
         return 0;
@@ -564,55 +568,56 @@ static int specdec__template_equal(specdec__template *t, const specdec__template
     if (!a->size || a->of.at == b->of.at)
         return 1;
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
-        specdec__template_step(t, a->size);
+        specdec__template_count_work(t, a->size);
         return memcmp(a->of.at, b->of.at, a->size) == 0;
     }
     if (!depth) {
-        specdec__template_refuse(t, "it compares what is too deep");
+        specdec__template_fail(t, "it compares what is too deep");
         return 0;
     }
     if (a->kind == SPECDEC__TEMPLATE_DICT)
-        return specdec__template_equal_dicts(t, a, b, depth);
+        return specdec__template_dicts_equal(t, a, b, depth);
     for (i = 0; i < a->size && !t->failed; i++)
-        if (!specdec__template_equal(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1))
+        if (!specdec__template_values_equal(t, specdec__template_list_items(a) + i, specdec__template_list_items(b) + i,
+                                            depth - 1))
             return 0;
     return 1;
 }
 
-enum { SPECDEC__TEMPLATE_COMPARED = 12 }; /* most lists within each other that are compared */
+enum { SPECDEC__TEMPLATE_COMPARE_DEPTH = 12 }; /* most lists within each other that are compared */
 
 /* The value of a dict's member; NULL: there is none. */
-static const specdec__template_value *specdec__template_member(specdec__template *t,
-                                                               const specdec__template_value *dict,
-                                                               const specdec__template_value *name)
+static const specdec__template_value *specdec__template_find_member(specdec__template *t,
+                                                                    const specdec__template_value *dict,
+                                                                    const specdec__template_value *name)
 {
     size_t i;
 
     for (i = dict->size; i-- > 0;) {
-        const specdec__template_value *own = specdec__template_items(dict) + 2 * i;
+        const specdec__template_value *own = specdec__template_list_items(dict) + 2 * i;
 
         if (own->kind == SPECDEC__TEMPLATE_STRING && name->kind == SPECDEC__TEMPLATE_STRING) {
             if (own->size == name->size && (!own->size || memcmp(own->of.at, name->of.at, own->size) == 0))
                 return own + 1;
-        } else if (specdec__template_equal(t, own, name, 4)) {
+        } else if (specdec__template_values_equal(t, own, name, 4)) {
             return own + 1;
         }
     }
-    specdec__template_step(t, 16 * (size_t)dict->size);
+    specdec__template_count_work(t, 16 * (size_t)dict->size);
     return NULL;
 }
 
 /* Compares two values: -1, 0, 1, as Python's < does; values without an order are an error. */
-static int specdec__template_order(specdec__template *t, const specdec__template_value *a,
-                                   const specdec__template_value *b, int depth)
+static int specdec__template_compare_values(specdec__template *t, const specdec__template_value *a,
+                                            const specdec__template_value *b, int depth)
 {
     const size_t common = a->size < b->size ? a->size : b->size;
     size_t i;
     int order = 0;
 
-    specdec__template_step(t, a->kind == SPECDEC__TEMPLATE_STRING ? common : 0);
-    if (specdec__template_numeric(a) && specdec__template_numeric(b)) {
-        const double x = specdec__template_real(a), y = specdec__template_real(b);
+    specdec__template_count_work(t, a->kind == SPECDEC__TEMPLATE_STRING ? common : 0);
+    if (specdec__template_is_number(a) && specdec__template_is_number(b)) {
+        const double x = specdec__template_as_double(a), y = specdec__template_as_double(b);
 
         if (a->kind != SPECDEC__TEMPLATE_DOUBLE && b->kind != SPECDEC__TEMPLATE_DOUBLE)
             return a->of.integer < b->of.integer ? -1 : a->of.integer > b->of.integer;
@@ -623,11 +628,12 @@ static int specdec__template_order(specdec__template *t, const specdec__template
         return order ? (order < 0 ? -1 : 1) : a->size < b->size ? -1 : a->size > b->size;
     }
     if (a->kind != b->kind || (a->kind != SPECDEC__TEMPLATE_LIST && a->kind != SPECDEC__TEMPLATE_TUPLE) || !depth) {
-        specdec__template_refuse(t, "it compares values that have no order");
+        specdec__template_fail(t, "it compares values that have no order");
         return 0;
     }
     for (i = 0; i < common && !order && !t->failed; i++)
-        order = specdec__template_order(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1);
+        order = specdec__template_compare_values(t, specdec__template_list_items(a) + i,
+                                                 specdec__template_list_items(b) + i, depth - 1);
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 

@@ -23,7 +23,7 @@ static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v,
 {
     size_t frames = (v->special_count < length ? v->special_count : length) + 1;
 
-    return specdec__size_add(specdec__size_add(specdec__text_merge_bytes(specdec__size_add(length, 1)),
+    return specdec__size_add(specdec__size_add(specdec__text_merge_scratch(specdec__size_add(length, 1)),
                                                specdec__size_multiply(frames, sizeof(specdec__text_frame))),
                              3 * sizeof(uint32_t)); /* for alignment */
 }
@@ -35,7 +35,7 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
 {
     while (length) {
         specdec__text_run run;
-        size_t size = specdec__text_stretch(v, text, length);
+        size_t size = specdec__text_stretch_bytes(v, text, length);
         specdec_result result;
 
         run.text = text;
@@ -52,7 +52,7 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
 }
 
 /* The first offset in [from, end) at which a text contains another one; end: none. */
-static size_t specdec__text_search(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
+static size_t specdec__text_find_token_text(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
 {
     while (end - from >= what.size) {
         const unsigned char *at = (const unsigned char *)memchr(text + from, what.data[0], end - from - what.size + 1);
@@ -69,17 +69,17 @@ static size_t specdec__text_search(const unsigned char *text, size_t from, size_
 
 /* The first offset in [from, end) at which a special token is recognised; end: none. Bytes whose bit in plain is 1
    (NULL: no bytes) only spell user-defined tokens. */
-static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
-                                    size_t end, int flags, const unsigned char *plain)
+static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
+                                         size_t end, int flags, const unsigned char *plain)
 {
-    const int anywhere = specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
-    const specdec__bytes what = specdec__vocab_text(v, id);
+    const int anywhere = specdec__vocab_token_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
+    const specdec__bytes what = specdec__vocab_token_text(v, id);
     size_t i;
 
     if (!anywhere && !(flags & SPECDEC_TOKENIZE_SPECIAL))
         return end;
     for (;; from++) {
-        from = specdec__text_search(text, from, end, what);
+        from = specdec__text_find_token_text(text, from, end, what);
         for (i = from; plain && !anywhere && i < from + what.size && from < end; i++)
             if (plain[i / 8] >> i % 8 & 1)
                 break;
@@ -89,11 +89,12 @@ static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const 
 }
 
 /* Splits a text at special tokens, the longest one first, then the next longest in the remaining parts, and tokenizes
-   the parts between them. plain: see specdec__text_special. Frames grow from the beginning of scratch; the memory
+   the parts between them. plain: see specdec__text_find_special. Frames grow from the beginning of scratch; the memory
    behind them is for merging. */
-static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
-                                                   int flags, const unsigned char *plain, specdec__text_sink *sink,
-                                                   uint32_t *scratch, size_t words, specdec_error *error)
+static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab *v, const unsigned char *text,
+                                                           size_t length, int flags, const unsigned char *plain,
+                                                           specdec__text_sink *sink, uint32_t *scratch, size_t words,
+                                                           specdec_error *error)
 {
     specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
     size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
@@ -119,15 +120,16 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
             after_special = 0;
         } else {
             uint32_t id = v->specials[frame->special];
-            specdec__bytes what = specdec__vocab_text(v, id);
-            size_t found = specdec__text_special(v, id, text, at, frame->end, flags, plain);
+            specdec__bytes what = specdec__vocab_token_text(v, id);
+            size_t found = specdec__text_find_special(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
                 frame->special++;
             } else if (found == at) {
-                specdec__text_emit(sink, (int32_t)id);
+                specdec__text_append_token(sink, (int32_t)id);
                 at += what.size;
-                while (at < frame->end && specdec__vocab_strips(v, what) && memchr(" \t\r\n\v\f", text[at], 6))
+                while (at < frame->end && specdec__vocab_token_strips_space(v, what) &&
+                       memchr(" \t\r\n\v\f", text[at], 6))
                     at++;
                 after_special = 1;
             } else if (depth == room) {
@@ -143,7 +145,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
 
 /* Internal flags beside SPECDEC_TOKENIZE_...: write the beginning-of-text token, or do not, whatever add_bos_token
    says. */
-enum { SPECDEC__TOKENIZE_BEGUN = 32, SPECDEC__TOKENIZE_BARE = 64 };
+enum { SPECDEC__TOKENIZE_ADD_BOS = 32, SPECDEC__TOKENIZE_NO_BOS = 64 };
 
 /* Tokenizes a text, which may contain any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part
    of no control token; NULL: all bytes may be. *count: the number of tokens, at most 4 a byte and 5 more, also when it
@@ -168,16 +170,16 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     *count = 0;
     if (length > SPECDEC__TEXT_MAX_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    if (((flags & SPECDEC_TOKENIZE_BEGIN && v->add_bos) || flags & SPECDEC__TOKENIZE_BEGUN) && v->bos >= 0 &&
-        !(flags & SPECDEC__TOKENIZE_BARE))
-        specdec__text_emit(&sink, v->bos);
+    if (((flags & SPECDEC_TOKENIZE_BEGIN && v->add_bos) || flags & SPECDEC__TOKENIZE_ADD_BOS) && v->bos >= 0 &&
+        !(flags & SPECDEC__TOKENIZE_NO_BOS))
+        specdec__text_append_token(&sink, v->bos);
     if (length)
-        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, plain, &sink, aligned,
-                                              words, error);
+        result = specdec__text_tokenize_with_specials(v, (const unsigned char *)text, length, flags, plain, &sink,
+                                                      aligned, words, error);
     if (result)
         return result;
     if ((flags & SPECDEC_TOKENIZE_END) && v->add_eos && v->eos >= 0)
-        specdec__text_emit(&sink, v->eos);
+        specdec__text_append_token(&sink, v->eos);
     *count = sink.count;
     if (sink.count > capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the text has %zu tokens, there is room for %zu", sink.count,

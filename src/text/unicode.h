@@ -12,13 +12,17 @@ SPECDEC__FOR_SIZE
 enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
 
 /* Further properties of a character, as bits. HEAD: it may be in the upper-case part of a word,
-   [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL: in the lower-case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. */
-enum { SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2 };
-enum { SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8, SPECDEC__TEXT_SYMBOL = 16 }; /* of kind OTHER: \p{M},
-                                                                                              \p{P}, \p{S} */
-enum { SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_STOP, SPECDEC__TEXT_SIGN,
-       SPECDEC__TEXT_TURNS }; /* classes of the table: STOP: \p{P}; SIGN: \p{S}; TURNS: upper, lower, upper ... case in
-                                 turn */
+   [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL: in the lower-case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. MARK: \p{M}; PUNCTUATION:
+   \p{P}; SYMBOL: \p{S}. */
+enum {
+    SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2, SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8,
+    SPECDEC__TEXT_SYMBOL = 16
+};
+/* Classes of the table below, after the kinds; ALTERNATING: upper and lower case in turn. */
+enum {
+    SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_PUNCTUATION_CLASS, SPECDEC__TEXT_SYMBOL_CLASS,
+    SPECDEC__TEXT_ALTERNATING
+};
 
 /* Kind and properties of each class. */
 static const struct {
@@ -186,11 +190,11 @@ static int specdec__text_ascii_class(uint32_t code)
         return SPECDEC__TEXT_SPACE;
     if (code < 32 || code == 127)
         return SPECDEC__TEXT_OTHER;
-    return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SIGN : SPECDEC__TEXT_STOP;
+    return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SYMBOL_CLASS : SPECDEC__TEXT_PUNCTUATION_CLASS;
 }
 
 /* The class of a character: an index of specdec__text_class_facts. */
-static int specdec__text_class(uint32_t code)
+static int specdec__text_character_class(uint32_t code)
 {
     const unsigned char *run;
     uint32_t first;
@@ -221,14 +225,14 @@ static int specdec__text_class(uint32_t code)
             break;
         first += length;
     }
-    if (found == SPECDEC__TEXT_TURNS)
+    if (found == SPECDEC__TEXT_ALTERNATING)
         return (code - first) % 2 ? SPECDEC__TEXT_LOWER : SPECDEC__TEXT_UPPER;
     return found;
 }
 
 /* Bytes of the UTF-8 sequence at the beginning of a text (length > 0), 1 to 4; minus the bytes present, if the text
    ends inside a sequence that could become valid; 0: invalid. */
-static int specdec__text_sequence(const unsigned char *text, size_t length)
+static int specdec__utf8_sequence_bytes(const unsigned char *text, size_t length)
 {
     unsigned first = text[0], low = 0x80, high = 0xbf;
     int size = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
@@ -273,7 +277,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     c.facts = 0;
     if (at >= length)
         return c;
-    c.size = specdec__text_sequence(text + at, length - at);
+    c.size = specdec__utf8_sequence_bytes(text + at, length - at);
     text += at;
     switch (c.size) {
     case 1: c.code = text[0]; break;
@@ -282,7 +286,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     case 4: c.code = (text[0] & 7u) << 18 | (text[1] & 63u) << 12 | (text[2] & 63u) << 6 | (text[3] & 63u); break;
     default: c.size = 1; break;
     }
-    found = specdec__text_class(c.code);
+    found = specdec__text_character_class(c.code);
     c.kind = specdec__text_class_facts[found].kind;
     c.facts = specdec__text_class_facts[found].facts;
     return c;
@@ -312,7 +316,7 @@ static int specdec__text_code_to_byte(uint32_t code)
 
 /* Spells a byte of plain text as token texts do: SPM writes U+2581 for a space, byte-level BPE its character for the
    byte. Returns the number of bytes in out, 1 to 3. */
-SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsigned char out[3])
+SPECDEC__INLINE size_t specdec__text_spell_byte(int model, unsigned char byte, unsigned char out[3])
 {
     uint32_t code = byte;
 

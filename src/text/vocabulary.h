@@ -40,7 +40,7 @@ enum {
 #define SPECDEC__VOCAB_MAX_ENDS 64          /* most end-of-text tokens */
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* longer texts are refused: offsets in a text have 32 bits */
 #define SPECDEC__TEXT_NONE UINT32_MAX       /* no token, no merge, no key */
-#define SPECDEC__TEXT_BLOCK 16             /* symbols of a block of the merger's tournament tree */
+#define SPECDEC__TEXT_MERGE_BLOCK 16       /* symbols of a block of the merger's tournament tree */
 
 /* What the text of a token tells about it, whatever type the file gives, as in llama.cpp. */
 enum {
@@ -150,39 +150,39 @@ static const struct specdec__vocab_marked {
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are in memory. */
 typedef struct specdec__vocab {
-    int model;                    /* SPECDEC__VOCAB_... */
-    const struct specdec__vocab_words *words; /* BPE only */
-    uint32_t count;               /* number of tokens */
-    uint32_t longest;             /* bytes of the longest token's text */
-    int32_t bos, eos, eot, eom, unknown; /* ids of special tokens; -1: none */
-    int32_t gap[SPECDEC__GAP_COUNT]; /* ids that the file names for fill-in-the-middle; -1: none */
+    int model;                                  /* SPECDEC__VOCAB_... */
+    const struct specdec__vocab_words *words;   /* BPE: the pre-tokenizer */
+    uint32_t count;                             /* number of tokens */
+    uint32_t longest;                           /* bytes of the longest token's text */
+    int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
+    int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
-    int has;                      /* bits SPECDEC__MARK_RETURN and others: which of these tokens exist */
-    int words_given;              /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown, GPT-2's is
-                                     used */
-    int strips_space;             /* white space behind most special tokens is dropped */
-    int cuts_at_space;            /* SPM: no token has U+2581 behind another character, so no merge crosses a space */
-    const unsigned char *texts;   /* the string array of the file */
+    int marks_present;                          /* bits SPECDEC__MARK_RETURN and others: which of these tokens exist */
+    int words_source;                           /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
+                                                   GPT-2's is used */
+    int strips_space;                           /* 1: white space behind most special tokens is dropped */
+    int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */
+    const unsigned char *texts;                 /* the string array of the file */
     size_t texts_size;
-    const unsigned char *scores;  /* (count) f32, SPM only */
-    const unsigned char *types;   /* (count) i32 or NULL */
-    uint32_t *text_at;            /* (count) offset of each token in texts */
-    uint32_t *slots;              /* (slot_mask + 1) hash table of plain tokens: id + 1; 0: empty */
-    uint32_t slot_mask;
-    uint32_t *merges;             /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
-    uint32_t *merge_slots;        /* (merge_mask + 1) hash table of merges: rank + 1; 0: empty */
-    uint32_t merge_count, merge_mask;
-    uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
+    const unsigned char *scores; /* (count) f32, SPM only */
+    const unsigned char *types;  /* (count) i32 or NULL */
+    uint32_t *text_offset;       /* (count) offset of each token in texts */
+    uint32_t *token_table;       /* (token_table_mask + 1) hash table of plain tokens: id + 1; 0: empty */
+    uint32_t token_table_mask;
+    uint32_t *merges;      /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
+    uint32_t *merge_table; /* (merge_table_mask + 1) hash table of merges: rank + 1; 0: empty */
+    uint32_t merge_count, merge_table_mask;
+    uint32_t *specials; /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
-    int32_t *byte_token;          /* (256) id of the token that stands for one byte; -1: none */
-    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) end-of-text tokens */
+    int32_t *byte_token; /* (256) id of the token that stands for one byte; -1: none */
+    int32_t *ends;       /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) end-of-text tokens */
     int end_count;
 } specdec__vocab;
 
 /* The text of a token, as it is in the file. */
-static specdec__bytes specdec__vocab_text(const specdec__vocab *v, uint32_t id)
+static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_t id)
 {
-    const unsigned char *at = v->texts + v->text_at[id];
+    const unsigned char *at = v->texts + v->text_offset[id];
     specdec__bytes out;
 
     out.size = (size_t)specdec__load_u64(at);
@@ -191,7 +191,7 @@ static specdec__bytes specdec__vocab_text(const specdec__vocab *v, uint32_t id)
 }
 
 /* The byte that a text <0x00> to <0xFF> names; -1: another text. */
-static int specdec__vocab_byte_of(specdec__bytes text)
+static int specdec__vocab_byte_of_text(specdec__bytes text)
 {
     int value = 0, i;
 
@@ -210,7 +210,7 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 
 SPECDEC__FOR_SIZE
 /* The row of specdec__vocab_marks with a text; NULL: none. Nearly all texts fail by their first and last characters. */
-static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__bytes text)
+static const struct specdec__vocab_marked *specdec__vocab_find_mark(specdec__bytes text)
 {
     size_t i;
 
@@ -224,37 +224,37 @@ static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__byte
 }
 
 /* What a text tells about its token in this vocabulary: SPECDEC__MARK_... */
-static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
+static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_marked *row = specdec__vocab_mark_row(text);
-    const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
+    const struct specdec__vocab_marked *row = specdec__vocab_find_mark(text);
+    const int other = v->marks_present & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
     if (!row || (row->gap && v->gap[row->gap] >= 0))
         return SPECDEC__MARK_NONE;
-    if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
+    if (row->kind == SPECDEC__MARK_TURN && v->marks_present & SPECDEC__MARK_CALL && other)
         return SPECDEC__MARK_SHOWN;
     return row->kind;
 }
 
 /* Is the token with this text an end-of-text token? */
-static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes text)
+static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__bytes text)
 {
-    const int mark = specdec__vocab_mark(v, text);
+    const int mark = specdec__vocab_text_mark(v, text);
 
-    return mark == SPECDEC__MARK_CLOSES ? !(v->has & SPECDEC__MARK_TOOL)
+    return mark == SPECDEC__MARK_CLOSES ? !(v->marks_present & SPECDEC__MARK_TOOL)
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
 /* The type of a token, SPECDEC__TOKEN_...: some texts decide it; in a file without types it is guessed from id and
    text. */
-static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
+static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
-    const int mark = specdec__vocab_mark(v, text);
+    const int mark = specdec__vocab_text_mark(v, text);
     int32_t i = (int32_t)id;
 
     if (mark == SPECDEC__MARK_SHOWN)
         return SPECDEC__TOKEN_USER_DEFINED;
-    if (mark == SPECDEC__MARK_CLOSES && v->has & SPECDEC__MARK_TOOL)
+    if (mark == SPECDEC__MARK_CLOSES && v->marks_present & SPECDEC__MARK_TOOL)
         return SPECDEC__TOKEN_NORMAL;
     if (mark)
         return SPECDEC__TOKEN_CONTROL;
@@ -267,25 +267,25 @@ static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec_
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_text(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }
 
 /* The type of a token of the vocabulary. */
-static int specdec__vocab_type(const specdec__vocab *v, uint32_t id)
+static int specdec__vocab_token_type(const specdec__vocab *v, uint32_t id)
 {
-    return specdec__vocab_type_of(v, id, specdec__vocab_text(v, id));
+    return specdec__vocab_type_of_text(v, id, specdec__vocab_token_text(v, id));
 }
 
 /* Is a type unknown, control or user-defined, so that tokenizing searches for the token's text? */
-static int specdec__vocab_is_special(int type)
+static int specdec__vocab_type_is_special(int type)
 {
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
 /* Reads the next token's text, in order of ids; *at is 0 before the first. Works without indexes. */
-static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
+static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
 
@@ -296,7 +296,7 @@ static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
 }
 
 /* The token with this text, or with this decimal id; -1: there is none. */
-static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
+static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
     size_t i, at = 0;
@@ -304,7 +304,7 @@ static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
     int64_t number = 0;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_next(v, &at);
+        specdec__bytes text = specdec__vocab_next_text(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;
@@ -315,7 +315,7 @@ static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
 }
 
 /* Is a token an end-of-text token? Ids outside the vocabulary are not. */
-static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_t id)
+static SPECDEC__UNUSED int specdec__vocab_token_ends_text(const specdec__vocab *v, int32_t id)
 {
     int i;
 

@@ -10,7 +10,7 @@
 SPECDEC__FOR_SIZE
 
 /* The end of the run of characters of a kind that begins at an offset, at most `limit` characters. */
-static size_t specdec__text_skip(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
+static size_t specdec__text_skip_kind(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
 {
     while (limit--) {
         specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -38,7 +38,7 @@ static size_t specdec__text_contraction(const unsigned char *text, size_t length
 
 /* Bytes of \s+(?!\S)|\s+ at the beginning of a text: white space, but its last character belongs to a following
    word. */
-static size_t specdec__text_white(const unsigned char *text, size_t length)
+static size_t specdec__text_white_space(const unsigned char *text, size_t length)
 {
     size_t at = 0, last = 0;
 
@@ -67,14 +67,14 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, 
         return contraction;
     c = specdec__text_character_at(text, length, from);
     if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
-        return specdec__text_white(text, length);
-    return specdec__text_skip(text, length, from, c.kind, SIZE_MAX);
+        return specdec__text_white_space(text, length);
+    return specdec__text_skip_kind(text, length, from, c.kind, SIZE_MAX);
 }
 
 /* GPT-2's expression, after a first split where every digit is a piece (StarCoder, SmolLM). */
 static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t at = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
+    size_t at = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
 
     if (at)
         return at;
@@ -96,21 +96,21 @@ static size_t specdec__text_word_spaces(const unsigned char *text, size_t length
 {
     size_t end;
 
-    for (end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
+    for (end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
         if (text[end - 1] == '\r' || text[end - 1] == '\n')
             return end;
-    return specdec__text_white(text, length);
+    return specdec__text_white_space(text, length);
 }
 
 /* Bytes of \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text that no
    letters begin. slashes = 1: [\r\n/]* instead of [\r\n]*. */
 static size_t specdec__text_word_rest(const unsigned char *text, size_t length, size_t digits, int slashes)
 {
-    size_t from = text[0] == ' ', end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    size_t from = text[0] == ' ', end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
 
     if (end)
         return end;
-    end = specdec__text_skip(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
+    end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
     if (end > from) {
         while (end < length && (text[end] == '\r' || text[end] == '\n' || (slashes && text[end] == '/')))
             end++;
@@ -132,7 +132,7 @@ static size_t specdec__text_word_modern(const unsigned char *text, size_t length
 {
     size_t contraction = specdec__text_contraction(text, length, 1);
     size_t from = specdec__text_before_letters(specdec__text_character_at(text, length, 0));
-    size_t end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+    size_t end = specdec__text_skip_kind(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
 
     if (contraction)
         return contraction;
@@ -145,7 +145,7 @@ typedef struct specdec__text_range {
 } specdec__text_range;
 
 /* Does a code point lie in one of `count` ranges? */
-static int specdec__text_in(const specdec__text_range *ranges, size_t count, uint32_t code)
+static int specdec__text_in_ranges(const specdec__text_range *ranges, size_t count, uint32_t code)
 {
     size_t i;
 
@@ -163,10 +163,10 @@ static int specdec__text_is_han(const specdec__text_character *c)
         {0xFA70, 0xFAD9}, {0x16FE2, 0x16FE3}, {0x16FF0, 0x16FF1}, {0x20000, 0x2A6DF}, {0x2A700, 0x2EE5D},
         {0x2F800, 0x2FA1D}, {0x30000, 0x3347F}};
 
-    return specdec__text_in(han, SPECDEC__COUNT(han), c->code);
+    return specdec__text_in_ranges(han, SPECDEC__COUNT(han), c->code);
 }
 /* Has a character one of the properties `facts` (HEAD, TAIL)? han = 1: not if it is \p{Han}. */
-static int specdec__text_can(const specdec__text_character *c, int facts, int han)
+static int specdec__text_has_facts(const specdec__text_character *c, int facts, int han)
 {
     return c->facts & facts && !(han && specdec__text_is_han(c));
 }
@@ -177,26 +177,26 @@ static size_t specdec__text_head_and_tail(const unsigned char *text, size_t leng
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
 
-    for (; specdec__text_can(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
+    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
         if (c.facts & SPECDEC__TEXT_TAIL)
             end = at; /* as a tail of one character, unless a longer match follows */
     }
-    for (; specdec__text_can(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
+    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
 
 /* Bytes of [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text; 0: no match. The
    second alternative only matches upper case. */
-static size_t specdec__text_cased(const unsigned char *text, size_t length, int han)
+static size_t specdec__text_cased_word(const unsigned char *text, size_t length, int han)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
     int mark = from && c.facts & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
 
     if (end == from && !mark)
-        for (c = specdec__text_character_at(text, length, end); specdec__text_can(&c, SPECDEC__TEXT_HEAD, han);
+        for (c = specdec__text_character_at(text, length, end); specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han);
              c = specdec__text_character_at(text, length, end))
             end += (size_t)c.size;
     return end > from || mark ? end : 0;
@@ -205,7 +205,7 @@ static size_t specdec__text_cased(const unsigned char *text, size_t length, int 
 /* Words of cased letters, and word_rest with slashes (Tekken: digits 1). */
 static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length, 0);
+    size_t end = specdec__text_cased_word(text, length, 0);
 
     return end ? end : specdec__text_word_rest(text, length, digits, 1);
 }
@@ -213,7 +213,7 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
 /* The same, where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters belongs to their word (GPT-4o: digits 3). */
 static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_cased(text, length, 0);
+    size_t end = specdec__text_cased_word(text, length, 0);
 
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 1);
