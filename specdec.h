@@ -15628,8 +15628,8 @@ enum {
     SPECDEC__MARK_NONE,
     SPECDEC__MARK_CONTROL, /* a control token */
     SPECDEC__MARK_ENDS,    /* a control token that ends a text */
-    SPECDEC__MARK_TURN,    /* the same; user-defined if the vocabulary has <|return|> or <|call|> and <|flush|> */
-    SPECDEC__MARK_CLOSES,  /* the same; plain text if the vocabulary ends texts by a tool's mark */
+    SPECDEC__MARK_TURN,    /* as ENDS; but user-defined in a vocabulary with a CALL token and a RETURN or FLUSH token */
+    SPECDEC__MARK_CLOSES,  /* as ENDS; but plain text in a vocabulary that ends texts by a tool's mark */
     SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
 };
 
@@ -15643,7 +15643,7 @@ enum {
     SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
 };
 
-/* Well-known token texts, and what they tell. */
+/* Well-known texts of tokens, and the type or purpose of a token with such a text. */
 static const struct specdec__vocab_marked {
     const char *text;
     unsigned char kind, has, gap;
@@ -15738,7 +15738,7 @@ typedef struct specdec__vocab {
     int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
     int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
-    int marks_present;                          /* bits SPECDEC__MARK_RETURN and others: which of these tokens exist */
+    int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
     int words_source;                           /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
                                                    GPT-2's is used */
     int strips_space;                           /* 1: white space behind most special tokens is dropped */
@@ -15924,7 +15924,7 @@ enum {
     SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2, SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8,
     SPECDEC__TEXT_SYMBOL = 16
 };
-/* Classes of the table below, after the kinds; ALTERNATING: upper and lower case in turn. */
+/* Classes of characters besides the kinds; ALTERNATING: in a run, upper and lower case characters alternate. */
 enum {
     SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_PUNCTUATION_CLASS, SPECDEC__TEXT_SYMBOL_CLASS,
     SPECDEC__TEXT_ALTERNATING
@@ -16208,7 +16208,7 @@ static uint32_t specdec__text_byte_to_code(unsigned byte)
     return byte == 0xad ? 0x143 : byte;
 }
 
-/* The byte that such a character spells; -1: none. */
+/* The byte that byte-level BPE spells with a character; -1: it spells none so. */
 static int specdec__text_code_to_byte(uint32_t code)
 {
     if (code >= 0x100 && code <= 0x120)
@@ -16272,12 +16272,12 @@ typedef struct specdec__json {
     const unsigned char *text;
     size_t size;
     specdec__json_node *nodes; /* (room) NULL: nodes are only counted */
-    size_t room, count;        /* number of nodes of the text, also those beyond the room */
+    size_t room, count;        /* nodes that there is room for; nodes of the text, which may be more */
     const char *failed;        /* why the text is not JSON; NULL: it is */
     size_t error_at;           /* byte offset of the error */
 } specdec__json;
 
-/* An upper bound of the nodes of a text of so many bytes. */
+/* An upper bound of the nodes of a JSON text of `bytes` bytes. */
 SPECDEC__INLINE size_t specdec__json_nodes_most(size_t bytes) { return bytes / 2 + 2; }
 
 /* Stores an error and its byte offset. Returns 0. */
@@ -16372,7 +16372,7 @@ static size_t specdec__json_skip_space(const specdec__json *j, size_t at)
     return at;
 }
 
-/* Parses a string from its first quote on, to its end. Returns 0 when it is invalid. */
+/* Parses a string, from its opening to its closing quote. Returns 0 when the string is invalid. */
 static int specdec__json_parse_string(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const unsigned char *c = j->text + at + 1, *const end = j->text + j->size;
@@ -16602,7 +16602,7 @@ static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j,
     return size;
 }
 
-/* Is a node a string with these bytes as its value? */
+/* Is a node a string whose value is `text`? */
 static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, size_t node, const char *text,
                                                        size_t size)
 {
@@ -16890,7 +16890,7 @@ static int specdec__text_is_han(const specdec__text_character *c)
 
     return specdec__text_in_ranges(han, SPECDEC__COUNT(han), c->code);
 }
-/* Has a character one of the properties `facts` (HEAD, TAIL)? han = 1: not if it is \p{Han}. */
+/* Has a character one of the properties in `facts` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
 static int specdec__text_has_facts(const specdec__text_character *c, int facts, int han)
 {
     return c->facts & facts && !(han && specdec__text_is_han(c));
@@ -16935,7 +16935,7 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
     return end ? end : specdec__text_word_rest(text, length, digits, 1);
 }
 
-/* The same, where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters belongs to their word (GPT-4o: digits 3). */
+/* Words of cased letters, with (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and word_rest (GPT-4o: digits 3). */
 static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_cased_word(text, length, 0);
@@ -16970,8 +16970,8 @@ enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__
 typedef int specdec__text_class_function(const specdec__text_character *c);
 
 /* The end of the run of characters of a class that begins at an offset. */
-static size_t specdec__text_run_end(const unsigned char *text, size_t length, size_t at,
-                                    specdec__text_class_function *belongs)
+static size_t specdec__text_class_run_end(const unsigned char *text, size_t length, size_t at,
+                                          specdec__text_class_function *belongs)
 {
     for (;;) {
         const specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -16983,13 +16983,14 @@ static size_t specdec__text_run_end(const unsigned char *text, size_t length, si
 }
 
 /* Matches \s?X+ for a class X. */
-static size_t specdec__text_spaced_run(const unsigned char *text, size_t length, specdec__text_class_function *belongs)
+static size_t specdec__text_match_spaced_run(const unsigned char *text, size_t length,
+                                             specdec__text_class_function *belongs)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const size_t from = c.kind == SPECDEC__TEXT_SPACE ? (size_t)c.size : 0;
-    const size_t end = specdec__text_run_end(text, length, from, belongs);
+    const size_t end = specdec__text_class_run_end(text, length, from, belongs);
 
-    return end > from ? end : from ? specdec__text_run_end(text, length, 0, belongs) : 0;
+    return end > from ? end : from ? specdec__text_class_run_end(text, length, 0, belongs) : 0;
 }
 
 /* Classes of characters; [regular expressions] define them. */
@@ -17035,7 +17036,7 @@ static int specdec__text_is_east_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x4E00 && c->code <= 0x9FA5) || (c->code >= 0x3040 && c->code <= 0x30FF);
 }
-/* The same with Korean and nearly all other Asian scripts (DeepSeek LLM). */
+/* Chinese, Japanese and Korean characters, and nearly all other Asian scripts (DeepSeek LLM). */
 static int specdec__text_is_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x800 && c->code <= 0x9FA5) || (c->code >= 0xAC00 && c->code <= 0xD7FF);
@@ -17079,16 +17080,16 @@ SPECDEC__TEXT_STAGE(number, specdec__text_skip_kind(text, length, 0, SPECDEC__TE
 SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
 SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
-SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run(text, length, specdec__text_is_letter))
-SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcon_sign))
-SPECDEC__TEXT_STAGE(llm_letters, specdec__text_spaced_run(text, length, specdec__text_is_llm_letter))
-SPECDEC__TEXT_STAGE(llm_signs, specdec__text_spaced_run(text, length, specdec__text_is_llm_sign))
+SPECDEC__TEXT_STAGE(letters, specdec__text_match_spaced_run(text, length, specdec__text_is_letter))
+SPECDEC__TEXT_STAGE(punctuation, specdec__text_match_spaced_run(text, length, specdec__text_is_punctuation))
+SPECDEC__TEXT_STAGE(falcons, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
+SPECDEC__TEXT_STAGE(llm_letters, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_letter))
+SPECDEC__TEXT_STAGE(llm_signs, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_sign))
 SPECDEC__TEXT_STAGE(trailing,
                     specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
-SPECDEC__TEXT_STAGE(east_asian, specdec__text_run_end(text, length, 0, specdec__text_is_east_asian))
-SPECDEC__TEXT_STAGE(asian, specdec__text_run_end(text, length, 0, specdec__text_is_asian))
+SPECDEC__TEXT_STAGE(east_asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_east_asian))
+SPECDEC__TEXT_STAGE(asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_asian))
 /* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
    digits. */
 SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
@@ -17109,7 +17110,8 @@ static size_t specdec__text_stage_triple(const unsigned char *text, size_t lengt
 /*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
 static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
 {
-    const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poro_letter);
+    const size_t from = text[0] == ' ',
+                 end = specdec__text_class_run_end(text, length, from, specdec__text_is_poro_letter);
 
     return end > from ? end : 0;
 }
@@ -17130,7 +17132,8 @@ static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
 }
-/* A run of characters of one of these classes, or of Chinese and Japanese letters (Youtu). */
+
+/* Matches a run of Korean, Bopomofo, or Chinese and Japanese letters, or of signs of Chinese texts (Youtu). */
 static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
 {
     static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
@@ -17138,7 +17141,7 @@ static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length
     size_t i, end = 0;
 
     for (i = 0; i < 4 && !end; i++)
-        end = specdec__text_run_end(text, length, 0, classes[i]);
+        end = specdec__text_class_run_end(text, length, 0, classes[i]);
     return end;
 }
 
@@ -17148,19 +17151,19 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
-    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_run_end(text, length, from,
+    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_class_run_end(text, length, from,
                                                                                         specdec__text_is_latin);
 
     if (from && end > from)
         return end;
     from = bare ? 0 : (size_t)c.size;
-    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.facts & SPECDEC__TEXT_MARK))
         return end;
     from = text[0] == ' ';
-    end = specdec__text_run_end(text, length, from, specdec__text_is_sign);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
     if (end > from)
-        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_spaces(text, length);
 }
 
@@ -17173,16 +17176,16 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
 
     if (end)
         return end;
-    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.facts & SPECDEC__TEXT_MARK))
         return end;
     end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_run_end(text, length, from, specdec__text_is_other_sign);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_other_sign);
     if (end > from)
-        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_spaces(text, length);
 }
 
@@ -17308,7 +17311,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
 /* \p{Han}+, or GPT-4o's expression for other characters, without [/]* behind signs (Kimi K2). */
 static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_run_end(text, length, 0, specdec__text_is_han);
+    size_t end = specdec__text_class_run_end(text, length, 0, specdec__text_is_han);
 
     if (end)
         return end;
@@ -17509,7 +17512,7 @@ static uint32_t specdec__vocab_hash_bytes(uint32_t hash, specdec__bytes part)
 }
 
 /* The id of the token whose text in the file is a, or a followed by b (if not NULL); -1: there is none. */
-static int32_t specdec__vocab_find_text_id(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
+static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
 {
     uint32_t hash = specdec__vocab_hash_bytes(0, a), entry;
     size_t size = a.size + (b ? b->size : 0);
@@ -17530,27 +17533,27 @@ static int32_t specdec__vocab_find_text_id(const specdec__vocab *v, specdec__byt
 }
 
 /* A stretch of plain text; prefix 1: byte 0 is an added space that is not in the text. */
-typedef struct specdec__text_run {
+typedef struct specdec__text_stretch {
     const unsigned char *text;
     size_t length; /* bytes, the prefix included */
     size_t prefix; /* 0 or 1 */
-} specdec__text_run;
+} specdec__text_stretch;
 
 /* A byte of a stretch, as plain text. */
-SPECDEC__INLINE unsigned char specdec__text_run_byte(const specdec__text_run *run, size_t at)
+SPECDEC__INLINE unsigned char specdec__text_stretch_byte(const specdec__text_stretch *run, size_t at)
 {
     return at < run->prefix ? (unsigned char)' ' : run->text[at - run->prefix];
 }
 
 /* Are the bytes [from, from + length) of a stretch, spelled as token texts are, equal to a token's text? */
-static int specdec__text_run_equals(const specdec__text_run *run, size_t from, size_t length, int model,
-                                    specdec__bytes text)
+static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t from, size_t length, int model,
+                                        specdec__bytes text)
 {
     unsigned char spelled[3];
     size_t i, at = 0;
 
     for (i = from; i < from + length; i++) {
-        size_t size = specdec__text_spell_byte(model, specdec__text_run_byte(run, i), spelled);
+        size_t size = specdec__text_spell_byte(model, specdec__text_stretch_byte(run, i), spelled);
 
         if (size > text.size - at || memcmp(text.data + at, spelled, size) != 0)
             return 0;
@@ -17560,8 +17563,8 @@ static int specdec__text_run_equals(const specdec__text_run *run, size_t from, s
 }
 
 /* The id of the token that spells the bytes [from, from + length) of a stretch; -1: there is none. */
-static int32_t specdec__vocab_find_run_id(const specdec__vocab *v, const specdec__text_run *run, size_t from,
-                                          size_t length)
+static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specdec__text_stretch *run, size_t from,
+                                           size_t length)
 {
     unsigned char spelled[3];
     uint32_t hash = 0, entry;
@@ -17570,7 +17573,7 @@ static int32_t specdec__vocab_find_run_id(const specdec__vocab *v, const specdec
     if (length > v->longest)
         return -1;
     for (i = from; i < from + length; i++) {
-        size_t j, size = specdec__text_spell_byte(v->model, specdec__text_run_byte(run, i), spelled);
+        size_t j, size = specdec__text_spell_byte(v->model, specdec__text_stretch_byte(run, i), spelled);
 
         for (j = 0; j < size; j++)
             hash = specdec__vocab_hash_byte(hash, spelled[j]);
@@ -17578,7 +17581,7 @@ static int32_t specdec__vocab_find_run_id(const specdec__vocab *v, const specdec
     hash = specdec__vocab_hash_end(hash);
     for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
          i++, hash++)
-        if (specdec__text_run_equals(run, from, length, v->model, specdec__vocab_token_text(v, entry - 1)))
+        if (specdec__text_stretch_equals(run, from, length, v->model, specdec__vocab_token_text(v, entry - 1)))
             return (int32_t)(entry - 1);
     return -1;
 }
@@ -17970,7 +17973,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
             (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
-            specdec__vocab_find_text_id(v, text, NULL) >= 0)
+            specdec__vocab_find_file_text(v, text, NULL) >= 0)
             continue;
         if (!specdec__vocab_table_put(v->token_table, v->token_table_mask,
                                       specdec__vocab_hash_end(specdec__vocab_hash_bytes(0, text)), id + 1))
@@ -18048,11 +18051,11 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
             left.size = (size_t)(space - text.data);
             right.data = space + 1;
             right.size = text.size - left.size - 1;
-            a = specdec__vocab_find_text_id(v, left, NULL);
-            b = specdec__vocab_find_text_id(v, right, NULL);
+            a = specdec__vocab_find_file_text(v, left, NULL);
+            b = specdec__vocab_find_file_text(v, right, NULL);
         }
         pair[0] = pair[1] = v->count;
-        if (a < 0 || b < 0 || specdec__vocab_find_text_id(v, left, &right) < 0 ||
+        if (a < 0 || b < 0 || specdec__vocab_find_file_text(v, left, &right) < 0 ||
             specdec__vocab_merge_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
             continue;
         pair[0] = (uint32_t)a;
@@ -18206,7 +18209,7 @@ typedef struct specdec__text_sink {
                           row */
 } specdec__text_sink;
 
-/* Appends a token. */
+/* Appends a token to the result of tokenizing. */
 static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
 {
     if (sink->count < sink->capacity)
@@ -18219,7 +18222,7 @@ static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
    byte. */
 typedef struct specdec__text_merger {
     const specdec__vocab *vocab;
-    specdec__text_run run;
+    specdec__text_stretch run;
     uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
     uint32_t *symbol_token; /* (n) token id of a symbol, or none */
     uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
@@ -18250,7 +18253,7 @@ static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find_run_id(m->vocab, &m->run, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    id = specdec__vocab_find_stretch(m->vocab, &m->run, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
     return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
 }
 
@@ -18290,7 +18293,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
     size_t n = m->run.length, at, size = 1, node;
 
     for (at = 0; at < n; at += size) {
-        unsigned char byte = specdec__text_run_byte(&m->run, at);
+        unsigned char byte = specdec__text_stretch_byte(&m->run, at);
         int32_t id;
 
         if (SPECDEC__VOCAB_IS_BYTES(m->vocab->model)) {
@@ -18302,7 +18305,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find_run_id(m->vocab, &m->run, at, size);
+            id = specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
         }
         for (node = at; node < at + size; node++)
             m->merge_key[node] = SPECDEC__TEXT_NONE;
@@ -18326,7 +18329,7 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
-        m->symbol_token[at] = (uint32_t)specdec__vocab_find_run_id(m->vocab, &m->run, at, size);
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
         specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
         if (at) {
@@ -18346,7 +18349,7 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
 
     for (pass = 0; pass < 2 && known; pass++)
         for (i = at; i < at + m->symbol_bytes[at]; i++) {
-            spelled[0] = specdec__text_run_byte(&m->run, i);
+            spelled[0] = specdec__text_stretch_byte(&m->run, i);
             size = SPECDEC__VOCAB_IS_BYTES(m->vocab->model)
                        ? 1
                        : specdec__text_spell_byte(m->vocab->model, spelled[0], spelled);
@@ -18370,16 +18373,16 @@ static size_t specdec__text_merge_scratch(size_t n)
 }
 
 /* Tokenizes a stretch by merging. scratch is aligned for uint32_t. */
-static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const specdec__text_run *run,
-                                                 specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
-                                                 specdec_error *error)
+static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, const specdec__text_stretch *run,
+                                                     specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
+                                                     specdec_error *error)
 {
     specdec__text_merger m;
     size_t at, n = run->length;
 
     if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
                      (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
-        int32_t id = specdec__vocab_find_run_id(v, run, 0, n);
+        int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
 
         if (id >= 0) {
             specdec__text_append_token(sink, id);
@@ -18438,14 +18441,14 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
                                                    size_t scratch_size, specdec_error *error)
 {
     while (length) {
-        specdec__text_run run;
+        specdec__text_stretch run;
         size_t size = specdec__text_stretch_bytes(v, text, length);
         specdec_result result;
 
         run.text = text;
         run.prefix = prefix;
         run.length = size + prefix;
-        result = specdec__text_tokenize_run(v, &run, sink, scratch, scratch_size, error);
+        result = specdec__text_tokenize_stretch(v, &run, sink, scratch, scratch_size, error);
         if (result)
             return result;
         text += size;
@@ -19709,7 +19712,7 @@ static void specdec__answer_end_header(specdec_splitter *s)
 
 /* ---- Reading bytes. */
 
-/* Hands out the held bytes as text, as they are no mark. */
+/* Hands out the bytes that were held back as text, as they turned out to be no mark. */
 static void specdec__answer_emit_held(specdec_splitter *s)
 {
     const int c = specdec__answer_shift_byte(s);
@@ -19733,7 +19736,7 @@ static int specdec__answer_holds_only_space(const specdec_splitter *s)
     return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES_MOST;
 }
 
-/* Reacts to the mark of a call, or (section) of all calls. */
+/* Enters the state behind a mark that begins a call or, if section = 1, all calls of the answer. */
 static void specdec__answer_handle_mark(specdec_splitter *s, int section)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
@@ -20222,7 +20225,7 @@ enum {
 
 #define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* no clock: templates that use the date are refused */
 
-/* A value: number, string, list, dict, function and others. */
+/* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
     uint8_t kind;
     uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
@@ -20291,7 +20294,7 @@ typedef struct specdec__template_frame {
     int kind;                             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
     size_t return_code;                   /* 'm': index of the instruction to return to */
     size_t memory_base;                   /* bytes of memory in use when the frame began */
-    size_t memory_floor;                  /* the same, with the frame's variables */
+    size_t memory_floor;                  /* bytes of memory in use with the frame's variables */
     size_t output_base;                   /* 'm', 'c': bytes of output when the frame began */
     size_t stack_base;                    /* values on the stack when the frame began */
     specdec__template_scope *outer_scope; /* scope to return to */
@@ -20328,7 +20331,7 @@ typedef struct specdec__template {
     unsigned char *plain;         /* a bit for each byte of output, as in marks; NULL: not recorded */
     size_t output_room, output_bytes;
     size_t steps; /* work so far, at most SPECDEC__TEMPLATE_STEPS */
-    int64_t now;  /* local time, seconds since 1970 */
+    int64_t local_time;  /* local time, seconds since 1970 */
     /* the error that stopped compiling or running: */
     const char *failed;     /* its text; NULL: none */
     specdec__bytes culprit; /* the part of the template that caused it, or the text that the template raised */
@@ -21073,7 +21076,7 @@ static void specdec__template_append_double(specdec__template *t, double number,
 
 /* ---- Lists and dicts. */
 
-/* A list or dict that is being written, on a stack of such levels. */
+/* A list or dict that is being written; nested ones are a stack of levels. */
 typedef struct specdec__template_level {
     specdec__template_value value;
     const specdec__template_value *name; /* name of the last member that was written */
@@ -22052,7 +22055,7 @@ static specdec__template_value specdec__template_fail_undefined(specdec__templat
                                        specdec__template_as_bytes(value->of.at, value->of.at ? value->size : 0));
 }
 
-/* A method of a value, bound to the value; undefined: the value has no such method. */
+/* The method of a value with a name, bound to the value; undefined: the value has no method of this name. */
 static specdec__template_value specdec__template_bind_method(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_value *name)
 {
@@ -22071,7 +22074,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
     return specdec__template_undefined_name(name);
 }
 
-/* An attribute of `loop`: index, first, length and others. */
+/* An attribute of Jinja's `loop`, such as loop.index. */
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {
@@ -25282,15 +25285,16 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     static const char *const weekdays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                            "Thursday", "Friday", "Saturday"};
     const specdec__template_value format = specdec__template_string_argument(t, call, 0, "format", "");
-    const int64_t days = (t->now - (t->now % 86400 + 86400) % 86400) / 86400;
-    const int second = (int)(t->now - days * 86400), weekday = (int)(((days + 4) % 7 + 7) % 7), hour = second / 3600;
+    const int64_t days = (t->local_time - (t->local_time % 86400 + 86400) % 86400) / 86400;
+    const int second = (int)(t->local_time - days * 86400), weekday = (int)(((days + 4) % 7 + 7) % 7),
+              hour = second / 3600;
     const char *text = specdec__template_string_bytes(&format);
     const size_t from = t->used;
     int64_t year;
     int month, day, of_year;
     size_t at;
 
-    if (t->now == SPECDEC__TEMPLATE_NO_CLOCK)
+    if (t->local_time == SPECDEC__TEMPLATE_NO_CLOCK)
         return specdec__template_fail_with(t, "it asks for the date", specdec__template_as_bytes("strftime_now", 12));
     specdec__template_date_of_day(days, &year, &month, &day, &of_year);
     for (at = 0; at < format.size && !t->failed; at++) {
@@ -25375,7 +25379,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
 
 /* ---- Calls. */
 
-/* Appends the arguments that *arguments and **arguments contain to the others, in new memory. */
+/* Appends the arguments that *arguments and **arguments of a call contain to its other arguments, in new memory. */
 static void specdec__template_expand_arguments(specdec__template *t, int32_t packed, specdec__template_call *call)
 {
     const int count = packed & 255, names = packed >> 8 & 255;
@@ -25920,7 +25924,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
     return t->failed ? specdec__template_undefined_value() : all;
 }
 
-/* Parses a JSON text to a value; Jinja's none for an empty text. */
+/* Parses a JSON text to a template's value; none for an empty text. */
 SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
@@ -25970,7 +25974,7 @@ static void specdec__template_begin(specdec__template *t, specdec__bytes text, v
     t->output = output;
     t->plain = plain;
     t->output_room = room;
-    t->now = SPECDEC__TEMPLATE_NO_CLOCK;
+    t->local_time = SPECDEC__TEMPLATE_NO_CLOCK;
     specdec__template_compile(t);
     t->input_end = t->used;
 }
@@ -26013,7 +26017,7 @@ typedef struct specdec__chat_format {
     int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
     const char *first_opening;                /* in front of a system message, or of a user message without one: the
                                                  first */
-    const char *later_opening;                /* the same, in front of all later ones */
+    const char *later_opening;                /* in front of each later system message, or user message without one */
     const char *before[SPECDEC__CHAT_ROLES];  /* in front of a message of a role */
     const char *after[SPECDEC__CHAT_ROLES];   /* behind a message of a role */
     const char *model_turn;                   /* begins the model's turn */
@@ -26105,7 +26109,7 @@ typedef struct specdec__chat {
 
 enum {
     SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
-    SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of such texts that are kept */
+    SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of the template's texts that are kept */
 };
 
 /* The result of recognising a template, with the texts that its specdec__chat points to. */
@@ -26122,7 +26126,7 @@ typedef struct specdec__chat_work {
     specdec__chat_found *found;
     void *memory;
     size_t bytes;
-    int64_t now;
+    int64_t local_time;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and plain[], a bit for each byte of the text; 1: the byte is a message's and
@@ -26344,7 +26348,7 @@ static specdec__template_value specdec__chat_messages_value(specdec__template *t
     return specdec__template_list_value(list, (size_t)count);
 }
 
-/* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and others. */
+/* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and more. */
 static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
 {
     specdec__template_define_name(t, specdec__template_string_value("bos_token"),
@@ -26360,7 +26364,7 @@ static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes tex
                                        specdec__bytes eos, const specdec_message *messages, int count)
 {
     specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
-    w->running_template.now = w->now;
+    w->running_template.local_time = w->local_time;
     specdec__chat_define_names(&w->running_template, bos, eos, 1);
     specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
                                   specdec__template_none_value());
@@ -26532,7 +26536,7 @@ static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work 
     int spells;
 
     memset(chat, 0, sizeof *chat);
-    w->now = SPECDEC__TEMPLATE_NO_CLOCK;
+    w->local_time = SPECDEC__TEMPLATE_NO_CLOCK;
     specdec__chat_run_template(w, text, none, specdec__chat_token_text(v, v->eos), question, 1);
     without = w->running_template.output_bytes;
     written = specdec__chat_template_output(w, chat, text, v, question, 1);
@@ -26551,14 +26555,14 @@ static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work 
         return;
     chat->culprit = specdec__chat_keep_bytes(w, 0, chat->culprit.data,
                                              chat->culprit.size < 64 ? chat->culprit.size : 64);
-    w->now = 0;
+    w->local_time = 0;
     specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), question, 1);
     chat->runs_template = !w->running_template.failed && w->running_template.output_bytes > 0;
 }
 
 /* ---- Running a template that matches no format. */
 
-/* Placeholder for the answers of an earlier conversation: only the text behind it is used. */
+/* Placeholder for the answers of an earlier conversation; of a rendered text, only the part behind it is used. */
 static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
 
 /* Bytes of memory that specdec__chat_render_by_template needs, for bytes of a template and bytes of a conversation. */
@@ -26632,7 +26636,7 @@ specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, i
     if (bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
     specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->plain, out->size);
-    t->now = now;
+    t->local_time = now;
     specdec__chat_define_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
     specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
     list = specdec__chat_messages_value(t, messages, count);
@@ -27147,7 +27151,7 @@ typedef struct specdec__conversation_work {
     specdec__bytes text;  /* text of the template */
     unsigned char *memory;
     size_t bytes;
-    int64_t now;
+    int64_t local_time;
 } specdec__conversation_work;
 
 /* Renders a conversation by a template, with the beginning of the model's turn. Errors: ARGUMENT (the template refuses
@@ -27168,7 +27172,7 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
         specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
-        t->now = w->now;
+        t->local_time = w->local_time;
         specdec__chat_define_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
                                    specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
         specdec__conversation_define_names(t, input, count, way);
@@ -27307,7 +27311,7 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
     input.tools.length = sizeof tools - 1;
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
         specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
-        w->running_template.now = 0;
+        w->running_template.local_time = 0;
         specdec__chat_define_names(&w->running_template, specdec__chat_token_text(v, v->bos),
                                    specdec__chat_token_text(v, v->eos), 0);
         specdec__conversation_define_names(&w->running_template, &input, 2, way);
@@ -27900,7 +27904,7 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
     return marked;
 }
 
-/* Drops threads, the last ones first, until the stack nodes of the others fit into a state. */
+/* Drops the last threads until the stack nodes of the first ones fit into a state. */
 static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
 {
     while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
@@ -28306,7 +28310,7 @@ static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_
     return at;
 }
 
-/* A SPLIT state that leads to two states; with UINT32_MAX in place of a state, the other one itself. */
+/* An NFA state that leads to two states without a byte. If one of them is UINT32_MAX, no state is added. */
 static uint32_t specdec__nfa_add_split(specdec__build *b, uint32_t one, uint32_t other)
 {
     return one == UINT32_MAX ? other : specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, one, other);
@@ -30217,8 +30221,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* These DFAs read the text of a JSON string between its quotes. Each character is spelled in one way only (control
-   characters also as \u00XX), so that products of two DFAs compare equal texts. */
+/* The DFAs of this part read the text of a JSON string between its quotes. Each character is spelled in one way only
+   (control characters also as \u00XX), so that products of two DFAs compare equal texts. */
 
 #define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
 #define SPECDEC__LEAP "([02468][048]|[13579][26])" /* two digits that are divisible by 4 */
@@ -30873,7 +30877,7 @@ typedef struct specdec__schema {
                                      it */
     /* tool calls in forms other than JSON: */
     const specdec__calls *calls;       /* the form of calls */
-    uint32_t style, child_style, tool; /* style of the current conjunction; style of those it refers to; its tool */
+    uint32_t style, child_style, tool; /* of the current conjunction; child_style: of members and items */
     uint32_t raw_string_rule;          /* rule of any raw string with its marks; 0: not built yet */
     int ambiguous, may_be_empty;       /* a string could be read as another value; no arguments are allowed */
     specdec__vector argument_kinds;    /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its
@@ -30881,7 +30885,7 @@ typedef struct specdec__schema {
 } specdec__schema;
 
 /* Refuses a schema because of a keyword. Returns 0. */
-static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
+static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->b->failed) {
         s->error_node = owner;
@@ -30891,13 +30895,13 @@ static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *
 }
 
 /* A JSON node of the schema's text. */
-static const specdec__json_node *specdec__schema_node(const specdec__schema *s, uint32_t node)
+static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
     return &s->j.nodes[node];
 }
 
 /* The value of an object's member; 0: there is no such member. */
-static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, const char *name)
+static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
     return (uint32_t)specdec__json_find_member(&s->j, object, name);
 }
@@ -30906,19 +30910,19 @@ static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, c
    last. */
 static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
-    const specdec__json_node *node = specdec__schema_node(s, parent);
+    const specdec__json_node *node = specdec__schema_json_node(s, parent);
 
     if (!*at)
         *at = parent + 1;
     else
-        *at = specdec__schema_node(s, node->kind == SPECDEC__JSON_OBJECT ? *at + 1 : *at)->next;
+        *at = specdec__schema_json_node(s, node->kind == SPECDEC__JSON_OBJECT ? *at + 1 : *at)->next;
     return *at < node->next ? *at : 0;
 }
 
 /* Are two JSON values equal by the rules of JSON Schema? Numbers are compared by value, objects in any order. */
 static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 {
-    const specdec__json_node *x = specdec__schema_node(s, a), *y = specdec__schema_node(s, c);
+    const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
     uint32_t i, p = a + 1, q = c + 1;
 
     if (x->kind != y->kind || !specdec__build_count_work(s->b, 1))
@@ -30951,16 +30955,16 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
         if (x->kind == SPECDEC__JSON_ARRAY) {
             if (!specdec__json_equal(s, p, q))
                 return 0;
-            p = specdec__schema_node(s, p)->next;
-            q = specdec__schema_node(s, q)->next;
+            p = specdec__schema_json_node(s, p)->next;
+            q = specdec__schema_json_node(s, q)->next;
             continue;
         }
-        for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_node(s, q + 1)->next)
+        for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_json_node(s, q + 1)->next)
             if (!specdec__build_count_work(s->b, 1))
                 return 0;
         if (q >= y->next || !specdec__json_equal(s, p + 1, q + 1))
             return 0;
-        p = specdec__schema_node(s, p + 1)->next;
+        p = specdec__schema_json_node(s, p + 1)->next;
     }
     return 1;
 }
@@ -30970,7 +30974,7 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
 {
     uint32_t at = 0, found = 0;
 
-    if (!object || specdec__schema_node(s, object)->kind != SPECDEC__JSON_OBJECT)
+    if (!object || specdec__schema_json_node(s, object)->kind != SPECDEC__JSON_OBJECT)
         return 0;
     while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->b, 1))
         if (at == name || specdec__json_equal(s, at, name))
@@ -30984,7 +30988,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
     int64_t value;
 
     if (!specdec__json_read_integer(&s->j, fact->node, &value) || value < 0) {
-        specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
+        specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
         return 0;
     }
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
@@ -30994,7 +30998,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
-    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     specdec__decimal d;
 
     if (kind != SPECDEC__JSON_NUMBER)
@@ -31010,18 +31014,18 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
     static const unsigned char types[] = {1, 6, 8, 24, 32, 64, 128, 255};
     uint32_t i, at = 0, all = 0;
 
-    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+    if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
         while (specdec__schema_next_child(s, node, &at) && !s->b->failed)
-            all |= specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING
+            all |= specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING
                        ? specdec__schema_read_types(s, at)
-                       : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT,
-                                                        "a type that is not known");
+                       : (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT,
+                                                                "a type that is not known");
         return all;
     }
     for (i = 0; i < 8; i++)
         if (specdec__json_string_equals(&s->j, node, names[i], strlen(names[i])))
             return types[i];
-    return (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
+    return (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
 }
 
 /* ---- References. */
@@ -31056,20 +31060,20 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
                 return (uint32_t)(*found = 0);
             name[count++] = (char)c;
         }
-        if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT) {
+        if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_OBJECT) {
             uint32_t place = 0;
 
             while (specdec__schema_next_child(s, node, &place))
                 if (specdec__json_string_equals(&s->j, place, name, count))
                     item = place + 1;
-        } else if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+        } else if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
             uint32_t number = 0;
 
             for (i = 0; i < count && name[i] >= '0' && name[i] <= '9' && number < 1u << 20; i++)
                 number = number * 10 + (uint32_t)(name[i] - '0');
-            if (i == count && number < specdec__schema_node(s, node)->count)
+            if (i == count && number < specdec__schema_json_node(s, node)->count)
                 for (item = node + 1; number; number--)
-                    item = specdec__schema_node(s, item)->next;
+                    item = specdec__schema_json_node(s, item)->next;
         }
         if (!item || !specdec__build_count_work(s->b, 8))
             return (uint32_t)(*found = 0);
@@ -31081,11 +31085,11 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
 /* The node of a schema's $id (or id); 0: it has none. */
 static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
 {
-    uint32_t id = specdec__schema_get(s, node, "$id");
+    uint32_t id = specdec__schema_get_member(s, node, "$id");
 
     if (!id)
-        id = specdec__schema_get(s, node, "id");
-    return id && specdec__schema_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
+        id = specdec__schema_get_member(s, node, "id");
+    return id && specdec__schema_json_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
 /* The schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
@@ -31100,9 +31104,9 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
         uint32_t id, name;
         specdec__bytes raw;
 
-        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             continue;
-        name = anchor ? specdec__schema_get(s, node, "$anchor") : 0;
+        name = anchor ? specdec__schema_get_member(s, node, "$anchor") : 0;
         if (name && specdec__json_string_equals(&s->j, name, (const char *)text, size))
             return node;
         id = specdec__schema_get_id(s, node);
@@ -31146,15 +31150,15 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
     uint32_t at, base = 0;
 
     for (at = 0; at < node && specdec__build_count_work(s->b, 1); at++)
-        if (specdec__schema_node(s, at)->next > node && specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT &&
-            at != 0) {
+        if (specdec__schema_json_node(s, at)->next > node &&
+            specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT && at != 0) {
             const uint32_t id = specdec__schema_get_id(s, at);
 
-            if ((id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
+            if ((id && s->j.text[specdec__schema_json_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
                 base = at;
-        } else if (specdec__schema_node(s, at)->next <= node &&
-                   specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
-            at = specdec__schema_node(s, at)->next - 1; /* passes over values that do not contain the node */
+        } else if (specdec__schema_json_node(s, at)->next <= node &&
+                   specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
+            at = specdec__schema_json_node(s, at)->next - 1; /* passes over values that do not contain the node */
         }
     return base;
 }
@@ -31168,8 +31172,8 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
     uint32_t node;
     int found = 1;
 
-    if (specdec__schema_node(s, ref)->kind != SPECDEC__JSON_STRING)
-        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_FORMAT, "it is no string");
+    if (specdec__schema_json_node(s, ref)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail_keyword(s, owner, "$ref", SPECDEC_ERROR_FORMAT, "it is no string");
     while (hash < size && text[hash] != '#')
         hash++;
     node = hash ? specdec__schema_find_id(s, text, hash, 0) : specdec__schema_find_resource(s, owner);
@@ -31187,8 +31191,8 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
         }
     }
     if (node == UINT32_MAX || !found)
-        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_UNSUPPORTED,
-                                              "it leads nowhere in this text");
+        return (uint32_t)specdec__schema_fail_keyword(s, owner, "$ref", SPECDEC_ERROR_UNSUPPORTED,
+                                                      "it leads nowhere in this text");
     return node;
 }
 
@@ -31253,9 +31257,9 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
 {
     uint32_t at = 0;
 
-    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_TRUE)
+    if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_TRUE)
         return 1;
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 0;
     while (specdec__schema_next_child(s, node, &at)) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
@@ -31271,7 +31275,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
                                          const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
-    const uint32_t value = specdec__schema_node(s, node)->kind;
+    const uint32_t value = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0;
 
     switch (key->kind) {
@@ -31281,33 +31285,33 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 1); break;
     case SPECDEC__KEY_ALL:
         if (value != SPECDEC__JSON_ARRAY)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
         while (!s->b->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_add_term(s, at, 0);
         break;
     case SPECDEC__KEY_ANY: case SPECDEC__KEY_ONE:
-        if (value != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, node)->count)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array of schemas");
+        if (value != SPECDEC__JSON_ARRAY || !specdec__schema_json_node(s, node)->count)
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array of schemas");
         specdec__schema_push_fact(s, &s->branches, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_IF:
-        if (specdec__schema_get(s, owner, "then") || specdec__schema_get(s, owner, "else"))
+        if (specdec__schema_get_member(s, owner, "then") || specdec__schema_get_member(s, owner, "else"))
             specdec__schema_push_fact(s, &s->branches, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_DEPENDENT:
         if (value != SPECDEC__JSON_OBJECT)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         while (!s->b->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_push_fact(s, &s->branches, key->kind, at, owner, 0);
         break;
     case SPECDEC__KEY_ENUM:
         if (value != SPECDEC__JSON_ARRAY)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
         specdec__schema_add_fact(s, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* one fact for all three keywords of a schema */
         if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         if (!(s->keywords_seen & 1))
             specdec__schema_add_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
         s->keywords_seen |= 1;
@@ -31324,7 +31328,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
 /* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
 static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
 {
-    const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_node(s, node)->kind;
+    const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0, i, ref;
 
     for (i = 0; i < s->opened_terms.count; i++)
@@ -31337,14 +31341,14 @@ static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
         return;
     }
     if (kind != SPECDEC__JSON_OBJECT) {
-        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a schema is an object, true or false");
+        specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "a schema is an object, true or false");
         return;
     }
     if (negated) {
         specdec__schema_push_fact(s, &s->branches, SPECDEC__KEY_NOT, node, node, 0);
         return;
     }
-    ref = s->legacy_refs ? specdec__schema_get(s, node, "$ref") : 0;
+    ref = s->legacy_refs ? specdec__schema_get_member(s, node, "$ref") : 0;
     if (ref) {
         specdec__schema_add_term(s, specdec__schema_find_ref(s, node, ref), 0);
         return;
@@ -31397,7 +31401,7 @@ static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branc
    `else` is negated. */
 static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
-    const uint32_t then = specdec__schema_get(s, branch->owner, i ? "else" : "then");
+    const uint32_t then = specdec__schema_get_member(s, branch->owner, i ? "else" : "then");
 
     if (i > 1)
         return 0;
@@ -31413,7 +31417,7 @@ static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, u
    present, and a requirement does not hold. */
 static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
-    const uint32_t value = branch->node + 1, array = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY;
+    const uint32_t value = branch->node + 1, array = specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_ARRAY;
     uint32_t at = 0;
 
     if (negated) { /* option i: required name i is absent */
@@ -31439,7 +31443,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     if (array)
         while (specdec__schema_next_child(s, value, &at))
             specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
-    else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
+    else if (specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_STRING)
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
     else
         specdec__schema_add_term(s, value, 0);
@@ -31449,7 +31453,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
 /* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
 static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
-    const uint32_t count = specdec__schema_node(s, array)->count;
+    const uint32_t count = specdec__schema_json_node(s, array)->count;
     uint32_t at = 0, k, l;
 
     if (!i) {
@@ -31495,8 +31499,8 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
     case SPECDEC__KEY_DEPENDENT:
         while (specdec__schema_next_child(s, node, &at)) { /* the options of its members, one after the other */
             const uint32_t value = at + 1;
-            const uint32_t options = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY
-                                         ? specdec__schema_node(s, value)->count : 1;
+            const uint32_t options = specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_ARRAY
+                                         ? specdec__schema_json_node(s, value)->count : 1;
 
             branch.node = at;
             if (i < options)
@@ -31505,7 +31509,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         }
         return 0;
     case SPECDEC__KEY_REQUIRED:
-        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_ARRAY)
+        if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_ARRAY)
             return 0;
         do {
             if (!specdec__schema_next_child(s, node, &at))
@@ -31526,7 +31530,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
             return 0;
         if (specdec__schema_is_true(s, node))
             s->types = 0;
-        else if (key->name[0] == 'p' && specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        else if (key->name[0] == 'p' && specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
         else
             specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
@@ -31537,7 +31541,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_UNIQUE:
-        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_TRUE)
+        if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_TRUE)
             s->types = 0;
         specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
@@ -31555,7 +31559,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
 
 /* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
    other. */
-static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
+static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
 
@@ -31565,7 +31569,7 @@ static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
         uint32_t option;
 
         if (!key || key->kind == SPECDEC__KEY_NOTE || key->kind == SPECDEC__KEY_BRANCH ||
-            (s->legacy_refs && key->kind != SPECDEC__KEY_REF && specdec__schema_get(s, owner, "$ref")))
+            (s->legacy_refs && key->kind != SPECDEC__KEY_REF && specdec__schema_get_member(s, owner, "$ref")))
             continue;
         /* The number of a keyword's options is found by trying: few keywords have more than two. */
         for (option = 0; !s->b->failed; option++) {
@@ -31592,7 +31596,7 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
     case SPECDEC__KEY_ONE: return specdec__option_one_of(s, branch, i);
     case SPECDEC__KEY_IF: return specdec__option_if(s, branch, i, 0);
     case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__option_dependent(s, branch, i, 0) || i == 1);
-    default: return specdec__option_not(s, branch->node, i);
+    default: return specdec__option_not_schema(s, branch->node, i);
     }
 }
 
@@ -31601,18 +31605,18 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
 /* The SPECDEC__TYPE_... bits that a schema allows at most. */
 static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
 {
-    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
 
     if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->b, 4))
         return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
-    if ((value = specdec__schema_get(s, node, "type")) != 0)
+    if ((value = specdec__schema_get_member(s, node, "type")) != 0)
         types &= specdec__schema_read_types(s, value);
-    if ((value = specdec__schema_get(s, node, "$ref")) != 0 && !s->b->failed)
+    if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->b->failed)
         types &= specdec__schema_allowed_types(s, specdec__schema_find_ref(s, node, value), depth + 1);
-    if ((value = specdec__schema_get(s, node, "const")) != 0)
+    if ((value = specdec__schema_get_member(s, node, "const")) != 0)
         types &= specdec__schema_type_of(s, value);
-    if ((value = specdec__schema_get(s, node, "enum")) != 0) {
+    if ((value = specdec__schema_get_member(s, node, "enum")) != 0) {
         while (specdec__schema_next_child(s, value, &at))
             listed |= specdec__schema_type_of(s, at);
         types &= listed;
@@ -31626,8 +31630,8 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
     int i;
 
     for (i = 0; i < 8 && !s->b->failed; i++) {
-        const uint32_t ref = specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT
-                                 ? specdec__schema_get(s, node, "$ref") : 0;
+        const uint32_t ref = specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_OBJECT
+                                 ? specdec__schema_get_member(s, node, "$ref") : 0;
 
         if (!ref)
             break;
@@ -31639,7 +31643,8 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 /* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
 static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32_t value)
 {
-    const uint32_t single = specdec__schema_get(s, node, "const"), list = specdec__schema_get(s, node, "enum");
+    const uint32_t single = specdec__schema_get_member(s, node, "const"),
+                   list = specdec__schema_get_member(s, node, "enum");
     uint32_t at = 0;
 
     if (single)
@@ -31655,10 +31660,10 @@ static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32
 /* Does a schema require a member? */
 static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, uint32_t name)
 {
-    const uint32_t list = specdec__schema_get(s, node, "required");
+    const uint32_t list = specdec__schema_get_member(s, node, "required");
     uint32_t at = 0;
 
-    if (!list || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+    if (!list || specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
     while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
         if (specdec__json_equal(s, at, name))
@@ -31666,16 +31671,17 @@ static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, ui
     return 0;
 }
 
-/* Does schema a or c require a member that the other one does not allow? */
+/* Does one of two schemas require a member that the other schema forbids? */
 static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t c)
 {
-    const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
-    const uint32_t list = specdec__schema_get(s, a, "required");
-    const uint32_t properties = specdec__schema_get(s, c, "properties");
+    const uint32_t other = specdec__schema_get_member(s, c, "additionalProperties");
+    const uint32_t list = specdec__schema_get_member(s, a, "required");
+    const uint32_t properties = specdec__schema_get_member(s, c, "properties");
     uint32_t at = 0;
 
-    if (!other || specdec__schema_node(s, other)->kind != SPECDEC__JSON_FALSE || !list ||
-        specdec__schema_get(s, c, "patternProperties") || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+    if (!other || specdec__schema_json_node(s, other)->kind != SPECDEC__JSON_FALSE || !list ||
+        specdec__schema_get_member(s, c, "patternProperties") ||
+        specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
     while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
         if (!specdec__schema_get_equal(s, properties, at))
@@ -31683,7 +31689,7 @@ static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t
     return 0;
 }
 
-/* Is it certain that no value obeys both schemas? 0: unknown. */
+/* Is it certain that no value obeys both of two schemas? 0: unknown. */
 static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
 {
     const uint32_t types = specdec__schema_allowed_types(s, a, 0) & specdec__schema_allowed_types(s, c, 0);
@@ -31693,26 +31699,26 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
         return !types;
     a = specdec__schema_follow_refs(s, a);
     c = specdec__schema_follow_refs(s, c);
-    if (s->b->failed || specdec__schema_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
-        specdec__schema_node(s, c)->kind != SPECDEC__JSON_OBJECT)
+    if (s->b->failed || specdec__schema_json_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
+        specdec__schema_json_node(s, c)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    if ((listed = specdec__schema_get(s, a, "const")) != 0 && !specdec__schema_lists_value(s, c, listed))
+    if ((listed = specdec__schema_get_member(s, a, "const")) != 0 && !specdec__schema_lists_value(s, c, listed))
         return 1;
-    if ((listed = specdec__schema_get(s, a, "enum")) != 0 && (specdec__schema_get(s, c, "enum") ||
-                                                              specdec__schema_get(s, c, "const"))) {
+    if ((listed = specdec__schema_get_member(s, a, "enum")) != 0 && (specdec__schema_get_member(s, c, "enum") ||
+                                                                     specdec__schema_get_member(s, c, "const"))) {
         while (specdec__schema_next_child(s, listed, &at) && !specdec__schema_lists_value(s, c, at))
             ;
-        if (at >= specdec__schema_node(s, listed)->next)
+        if (at >= specdec__schema_json_node(s, listed)->next)
             return 1;
     }
-    one = specdec__schema_get(s, a, "properties");
-    two = specdec__schema_get(s, c, "properties");
+    one = specdec__schema_get_member(s, a, "properties");
+    two = specdec__schema_get_member(s, c, "properties");
     if (types != SPECDEC__TYPE_OBJECT || depth > 2)
         return 0;
     if (specdec__schema_lacks_member(s, a, c) || specdec__schema_lacks_member(s, c, a))
         return 1;
     at = 0;
-    while (one && two && specdec__schema_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
+    while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
            specdec__schema_next_child(s, one, &at) && !s->b->failed) {
         const uint32_t other = specdec__schema_get_equal(s, two, at);
 
@@ -31830,7 +31836,7 @@ static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint3
     return state;
 }
 
-/* The state in front of a value of a rule; colon: the state in front of the colon before such a value. */
+/* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
 static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
@@ -31850,7 +31856,7 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
 
 /* ---- Strings. */
 
-/* The text of a JSON string as it is written: with JSON's escapes, or without any in styles with raw strings. */
+/* The text of a JSON string as the model must write it: with JSON's escapes; without escapes in raw strings. */
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -31893,8 +31899,9 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
 
     memset(&source, 0, sizeof source);
     memset(&none, 0, sizeof none);
-    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
-        return (uint32_t)specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a string");
+    if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT,
+                                                      "this must be a string");
     size = specdec__json_raw_text(&s->j, fact->node).size;
     text = (unsigned char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
     if (!text)
@@ -31909,8 +31916,8 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
         if (i == SPECDEC__COUNT(specdec__formats))
             return 0;
         if (!specdec__formats[i].expression)
-            return (uint32_t)specdec__schema_fail(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
-                                                  "it is not supported");
+            return (uint32_t)specdec__schema_fail_keyword(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
+                                                          "it is not supported");
         source.text = (const unsigned char *)specdec__formats[i].expression;
         source.size = strlen(specdec__formats[i].expression);
     }
@@ -31937,7 +31944,7 @@ static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint3
         size_t size;
         unsigned char *text;
 
-        if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING &&
+        if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING &&
             (text = specdec__schema_spell_string(s, at, &size)) != NULL)
             specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
         if (!list)
@@ -32187,10 +32194,10 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
     specdec__dfa side, old = *d;
     specdec__decimal limit;
 
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
-        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
+        specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
     } else if (!specdec__decimal_read(specdec__json_raw_text(&s->j, node), &limit)) {
-        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
+        specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
     } else if (specdec__numbers_limit_dfa(s->b, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
     }
@@ -32201,7 +32208,7 @@ static void specdec__schema_exclude_number(specdec__schema *s, specdec__dfa *d, 
 {
     specdec__dfa above = *d, below = *d;
 
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER)
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER)
         return;
     specdec__schema_limit_numbers(s, &above, node, 1, 1);
     specdec__schema_limit_numbers(s, &below, node, 0, 1);
@@ -32217,16 +32224,17 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
     uint32_t value = 0;
     int i;
 
-    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
+    if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
         !specdec__decimal_read(specdec__json_raw_text(&s->j, fact->node), &unit)) {
-        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
+        specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
     for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_MOST; i++)
         value = value * 10 + (uint32_t)(unit.digits[i] - '0');
     if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_MOST) {
-        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
-                             value && !unit.negative ? "the number is too large" : "the number is not positive");
+        specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
+                                     value && !unit.negative ? "the number is too large"
+                                                             : "the number is not positive");
         return;
     }
     if (specdec__numbers_multiple_dfa(s->b, &all, value, (uint32_t)unit.fraction))
@@ -32236,16 +32244,16 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
 /* Is a minimum or maximum strict by the boolean exclusiveMinimum or exclusiveMaximum of JSON Schema draft 4? */
 static int specdec__schema_limit_is_strict(const specdec__schema *s, const specdec__fact *fact)
 {
-    const uint32_t flag = specdec__schema_get(s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum"
-                                                                                                 : "exclusiveMaximum");
+    const uint32_t flag = specdec__schema_get_member(
+        s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum" : "exclusiveMaximum");
 
-    return flag && specdec__schema_node(s, flag)->kind == SPECDEC__JSON_TRUE;
+    return flag && specdec__schema_json_node(s, flag)->kind == SPECDEC__JSON_TRUE;
 }
 
 /* Intersects *d (NULL: does nothing) with the numbers that obey a fact. Returns whether the fact restricts numbers. */
 static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
 {
-    const uint32_t kind = specdec__schema_node(s, fact->node)->kind;
+    const uint32_t kind = specdec__schema_json_node(s, fact->node)->kind;
     uint32_t at = 0;
     int strict = 1, flag = kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE;
 
@@ -32321,15 +32329,15 @@ static void specdec__schema_add_numbers(specdec__schema *s)
 /* The schemas of an array's first items (a list) and of further items, by the keywords of one schema; 0: none. */
 static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
 {
-    const uint32_t items = specdec__schema_get(s, owner, "items");
+    const uint32_t items = specdec__schema_get_member(s, owner, "items");
 
-    *first = specdec__schema_get(s, owner, "prefixItems");
+    *first = specdec__schema_get_member(s, owner, "prefixItems");
     *rest = items;
-    if (!*first && items && specdec__schema_node(s, items)->kind == SPECDEC__JSON_ARRAY) {
+    if (!*first && items && specdec__schema_json_node(s, items)->kind == SPECDEC__JSON_ARRAY) {
         *first = items;
-        *rest = specdec__schema_get(s, owner, "additionalItems");
+        *rest = specdec__schema_get_member(s, owner, "additionalItems");
     }
-    if (*first && specdec__schema_node(s, *first)->kind != SPECDEC__JSON_ARRAY)
+    if (*first && specdec__schema_json_node(s, *first)->kind != SPECDEC__JSON_ARRAY)
         *first = 0;
 }
 
@@ -32345,11 +32353,11 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
         if (fact.kind != SPECDEC__KEY_ITEMS)
             continue;
         specdec__schema_item_schemas(s, fact.owner, &first, &rest);
-        if (first && i < specdec__schema_node(s, first)->count)
+        if (first && i < specdec__schema_json_node(s, first)->count)
             for (rest = 0; specdec__schema_next_child(s, first, &at) && !rest; k++)
                 rest = k == i ? at : 0;
         if (rest && count == 64)
-            specdec__schema_fail(s, fact.owner, "items", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            specdec__schema_fail_keyword(s, fact.owner, "items", SPECDEC_ERROR_UNSUPPORTED, "too complex");
         else if (rest)
             term[count++] = rest << 1;
     }
@@ -32369,8 +32377,8 @@ static void specdec__schema_add_arrays(specdec__schema *s)
             uint32_t first, rest;
 
             specdec__schema_item_schemas(s, fact.owner, &first, &rest);
-            if (first && specdec__schema_node(s, first)->count > prefix)
-                prefix = specdec__schema_node(s, first)->count;
+            if (first && specdec__schema_json_node(s, first)->count > prefix)
+                prefix = specdec__schema_json_node(s, first)->count;
         } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
             const uint32_t count = specdec__schema_read_count(s, &fact);
 
@@ -32378,14 +32386,15 @@ static void specdec__schema_add_arrays(specdec__schema *s)
                 least = count + fact.more > least ? count + fact.more : least;
             else
                 most = count - fact.more < most ? count - fact.more : most;
-        } else if (fact.kind == SPECDEC__KEY_UNIQUE && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_TRUE) {
+        } else if (fact.kind == SPECDEC__KEY_UNIQUE &&
+                   specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_TRUE) {
             unique = fact.owner + 1;
         }
     }
     if (b->failed || least > most)
         return;
     if (unique && most > 1) {
-        specdec__schema_fail(s, unique - 1, "uniqueItems", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
+        specdec__schema_fail_keyword(s, unique - 1, "uniqueItems", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
         return;
     }
     array = specdec__build_add_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
@@ -32434,7 +32443,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
         if (fact.kind == SPECDEC__KEY_ENUM) {
             while (specdec__schema_next_child(s, fact.node, &at) && !specdec__json_equal(s, at, node))
                 ;
-            if ((at < specdec__schema_node(s, fact.node)->next && at) == (int)fact.more)
+            if ((at < specdec__schema_json_node(s, fact.node)->next && at) == (int)fact.more)
                 return 0;
         } else if (fact.kind == SPECDEC__KEY_CONST) {
             continue;
@@ -32447,8 +32456,8 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
                    ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
                      fact.kind <= SPECDEC__KEY_UNIQUE) ||
                     (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
-            specdec__schema_fail(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
-                                 "it lists arrays or objects beside keywords for these");
+            specdec__schema_fail_keyword(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
+                                         "it lists arrays or objects beside keywords for these");
         }
     }
     if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
@@ -32521,7 +32530,7 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
-    const specdec__json_node value = *specdec__schema_node(s, node);
+    const specdec__json_node value = *specdec__schema_json_node(s, node);
     uint32_t all, at = 0, first = 1, item;
     size_t size;
 
@@ -32597,14 +32606,14 @@ typedef struct specdec__members {
     uint32_t least, most, owner; /* numbers of members; schema to name in errors */
 } specdec__members;
 
-/* Finds a name among the listed names. Returns 1 + its index; 0: it is not listed. */
+/* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
 static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
-    const specdec__json_node *node = specdec__schema_node(s, name);
+    const specdec__json_node *node = specdec__schema_json_node(s, name);
     uint32_t i;
 
     for (i = 0; i < m->names.count && specdec__build_count_work(s->b, 1); i++) {
-        const specdec__json_node *other = specdec__schema_node(s, m->names.data[i]);
+        const specdec__json_node *other = specdec__schema_json_node(s, m->names.data[i]);
 
         if (m->names.data[i] == name)
             return i + 1;
@@ -32619,15 +32628,15 @@ static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__me
     return 0;
 }
 
-/* Adds a name to the listed names, unless it is listed; `required` is or-ed to that of the name. */
+/* Adds a name to an object's listed names, if it is new; required = 1: the member is required. */
 static void specdec__members_add_name(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
 {
     const uint32_t known = specdec__members_find_name(s, m, name);
 
     if (s->b->failed)
         return;
-    if (specdec__schema_node(s, name)->kind != SPECDEC__JSON_STRING) {
-        specdec__schema_fail(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
+    if (specdec__schema_json_node(s, name)->kind != SPECDEC__JSON_STRING) {
+        specdec__schema_fail_keyword(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
         return;
     }
     if (known) {
@@ -32635,7 +32644,7 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
         return;
     }
     if (m->names.count == SPECDEC__PROPERTIES_MOST)
-        specdec__schema_fail(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+        specdec__schema_fail_keyword(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
     specdec__vector_push(s->b, &m->names, name);
     specdec__vector_push(s->b, &m->required, required);
 }
@@ -32650,9 +32659,9 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     if (!specdec__strings_length_dfa(s->b, d, 0, UINT32_MAX))
         return 0;
     any = 1;
-    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_FALSE)
+    if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_FALSE)
         return specdec__schema_listed_dfa(s, d, node, 0); /* the empty list: no string is allowed */
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
     while (specdec__schema_next_child(s, node, &at) && !s->b->failed) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
@@ -32675,8 +32684,8 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_apply_string_fact(s, &fact, d, &any, length);
         } else if (key->types & SPECDEC__TYPE_STRING) {
-            specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
-                                 "a keyword in it is not supported");
+            specdec__schema_fail_keyword(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
+                                         "a keyword in it is not supported");
         }
     }
     length[2] = 0;
@@ -32688,7 +32697,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
 /* Builds the DFAs of a schema's patternProperties. */
 static void specdec__members_build_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
-    const uint32_t patterns = specdec__schema_get(s, owner, "patternProperties");
+    const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
     uint32_t at = 0;
 
     while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->b->failed) {
@@ -32696,7 +32705,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
         uint32_t tree;
 
         if (m->patterns == SPECDEC__PATTERNS_MOST) {
-            specdec__schema_fail(s, owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+            specdec__schema_fail_keyword(s, owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too many");
             return;
         }
         fact.kind = SPECDEC__KEY_PATTERN;
@@ -32720,14 +32729,14 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
     m->most = UINT32_MAX;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
-        const uint32_t value = fact.node ? specdec__schema_node(s, fact.node)->kind : 0;
+        const uint32_t value = fact.node ? specdec__schema_json_node(s, fact.node)->kind : 0;
         uint32_t at = 0, list;
 
         if (fact.kind >= SPECDEC__KEY_PROPERTIES && fact.kind <= SPECDEC__KEY_NAMES)
             m->owner = fact.owner;
         switch (fact.kind) {
         case SPECDEC__KEY_PROPERTIES:
-            list = specdec__schema_get(s, fact.owner, "properties");
+            list = specdec__schema_get_member(s, fact.owner, "properties");
             while (list && specdec__schema_next_child(s, list, &at) && !s->b->failed)
                 specdec__members_add_name(s, m, at, 0);
             specdec__members_build_patterns(s, m, fact.owner);
@@ -32754,7 +32763,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
 
         if (fact.kind == SPECDEC__FACT_PRESENT)
             specdec__members_add_name(s, m, fact.node, 1);
-        if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+        if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
             while (specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
                 specdec__members_add_name(s, m, at, 1);
     }
@@ -32834,7 +32843,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         uint32_t before = count, other;
 
         if (count > (int)SPECDEC__TERMS_MOST - (int)SPECDEC__PATTERNS_MOST - 2) {
-            specdec__schema_fail(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            specdec__schema_fail_keyword(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
             break;
         }
         if (name && fact.kind == SPECDEC__FACT_ABSENT && specdec__json_equal(s, fact.node, name))
@@ -32843,26 +32852,26 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
             term[count++] = fact.more;
         if (fact.kind != SPECDEC__KEY_PROPERTIES)
             continue;
-        other = name ? specdec__schema_get_equal(s, specdec__schema_get(s, fact.owner, "properties"), name) : 0;
+        other = name ? specdec__schema_get_equal(s, specdec__schema_get_member(s, fact.owner, "properties"), name) : 0;
         if (other)
             term[count++] = other << 1;
         for (i = 0; i < m->patterns; i++)
             if (m->pattern_owner[i] == fact.owner && matched >> i & 1)
                 term[count++] = (m->pattern_name[i] + 1) << 1;
-        other = specdec__schema_get(s, fact.owner, "additionalProperties");
+        other = specdec__schema_get_member(s, fact.owner, "additionalProperties");
         if (count == before && other)
             term[count++] = other << 1;
     }
     if (s->b->failed)
         return 0;
     for (i = 0; i < count; i++)
-        if (specdec__schema_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
+        if (specdec__schema_json_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
             return UINT32_MAX;
     return specdec__schema_conjunction_rule(s, term, count);
 }
 
-/* A SET state, behind the quote of a key: stores the index of the next property, then goes to the state in front of the
-   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. */
+/* A SET state, behind the closing quote of a key: counts the member, and leads to the state in front of its value. rule
+   UINT32_MAX: the member is forbidden, so the state leads nowhere. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN, 2)
@@ -32920,7 +32929,7 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
         for (k = 0; k < kinds && matched[k] != (label & 0x7fffffff); k++)
             ;
         if (k == 31) {
-            specdec__schema_fail(s, m->owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            specdec__schema_fail_keyword(s, m->owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
             return 0;
         }
         if (k == kinds) {
@@ -33163,7 +33172,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 
 /* Builds the rule of a member, with its name and marks. place: as in specdec__members_value_rule. Returns 0 when the
    member may not be written. */
-static uint32_t specdec__argument_member_rule(specdec__schema *s, specdec__members *m, uint32_t place)
+static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->b;
     const int listed = place != UINT32_MAX;
@@ -33233,7 +33242,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
 
     *empty = 1;
     if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
-        const uint32_t member = specdec__argument_member_rule(s, m, UINT32_MAX);
+        const uint32_t member = specdec__argument_build_member(s, m, UINT32_MAX);
 
         if (member) {
             const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33247,7 +33256,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__argument_member_rule(s, m, i);
+        const uint32_t member = specdec__argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t next = member ? specdec__argument_next_member(s, member) : 0, least = m->required.data[i] != 0;
@@ -33278,8 +33287,8 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
     if (m->least == 1)
         *empty = 0;
     if (m->least > (required > 1 ? required : 1) || m->most < m->names.count) {
-        specdec__schema_fail(s, m->owner, m->least > required ? "minProperties" : "maxProperties",
-                             SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
+        specdec__schema_fail_keyword(s, m->owner, m->least > required ? "minProperties" : "maxProperties",
+                                     SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
         return 0;
     }
     return b->failed || (!b->tree.data[first + SPECDEC__SYNTAX_CHILD] && !*empty) ? 0 : first;
@@ -33347,8 +33356,8 @@ static void specdec__schema_add_objects(specdec__schema *s)
     if (b->failed)
         return;
     if (other && m->least > required + 1) {
-        specdec__schema_fail(s, m->owner, "minProperties", SPECDEC_ERROR_UNSUPPORTED,
-                             "names that are free may come twice, and would not count");
+        specdec__schema_fail_keyword(s, m->owner, "minProperties", SPECDEC_ERROR_UNSUPPORTED,
+                                     "names that are free may come twice, and would not count");
         return;
     }
     specdec__members_build_tree(s, m, other ? d : NULL, &tree);
@@ -33393,8 +33402,8 @@ static void specdec__schema_refuse_keywords(specdec__schema *s)
             continue;
         key = specdec__schema_find_keyword(s, fact.node - 1);
         if (key && key->types & s->types)
-            specdec__schema_fail(s, fact.owner, key->name, SPECDEC_ERROR_UNSUPPORTED,
-                                 fact.more ? "its opposite is not supported" : "it is not supported");
+            specdec__schema_fail_keyword(s, fact.owner, key->name, SPECDEC_ERROR_UNSUPPORTED,
+                                         fact.more ? "its opposite is not supported" : "it is not supported");
     }
 }
 
@@ -33420,8 +33429,8 @@ static void specdec__schema_add_shape(specdec__schema *s)
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
                 if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
-                    specdec__schema_fail(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
-                                         "the opposite of an array or object is not supported");
+                    specdec__schema_fail_keyword(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
+                                                 "the opposite of an array or object is not supported");
                 if (type <= SPECDEC__TYPE_TRUE)
                     s->types &= ~type;
                 if (!list)
@@ -33464,7 +33473,8 @@ static void specdec__schema_prune_types(specdec__schema *s)
 
             if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
                 s->types &= ~SPECDEC__TYPE_OBJECT;
-            if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+            if (fact.kind == SPECDEC__KEY_REQUIRED &&
+                specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
                 while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->b, 1))
                     if (specdec__json_equal(s, at, absent.node))
                         s->types &= ~SPECDEC__TYPE_OBJECT;
@@ -33491,7 +33501,8 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     }
     branch = specdec__schema_get_fact(&s->branches, s->branch_index);
     if (++s->depth > SPECDEC__BRANCH_DEPTH_MOST) {
-        specdec__schema_fail(s, branch.owner, NULL, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in each other");
+        specdec__schema_fail_keyword(s, branch.owner, NULL, SPECDEC_ERROR_UNSUPPORTED,
+                                     "too many alternatives in each other");
         return;
     }
     s->branch_index++;
@@ -33527,7 +33538,7 @@ static uint32_t specdec__schema_add_literals(specdec__schema *s)
             specdec__syntax_prepend_child(b, any, specdec__literal_word_tree(s, i));
     for (i = 0; i < s->literals.count && !b->failed; i++) {
         const uint32_t node = s->literals.data[i];
-        const uint32_t tree = b->raw_strings && specdec__schema_node(s, node)->kind == SPECDEC__JSON_STRING
+        const uint32_t tree = b->raw_strings && specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_STRING
                                   ? 0 : specdec__literal_value_tree(s, node);
 
         if (tree)
@@ -33549,7 +33560,7 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
 
     for (i = 0; b->raw_strings && i < s->literals.count && !b->failed; i++) {
         size_t size;
-        const unsigned char *text = specdec__schema_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
+        const unsigned char *text = specdec__schema_json_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
                                         ? specdec__schema_spell_string(s, s->literals.data[i], &size) : NULL;
 
         if (text)
@@ -33668,7 +33679,7 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
         b->error_at = s->j.error_at;
         return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
     }
-    i = specdec__schema_get(s, 0, "$schema");
+    i = specdec__schema_get_member(s, 0, "$schema");
     if (i) {
         const specdec__bytes raw = specdec__json_raw_text(&s->j, i);
         size_t k;
@@ -33688,7 +33699,8 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     return !b->failed;
 }
 
-/* Builds the rules of all conjunctions, also of those that are added on the way. Returns 0 when it failed. */
+/* Builds the rules of all conjunctions; building one may add more conjunctions, which are built, too. Returns 0 when it
+   failed. */
 static int specdec__schema_build_conjunctions(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -33757,15 +33769,15 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
 /* The schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
 static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
-    uint32_t function = specdec__schema_get(s, tool, "function"), parameters;
+    uint32_t function = specdec__schema_get_member(s, tool, "function"), parameters;
 
     function = function ? function : tool;
-    *name = specdec__schema_get(s, function, "name");
-    if (!*name || specdec__schema_node(s, *name)->kind != SPECDEC__JSON_STRING)
-        specdec__schema_fail(s, tool, "name", SPECDEC_ERROR_FORMAT, "a tool has no name");
-    parameters = specdec__schema_get(s, function, "parameters");
-    return parameters && specdec__schema_node(s, parameters)->kind == SPECDEC__JSON_OBJECT &&
-                   specdec__schema_node(s, parameters)->count
+    *name = specdec__schema_get_member(s, function, "name");
+    if (!*name || specdec__schema_json_node(s, *name)->kind != SPECDEC__JSON_STRING)
+        specdec__schema_fail_keyword(s, tool, "name", SPECDEC_ERROR_FORMAT, "a tool has no name");
+    parameters = specdec__schema_get_member(s, function, "parameters");
+    return parameters && specdec__schema_json_node(s, parameters)->kind == SPECDEC__JSON_OBJECT &&
+                   specdec__schema_json_node(s, parameters)->count
                ? parameters : 0;
 }
 
@@ -33911,7 +33923,7 @@ static int specdec__tools_calls_are_list(const specdec__calls *row)
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
-/* Writes the kinds of all arguments into the constraint. */
+/* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
 static void specdec__tools_store_kinds(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -33945,12 +33957,12 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
     if (!row) {
-        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
+        specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
         return;
     }
     s->calls = row;
-    if (specdec__schema_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, 0)->count) {
-        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
+    if (specdec__schema_json_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_json_node(s, 0)->count) {
+        specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
         return;
     }
     memset(&rules, 0, sizeof rules);
@@ -34079,16 +34091,16 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
         uint32_t child = 0, number = 0;
 
         while (specdec__schema_next_child(s, at, &child)) {
-            const uint32_t value = specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT ? child + 1 : child;
+            const uint32_t value = specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT ? child + 1 : child;
 
-            if (specdec__schema_node(s, value)->next > s->error_node)
+            if (specdec__schema_json_node(s, value)->next > s->error_node)
                 break;
             number++;
         }
         if (!child)
             break;
         path[used++] = '/';
-        if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
+        if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
             const specdec__bytes raw = specdec__json_raw_text(&s->j, child);
             const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
 
@@ -34158,8 +34170,8 @@ SPECDEC__FOR_SIZE
 /* A node of a trie, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or below the
    node begin at `first`, those that end at the node first. */
 typedef struct specdec__trie_node {
-    uint32_t next_byte; /* next << 8 | byte */
-    uint32_t first_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
+    uint32_t next_and_byte; /* next << 8 | byte */
+    uint32_t first_and_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
 } specdec__trie_node;
 
 /* A trie of tokens, or of the rests of tokens from some byte on (its entries). */
@@ -34180,7 +34192,7 @@ struct specdec_token_trie {
     specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
                                            character on */
     uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
-    uint32_t *brief;                    /* (words) mask of those plain tokens that have at most SPECDEC__LIVE_BYTES
+    uint32_t *brief;                    /* (words) mask of plain tokens of at most SPECDEC__LIVE_BYTES
                                            bytes */
     uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
     uint32_t length_begin[SPECDEC__TRIE_LONGEST + 2]; /* index in by_length of the first token of so many characters */
@@ -34230,7 +34242,7 @@ static void specdec__trie_sort_entries(specdec_token_trie *t, uint32_t *tokens, 
     }
 }
 
-/* The bytes of a token's entry. */
+/* The bytes of a token's entry in the trie that is being built. */
 static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uint32_t token)
 {
     specdec__bytes out;
@@ -34248,7 +34260,7 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
 
     path[0] = 0;
     if (fill)
-        tree->nodes[0].next_byte = tree->nodes[0].first_kinds = 0;
+        tree->nodes[0].next_and_byte = tree->nodes[0].first_and_kinds = 0;
     for (i = 0; i < tree->entries; i++) {
         const specdec__bytes entry = specdec__trie_entry_bytes(t, tree->tokens[i]);
 
@@ -34260,21 +34272,21 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
                 k++;
         }
         for (; fill && depth > k; depth--)
-            tree->nodes[path[depth]].next_byte |= count << 8;
+            tree->nodes[path[depth]].next_and_byte |= count << 8;
         for (depth = k; depth < entry.size; count++) {
             path[++depth] = count;
             if (fill) {
-                tree->nodes[count].next_byte = entry.data[depth - 1];
-                tree->nodes[count].first_kinds = i << 8;
+                tree->nodes[count].next_and_byte = entry.data[depth - 1];
+                tree->nodes[count].first_and_kinds = i << 8;
             }
         }
     }
     for (; fill && depth; depth--)
-        tree->nodes[path[depth]].next_byte |= count << 8;
+        tree->nodes[path[depth]].next_and_byte |= count << 8;
     if (fill) {
-        tree->nodes[0].next_byte |= count << 8;
-        tree->nodes[count].next_byte = (count + 1) << 8;
-        tree->nodes[count].first_kinds = tree->entries << 8;
+        tree->nodes[0].next_and_byte |= count << 8;
+        tree->nodes[count].next_and_byte = (count + 1) << 8;
+        tree->nodes[count].first_and_kinds = tree->entries << 8;
     }
     return count;
 }
@@ -34318,19 +34330,19 @@ static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_
     for (i = 0; i < tree->count; i++) {
         uint32_t entry, end, k;
 
-        while (depth && i >= tree->nodes[path[depth]].next_byte >> 8)
+        while (depth && i >= tree->nodes[path[depth]].next_and_byte >> 8)
             depth--;
         if (i)
             path[++depth] = i;
-        end = tree->nodes[i + 1].first_kinds >> 8;
-        for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* entries that end at this node */
+        end = tree->nodes[i + 1].first_and_kinds >> 8;
+        for (entry = tree->nodes[i].first_and_kinds >> 8; entry < end; entry++) { /* entries that end at this node */
             const specdec__bytes bytes = specdec__trie_entry_bytes(t, tree->tokens[entry]);
 
             if (bytes.size != depth)
                 break;
             specdec__trie_suffix_kinds(bytes, kinds);
             for (k = 0; k <= depth; k++) {
-                tree->nodes[path[k]].first_kinds |= kinds[k];
+                tree->nodes[path[k]].first_and_kinds |= kinds[k];
                 if (tree->heights[path[k]] < depth - k)
                     tree->heights[path[k]] = (unsigned char)(depth - k);
             }
@@ -34338,7 +34350,7 @@ static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_
     }
 }
 
-/* Reserves the arrays, for tokens of so many bytes together. */
+/* Reserves the arrays of a trie, for `tokens` tokens of `bytes` bytes in all. */
 static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, size_t bytes, uint32_t tokens)
 {
     t->offset = (uint32_t *)specdec__arena_reserve(arena, (size_t)tokens + 1, 4, 8);
@@ -34483,9 +34495,9 @@ typedef struct specdec__mask_walk {
     const specdec_token_trie *trie;
     const specdec__trie_tree *tree;
     uint32_t *mask;
-    uint32_t plain_least, plain_most; /* only entries with so many plain characters in front count */
+    uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
     uint32_t threads_most;            /* most threads behind one byte so far */
-    uint32_t brief_bytes;             /* plain tokens of up to so many bytes are in the mask already */
+    uint32_t brief_bytes;             /* plain tokens of up to brief_bytes bytes are in the mask already */
     uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
     specdec__automaton_thread visits[SPECDEC__BYTE_VISITS];
     specdec__automaton_thread threads[SPECDEC__MASK_THREADS];
@@ -34540,7 +34552,7 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
     m->new_count = m->first_new;
 }
 
-/* May all these bytes follow, one after the other? They are read with a copy of the state. */
+/* May a text be continued with `count` bytes? They are read with a copy of its state. */
 static SPECDEC__NOINLINE int specdec__constraint_allows_bytes(const specdec_constraint *c,
                                                               const specdec_constraint_state *state,
                                                               const unsigned char *bytes, size_t count)
@@ -34589,7 +34601,7 @@ static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_co
     return found;
 }
 
-/* The byte that must follow, as the text is not complete and no other byte may; -1: there is no such byte. */
+/* The byte that must follow because the text is not complete and only one byte may follow; -1: no byte must. */
 static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     const int byte = specdec__mask_only_byte(c, state);
@@ -34600,9 +34612,9 @@ static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c
 /* Adds tokens below a trie node one by one, read from the text's own state: for walks that ran out of memory. */
 static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
-    uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
+    uint32_t entry = w->tree->nodes[node].first_and_kinds >> 8;
 
-    for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
+    for (end = w->tree->nodes[end].first_and_kinds >> 8; entry < end; entry++) {
         const uint32_t token = w->tree->tokens[entry], at = w->trie->offset[token];
 
         if (specdec__constraint_allows_bytes(w->automaton.constraint, w->state, w->trie->text + at,
@@ -34656,8 +34668,8 @@ static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specd
     return 1;
 }
 
-/* Reads one byte with the threads of a path node; the threads behind it are put behind those of the node. Returns their
-   number; UINT32_MAX: out of memory. */
+/* Reads a byte with the threads of a trie node on the path; the threads behind the byte are stored behind them. Returns
+   their number; UINT32_MAX: out of memory. */
 SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
     const specdec__automaton_thread *threads = w->threads + level->first_thread;
@@ -34721,9 +34733,9 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
                 return;
             level = &w->levels[--depth];
         }
-        byte = nodes[i].next_byte & 255;
-        next = nodes[i].next_byte >> 8;
-        first = nodes[i].first_kinds >> 8;
+        byte = nodes[i].next_and_byte & 255;
+        next = nodes[i].next_and_byte >> 8;
+        first = nodes[i].first_and_kinds >> 8;
         if (level->has_set && !(w->byte_sets[depth][byte >> 5] >> (byte & 31) & 1)) {
             i = next;
             continue;
@@ -34747,7 +34759,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
         }
         for (k = 0; k < count && k < 4; k++)
             if (specdec__mask_allows_kinds(w, w->threads + level->first_thread + level->thread_count + k,
-                                           nodes[i].first_kinds & 255, tree->heights[i]))
+                                           nodes[i].first_and_kinds & 255, tree->heights[i]))
                 break;
         if (k < count && k < 4) {
             const uint32_t *record = w->automaton.words +
@@ -34756,12 +34768,12 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             /* short plain tokens are in the mask already; a state without live kinds is inside a character */
             if (depth + 1 + tree->heights[i] > w->brief_bytes || !level->is_plain || !SPECDEC__LIVE(record[0]) ||
                 (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
-                specdec__mask_add_entries(w, first, nodes[next].first_kinds >> 8);
+                specdec__mask_add_entries(w, first, nodes[next].first_and_kinds >> 8);
             i = next;
             continue;
         }
         specdec__mask_add_entries(w, first,
-                                  next == i + 1 ? nodes[next].first_kinds >> 8 : nodes[i + 1].first_kinds >> 8);
+                                  next == i + 1 ? nodes[next].first_and_kinds >> 8 : nodes[i + 1].first_and_kinds >> 8);
         if (next == i + 1) {
             i = next;
             continue;
@@ -34884,21 +34896,21 @@ static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specd
 static void specdec__mask_redo_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
-    const uint32_t next = tree->nodes[node].next_byte >> 8, first = tree->nodes[node].first_kinds >> 8;
+    const uint32_t next = tree->nodes[node].next_and_byte >> 8, first = tree->nodes[node].first_and_kinds >> 8;
     uint32_t entry, count;
 
     w->tree = tree;
-    for (entry = first; entry < tree->nodes[next].first_kinds >> 8; entry++)
+    for (entry = first; entry < tree->nodes[next].first_and_kinds >> 8; entry++)
         w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
     w->automaton.new_count = 0;
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = 1;
-    count = specdec__mask_read_byte(w, &w->levels[0], tree->nodes[node].next_byte & 255);
+    count = specdec__mask_read_byte(w, &w->levels[0], tree->nodes[node].next_and_byte & 255);
     if (!count)
         return;
     memmove(w->threads, w->threads + 1, count * sizeof *w->threads);
     w->levels[0].thread_count = (uint16_t)count;
-    specdec__mask_add_entries(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_kinds >> 8);
+    specdec__mask_add_entries(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_and_kinds >> 8);
     if (next > node + 1)
         specdec__mask_walk_children(w, tree, node + 1, next);
 }
@@ -34932,8 +34944,8 @@ static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automato
             depth--;
         }
         record = m->words + w->key_states[depth];
-        end = nodes[i].next_byte >> 8;
-        edge = specdec__record_find_edge(record + 4, SPECDEC__RECORD_EDGES(record[0]), nodes[i].next_byte & 255);
+        end = nodes[i].next_and_byte >> 8;
+        edge = specdec__record_find_edge(record + 4, SPECDEC__RECORD_EDGES(record[0]), nodes[i].next_and_byte & 255);
         if (edge && SPECDEC__RECORD_KIND(m->words[edge[1]]) == SPECDEC__RECORD_KEY && end > i + 1 &&
             specdec__object_allows_key(m, edge[1], at->node)) {
             w->key_states[++depth] = edge[1]; /* tokens that end here are allowed, as in any string */
@@ -48036,18 +48048,18 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
     size_t depth = 0;
 
     while (i < end && depth < size) {
-        if ((tree->nodes[i].next_byte & 255) != bytes[depth]) {
-            i = tree->nodes[i].next_byte >> 8;
+        if ((tree->nodes[i].next_and_byte & 255) != bytes[depth]) {
+            i = tree->nodes[i].next_and_byte >> 8;
             continue;
         }
-        end = tree->nodes[i++].next_byte >> 8;
+        end = tree->nodes[i++].next_and_byte >> 8;
         depth++;
     }
     if (depth < size || i >= end)
         return 0;
     specdec__mask_next_bytes(c->constraint, behind, next);
-    for (; i < end; i = tree->nodes[i].next_byte >> 8) {
-        const uint32_t byte = tree->nodes[i].next_byte & 255;
+    for (; i < end; i = tree->nodes[i].next_and_byte >> 8) {
+        const uint32_t byte = tree->nodes[i].next_and_byte & 255;
 
         if (next[byte >> 5] >> (byte & 31) & 1)
             return 1;
@@ -60241,7 +60253,7 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
         work.text = t->model->chat_template;
         work.memory = arena->base + arena->used;
         work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
-        work.now = specdec__os_date();
+        work.local_time = specdec__os_date();
         return specdec__conversation_render(&work, input, out, &t->error);
     }
     if (!SPECDEC__CHATS || !chat->format)

@@ -34,7 +34,7 @@ static void fuzz_template(const uint8_t *text, size_t length, const uint8_t *giv
     for (i = 0; values.kind == SPECDEC__TEMPLATE_DICT && i < values.size; i++)
         specdec__template_define_name(t, specdec__template_list_items(&values)[2 * i],
                                       specdec__template_list_items(&values)[2 * i + 1]);
-    t->now = 1000000000;
+    t->local_time = 1000000000;
     specdec__template_render(t);
     if (t->output_bytes > OUTPUT || t->steps > SPECDEC__TEMPLATE_STEPS + (1 << 24) || (t->failed && t->line < 1))
         abort();
@@ -77,7 +77,7 @@ static void fuzz_conversation(const uint8_t *text, size_t length, const uint8_t 
         work.text = specdec__template_as_bytes(text, length);
         work.memory = memory + arena.used;
         work.bytes = arena.used < bytes ? bytes - arena.used : 0;
-        work.now = 1000000000;
+        work.local_time = 1000000000;
         if (!specdec__conversation_render(&work, &input, &out, &error) && out.needed > OUTPUT)
             abort();
     }

@@ -712,7 +712,7 @@ static int controls(const specdec__vocab *v, specdec__bytes text, const char *sa
     work.text = text;
     work.memory = room.scratch;
     work.bytes = SCRATCH;
-    work.now = 0;
+    work.local_time = 0;
     if (specdec__conversation_render(&work, &input, &out, &failure))
         return -1;
     if (specdec__tokenize(v, out.text, out.needed, SPECDEC_TOKENIZE_SPECIAL, out.plain, room.tokens, 4 * RENDERED, &count, room.scratch,

@@ -298,7 +298,7 @@ static size_t random_text(char *out, size_t pieces, int any_bytes)
 /* --- another tokenizer: the definition, slow and plain --- */
 
 /* Merges [0, n) by looking through all pairs each time. starts: n + 1 places. Returns the number of symbols. */
-static size_t slow_merge(const specdec__vocab *v, const specdec__text_run *run, size_t *starts, int32_t *ids)
+static size_t slow_merge(const specdec__vocab *v, const specdec__text_stretch *run, size_t *starts, int32_t *ids)
 {
     size_t n = 0, at = 0, i, best;
 
@@ -309,7 +309,7 @@ static size_t slow_merge(const specdec__vocab *v, const specdec__text_run *run, 
             size = sequence > 0 ? (size_t)sequence : 1;
         }
         starts[n] = at;
-        ids[n++] = specdec__vocab_find_run_id(v, run, at, size);
+        ids[n++] = specdec__vocab_find_stretch(v, run, at, size);
         at += size;
     }
     starts[n] = at;
@@ -318,7 +318,7 @@ static size_t slow_merge(const specdec__vocab *v, const specdec__text_run *run, 
         int32_t best_id = -1;
 
         for (i = 0, best = n; i + 1 < n; i++) {
-            int32_t id = specdec__vocab_find_run_id(v, run, starts[i], starts[i + 2] - starts[i]);
+            int32_t id = specdec__vocab_find_stretch(v, run, starts[i], starts[i + 2] - starts[i]);
             double value;
             if (id < 0)
                 continue;
@@ -350,12 +350,12 @@ static size_t slow_merge(const specdec__vocab *v, const specdec__text_run *run, 
 }
 
 /* Is a run a token that is never built from merges? */
-static int is_whole(const specdec__vocab *v, const specdec__text_run *run)
+static int is_whole(const specdec__vocab *v, const specdec__text_stretch *run)
 {
     const int kind = v->words ? v->words->whole_words : SPECDEC__WORDS_MERGED;
 
     return kind && (kind == SPECDEC__WORDS_WHOLE || run->text[0] == '\n') &&
-           specdec__vocab_find_run_id(v, run, 0, run->length) >= 0;
+           specdec__vocab_find_stretch(v, run, 0, run->length) >= 0;
 }
 
 /* Compares one text without special tokens; SPM is merged whole here, and words of characters, never cut at spaces. */
@@ -367,7 +367,7 @@ static int agrees_with_slow(const subject *s, const char *text, size_t length)
 
     count = tokenize(s, text, length, 0, &tokens);
     while (at < length && same) {
-        specdec__text_run run;
+        specdec__text_stretch run;
         size_t n, i;
 
         run.text = (const unsigned char *)text + at;
@@ -375,7 +375,7 @@ static int agrees_with_slow(const subject *s, const char *text, size_t length)
         run.length = (v->model == SPECDEC__VOCAB_SPM ? length : specdec__words_first_word(v->words, run.text,
                                                                                           length - at)) + run.prefix;
         if (is_whole(v, &run)) {
-            same = done < count && tokens[done++] == specdec__vocab_find_run_id(v, &run, 0, run.length);
+            same = done < count && tokens[done++] == specdec__vocab_find_stretch(v, &run, 0, run.length);
             at += run.length;
             continue;
         }
@@ -387,7 +387,7 @@ static int agrees_with_slow(const subject *s, const char *text, size_t length)
                 continue;
             }
             for (j = starts[i]; j < starts[i + 1] && same; j++) {
-                int32_t id = v->byte_token[specdec__text_run_byte(&run, j)];
+                int32_t id = v->byte_token[specdec__text_stretch_byte(&run, j)];
                 same = id < 0 || (done < count && tokens[done++] == id);
             }
         }
@@ -990,7 +990,7 @@ static void test_far_lookups(void)
     static uint32_t slots[PLACES], merges[4] = {5, 6, 0, 0};
     static builder b;
     specdec__bytes text = {(const unsigned char *)"abc", 3};
-    specdec__text_run run = {(const unsigned char *)"abc", 3, 0};
+    specdec__text_stretch run = {(const unsigned char *)"abc", 3, 0};
     uint32_t home[2];
     subject s;
     int i, j;
@@ -1013,8 +1013,8 @@ static void test_far_lookups(void)
         if (i % 2) {
             CHECK_EQUAL_INT(specdec__vocab_merge_rank(&s.v, 5, 6), within ? 0 : SPECDEC__TEXT_NONE);
         } else {
-            CHECK_EQUAL_INT(specdec__vocab_find_text_id(&s.v, text, NULL), within ? 259 + 5 : -1);
-            CHECK_EQUAL_INT(specdec__vocab_find_run_id(&s.v, &run, 0, 3), within ? 259 + 5 : -1);
+            CHECK_EQUAL_INT(specdec__vocab_find_file_text(&s.v, text, NULL), within ? 259 + 5 : -1);
+            CHECK_EQUAL_INT(specdec__vocab_find_stretch(&s.v, &run, 0, 3), within ? 259 + 5 : -1);
         }
     }
     close_subject(&s);

@@ -536,7 +536,7 @@ static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const
     return marked;
 }
 
-/* Drops threads, the last ones first, until the stack nodes of the others fit into a state. */
+/* Drops the last threads until the stack nodes of the first ones fit into a state. */
 static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
 {
     while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {

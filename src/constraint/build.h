@@ -261,7 +261,7 @@ static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_
     return at;
 }
 
-/* A SPLIT state that leads to two states; with UINT32_MAX in place of a state, the other one itself. */
+/* An NFA state that leads to two states without a byte. If one of them is UINT32_MAX, no state is added. */
 static uint32_t specdec__nfa_add_split(specdec__build *b, uint32_t one, uint32_t other)
 {
     return one == UINT32_MAX ? other : specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, one, other);

@@ -90,16 +90,16 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
         uint32_t child = 0, number = 0;
 
         while (specdec__schema_next_child(s, at, &child)) {
-            const uint32_t value = specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT ? child + 1 : child;
+            const uint32_t value = specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT ? child + 1 : child;
 
-            if (specdec__schema_node(s, value)->next > s->error_node)
+            if (specdec__schema_json_node(s, value)->next > s->error_node)
                 break;
             number++;
         }
         if (!child)
             break;
         path[used++] = '/';
-        if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
+        if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
             const specdec__bytes raw = specdec__json_raw_text(&s->j, child);
             const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
 

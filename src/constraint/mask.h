@@ -25,9 +25,9 @@ typedef struct specdec__mask_walk {
     const specdec_token_trie *trie;
     const specdec__trie_tree *tree;
     uint32_t *mask;
-    uint32_t plain_least, plain_most; /* only entries with so many plain characters in front count */
+    uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
     uint32_t threads_most;            /* most threads behind one byte so far */
-    uint32_t brief_bytes;             /* plain tokens of up to so many bytes are in the mask already */
+    uint32_t brief_bytes;             /* plain tokens of up to brief_bytes bytes are in the mask already */
     uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
     specdec__automaton_thread visits[SPECDEC__BYTE_VISITS];
     specdec__automaton_thread threads[SPECDEC__MASK_THREADS];
@@ -82,7 +82,7 @@ static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__
     m->new_count = m->first_new;
 }
 
-/* May all these bytes follow, one after the other? They are read with a copy of the state. */
+/* May a text be continued with `count` bytes? They are read with a copy of its state. */
 static SPECDEC__NOINLINE int specdec__constraint_allows_bytes(const specdec_constraint *c,
                                                               const specdec_constraint_state *state,
                                                               const unsigned char *bytes, size_t count)
@@ -131,7 +131,7 @@ static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_co
     return found;
 }
 
-/* The byte that must follow, as the text is not complete and no other byte may; -1: there is no such byte. */
+/* The byte that must follow because the text is not complete and only one byte may follow; -1: no byte must. */
 static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     const int byte = specdec__mask_only_byte(c, state);
@@ -142,9 +142,9 @@ static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c
 /* Adds tokens below a trie node one by one, read from the text's own state: for walks that ran out of memory. */
 static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
-    uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
+    uint32_t entry = w->tree->nodes[node].first_and_kinds >> 8;
 
-    for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
+    for (end = w->tree->nodes[end].first_and_kinds >> 8; entry < end; entry++) {
         const uint32_t token = w->tree->tokens[entry], at = w->trie->offset[token];
 
         if (specdec__constraint_allows_bytes(w->automaton.constraint, w->state, w->trie->text + at,
@@ -198,8 +198,8 @@ static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specd
     return 1;
 }
 
-/* Reads one byte with the threads of a path node; the threads behind it are put behind those of the node. Returns their
-   number; UINT32_MAX: out of memory. */
+/* Reads a byte with the threads of a trie node on the path; the threads behind the byte are stored behind them. Returns
+   their number; UINT32_MAX: out of memory. */
 SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
     const specdec__automaton_thread *threads = w->threads + level->first_thread;
@@ -263,9 +263,9 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
                 return;
             level = &w->levels[--depth];
         }
-        byte = nodes[i].next_byte & 255;
-        next = nodes[i].next_byte >> 8;
-        first = nodes[i].first_kinds >> 8;
+        byte = nodes[i].next_and_byte & 255;
+        next = nodes[i].next_and_byte >> 8;
+        first = nodes[i].first_and_kinds >> 8;
         if (level->has_set && !(w->byte_sets[depth][byte >> 5] >> (byte & 31) & 1)) {
             i = next;
             continue;
@@ -289,7 +289,7 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
         }
         for (k = 0; k < count && k < 4; k++)
             if (specdec__mask_allows_kinds(w, w->threads + level->first_thread + level->thread_count + k,
-                                           nodes[i].first_kinds & 255, tree->heights[i]))
+                                           nodes[i].first_and_kinds & 255, tree->heights[i]))
                 break;
         if (k < count && k < 4) {
             const uint32_t *record = w->automaton.words +
@@ -298,12 +298,12 @@ static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__tr
             /* short plain tokens are in the mask already; a state without live kinds is inside a character */
             if (depth + 1 + tree->heights[i] > w->brief_bytes || !level->is_plain || !SPECDEC__LIVE(record[0]) ||
                 (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
-                specdec__mask_add_entries(w, first, nodes[next].first_kinds >> 8);
+                specdec__mask_add_entries(w, first, nodes[next].first_and_kinds >> 8);
             i = next;
             continue;
         }
         specdec__mask_add_entries(w, first,
-                                  next == i + 1 ? nodes[next].first_kinds >> 8 : nodes[i + 1].first_kinds >> 8);
+                                  next == i + 1 ? nodes[next].first_and_kinds >> 8 : nodes[i + 1].first_and_kinds >> 8);
         if (next == i + 1) {
             i = next;
             continue;
@@ -426,21 +426,21 @@ static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specd
 static void specdec__mask_redo_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
-    const uint32_t next = tree->nodes[node].next_byte >> 8, first = tree->nodes[node].first_kinds >> 8;
+    const uint32_t next = tree->nodes[node].next_and_byte >> 8, first = tree->nodes[node].first_and_kinds >> 8;
     uint32_t entry, count;
 
     w->tree = tree;
-    for (entry = first; entry < tree->nodes[next].first_kinds >> 8; entry++)
+    for (entry = first; entry < tree->nodes[next].first_and_kinds >> 8; entry++)
         w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
     w->automaton.new_count = 0;
     w->levels[0].first_thread = 0;
     w->levels[0].thread_count = 1;
-    count = specdec__mask_read_byte(w, &w->levels[0], tree->nodes[node].next_byte & 255);
+    count = specdec__mask_read_byte(w, &w->levels[0], tree->nodes[node].next_and_byte & 255);
     if (!count)
         return;
     memmove(w->threads, w->threads + 1, count * sizeof *w->threads);
     w->levels[0].thread_count = (uint16_t)count;
-    specdec__mask_add_entries(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_kinds >> 8);
+    specdec__mask_add_entries(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_and_kinds >> 8);
     if (next > node + 1)
         specdec__mask_walk_children(w, tree, node + 1, next);
 }
@@ -474,8 +474,8 @@ static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automato
             depth--;
         }
         record = m->words + w->key_states[depth];
-        end = nodes[i].next_byte >> 8;
-        edge = specdec__record_find_edge(record + 4, SPECDEC__RECORD_EDGES(record[0]), nodes[i].next_byte & 255);
+        end = nodes[i].next_and_byte >> 8;
+        edge = specdec__record_find_edge(record + 4, SPECDEC__RECORD_EDGES(record[0]), nodes[i].next_and_byte & 255);
         if (edge && SPECDEC__RECORD_KIND(m->words[edge[1]]) == SPECDEC__RECORD_KEY && end > i + 1 &&
             specdec__object_allows_key(m, edge[1], at->node)) {
             w->key_states[++depth] = edge[1]; /* tokens that end here are allowed, as in any string */

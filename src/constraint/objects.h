@@ -37,14 +37,14 @@ typedef struct specdec__members {
     uint32_t least, most, owner; /* numbers of members; schema to name in errors */
 } specdec__members;
 
-/* Finds a name among the listed names. Returns 1 + its index; 0: it is not listed. */
+/* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
 static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
-    const specdec__json_node *node = specdec__schema_node(s, name);
+    const specdec__json_node *node = specdec__schema_json_node(s, name);
     uint32_t i;
 
     for (i = 0; i < m->names.count && specdec__build_count_work(s->b, 1); i++) {
-        const specdec__json_node *other = specdec__schema_node(s, m->names.data[i]);
+        const specdec__json_node *other = specdec__schema_json_node(s, m->names.data[i]);
 
         if (m->names.data[i] == name)
             return i + 1;
@@ -59,15 +59,15 @@ static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__me
     return 0;
 }
 
-/* Adds a name to the listed names, unless it is listed; `required` is or-ed to that of the name. */
+/* Adds a name to an object's listed names, if it is new; required = 1: the member is required. */
 static void specdec__members_add_name(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
 {
     const uint32_t known = specdec__members_find_name(s, m, name);
 
     if (s->b->failed)
         return;
-    if (specdec__schema_node(s, name)->kind != SPECDEC__JSON_STRING) {
-        specdec__schema_fail(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
+    if (specdec__schema_json_node(s, name)->kind != SPECDEC__JSON_STRING) {
+        specdec__schema_fail_keyword(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
         return;
     }
     if (known) {
@@ -75,7 +75,7 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
         return;
     }
     if (m->names.count == SPECDEC__PROPERTIES_MOST)
-        specdec__schema_fail(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+        specdec__schema_fail_keyword(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
     specdec__vector_push(s->b, &m->names, name);
     specdec__vector_push(s->b, &m->required, required);
 }
@@ -90,9 +90,9 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     if (!specdec__strings_length_dfa(s->b, d, 0, UINT32_MAX))
         return 0;
     any = 1;
-    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_FALSE)
+    if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_FALSE)
         return specdec__schema_listed_dfa(s, d, node, 0); /* the empty list: no string is allowed */
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
     while (specdec__schema_next_child(s, node, &at) && !s->b->failed) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
@@ -115,8 +115,8 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_apply_string_fact(s, &fact, d, &any, length);
         } else if (key->types & SPECDEC__TYPE_STRING) {
-            specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
-                                 "a keyword in it is not supported");
+            specdec__schema_fail_keyword(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
+                                         "a keyword in it is not supported");
         }
     }
     length[2] = 0;
@@ -128,7 +128,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
 /* Builds the DFAs of a schema's patternProperties. */
 static void specdec__members_build_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
-    const uint32_t patterns = specdec__schema_get(s, owner, "patternProperties");
+    const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
     uint32_t at = 0;
 
     while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->b->failed) {
@@ -136,7 +136,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
         uint32_t tree;
 
         if (m->patterns == SPECDEC__PATTERNS_MOST) {
-            specdec__schema_fail(s, owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+            specdec__schema_fail_keyword(s, owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too many");
             return;
         }
         fact.kind = SPECDEC__KEY_PATTERN;
@@ -160,14 +160,14 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
     m->most = UINT32_MAX;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
-        const uint32_t value = fact.node ? specdec__schema_node(s, fact.node)->kind : 0;
+        const uint32_t value = fact.node ? specdec__schema_json_node(s, fact.node)->kind : 0;
         uint32_t at = 0, list;
 
         if (fact.kind >= SPECDEC__KEY_PROPERTIES && fact.kind <= SPECDEC__KEY_NAMES)
             m->owner = fact.owner;
         switch (fact.kind) {
         case SPECDEC__KEY_PROPERTIES:
-            list = specdec__schema_get(s, fact.owner, "properties");
+            list = specdec__schema_get_member(s, fact.owner, "properties");
             while (list && specdec__schema_next_child(s, list, &at) && !s->b->failed)
                 specdec__members_add_name(s, m, at, 0);
             specdec__members_build_patterns(s, m, fact.owner);
@@ -194,7 +194,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
 
         if (fact.kind == SPECDEC__FACT_PRESENT)
             specdec__members_add_name(s, m, fact.node, 1);
-        if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+        if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
             while (specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
                 specdec__members_add_name(s, m, at, 1);
     }
@@ -274,7 +274,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         uint32_t before = count, other;
 
         if (count > (int)SPECDEC__TERMS_MOST - (int)SPECDEC__PATTERNS_MOST - 2) {
-            specdec__schema_fail(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            specdec__schema_fail_keyword(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
             break;
         }
         if (name && fact.kind == SPECDEC__FACT_ABSENT && specdec__json_equal(s, fact.node, name))
@@ -283,26 +283,26 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
             term[count++] = fact.more;
         if (fact.kind != SPECDEC__KEY_PROPERTIES)
             continue;
-        other = name ? specdec__schema_get_equal(s, specdec__schema_get(s, fact.owner, "properties"), name) : 0;
+        other = name ? specdec__schema_get_equal(s, specdec__schema_get_member(s, fact.owner, "properties"), name) : 0;
         if (other)
             term[count++] = other << 1;
         for (i = 0; i < m->patterns; i++)
             if (m->pattern_owner[i] == fact.owner && matched >> i & 1)
                 term[count++] = (m->pattern_name[i] + 1) << 1;
-        other = specdec__schema_get(s, fact.owner, "additionalProperties");
+        other = specdec__schema_get_member(s, fact.owner, "additionalProperties");
         if (count == before && other)
             term[count++] = other << 1;
     }
     if (s->b->failed)
         return 0;
     for (i = 0; i < count; i++)
-        if (specdec__schema_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
+        if (specdec__schema_json_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
             return UINT32_MAX;
     return specdec__schema_conjunction_rule(s, term, count);
 }
 
-/* A SET state, behind the quote of a key: stores the index of the next property, then goes to the state in front of the
-   value. rule UINT32_MAX: the member is forbidden, so the state leads nowhere. */
+/* A SET state, behind the closing quote of a key: counts the member, and leads to the state in front of its value. rule
+   UINT32_MAX: the member is forbidden, so the state leads nowhere. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN, 2)
@@ -360,7 +360,7 @@ static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__membe
         for (k = 0; k < kinds && matched[k] != (label & 0x7fffffff); k++)
             ;
         if (k == 31) {
-            specdec__schema_fail(s, m->owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            specdec__schema_fail_keyword(s, m->owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
             return 0;
         }
         if (k == kinds) {
@@ -603,7 +603,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
 
 /* Builds the rule of a member, with its name and marks. place: as in specdec__members_value_rule. Returns 0 when the
    member may not be written. */
-static uint32_t specdec__argument_member_rule(specdec__schema *s, specdec__members *m, uint32_t place)
+static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->b;
     const int listed = place != UINT32_MAX;
@@ -673,7 +673,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
 
     *empty = 1;
     if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
-        const uint32_t member = specdec__argument_member_rule(s, m, UINT32_MAX);
+        const uint32_t member = specdec__argument_build_member(s, m, UINT32_MAX);
 
         if (member) {
             const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -687,7 +687,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__argument_member_rule(s, m, i);
+        const uint32_t member = specdec__argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t next = member ? specdec__argument_next_member(s, member) : 0, least = m->required.data[i] != 0;
@@ -718,8 +718,8 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
     if (m->least == 1)
         *empty = 0;
     if (m->least > (required > 1 ? required : 1) || m->most < m->names.count) {
-        specdec__schema_fail(s, m->owner, m->least > required ? "minProperties" : "maxProperties",
-                             SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
+        specdec__schema_fail_keyword(s, m->owner, m->least > required ? "minProperties" : "maxProperties",
+                                     SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
         return 0;
     }
     return b->failed || (!b->tree.data[first + SPECDEC__SYNTAX_CHILD] && !*empty) ? 0 : first;
@@ -787,8 +787,8 @@ static void specdec__schema_add_objects(specdec__schema *s)
     if (b->failed)
         return;
     if (other && m->least > required + 1) {
-        specdec__schema_fail(s, m->owner, "minProperties", SPECDEC_ERROR_UNSUPPORTED,
-                             "names that are free may come twice, and would not count");
+        specdec__schema_fail_keyword(s, m->owner, "minProperties", SPECDEC_ERROR_UNSUPPORTED,
+                                     "names that are free may come twice, and would not count");
         return;
     }
     specdec__members_build_tree(s, m, other ? d : NULL, &tree);
@@ -833,8 +833,8 @@ static void specdec__schema_refuse_keywords(specdec__schema *s)
             continue;
         key = specdec__schema_find_keyword(s, fact.node - 1);
         if (key && key->types & s->types)
-            specdec__schema_fail(s, fact.owner, key->name, SPECDEC_ERROR_UNSUPPORTED,
-                                 fact.more ? "its opposite is not supported" : "it is not supported");
+            specdec__schema_fail_keyword(s, fact.owner, key->name, SPECDEC_ERROR_UNSUPPORTED,
+                                         fact.more ? "its opposite is not supported" : "it is not supported");
     }
 }
 
@@ -860,8 +860,8 @@ static void specdec__schema_add_shape(specdec__schema *s)
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
                 if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
-                    specdec__schema_fail(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
-                                         "the opposite of an array or object is not supported");
+                    specdec__schema_fail_keyword(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
+                                                 "the opposite of an array or object is not supported");
                 if (type <= SPECDEC__TYPE_TRUE)
                     s->types &= ~type;
                 if (!list)
@@ -904,7 +904,8 @@ static void specdec__schema_prune_types(specdec__schema *s)
 
             if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
                 s->types &= ~SPECDEC__TYPE_OBJECT;
-            if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+            if (fact.kind == SPECDEC__KEY_REQUIRED &&
+                specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
                 while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->b, 1))
                     if (specdec__json_equal(s, at, absent.node))
                         s->types &= ~SPECDEC__TYPE_OBJECT;
@@ -931,7 +932,8 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     }
     branch = specdec__schema_get_fact(&s->branches, s->branch_index);
     if (++s->depth > SPECDEC__BRANCH_DEPTH_MOST) {
-        specdec__schema_fail(s, branch.owner, NULL, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in each other");
+        specdec__schema_fail_keyword(s, branch.owner, NULL, SPECDEC_ERROR_UNSUPPORTED,
+                                     "too many alternatives in each other");
         return;
     }
     s->branch_index++;
@@ -967,7 +969,7 @@ static uint32_t specdec__schema_add_literals(specdec__schema *s)
             specdec__syntax_prepend_child(b, any, specdec__literal_word_tree(s, i));
     for (i = 0; i < s->literals.count && !b->failed; i++) {
         const uint32_t node = s->literals.data[i];
-        const uint32_t tree = b->raw_strings && specdec__schema_node(s, node)->kind == SPECDEC__JSON_STRING
+        const uint32_t tree = b->raw_strings && specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_STRING
                                   ? 0 : specdec__literal_value_tree(s, node);
 
         if (tree)
@@ -989,7 +991,7 @@ static void specdec__schema_add_raw_literals(specdec__schema *s)
 
     for (i = 0; b->raw_strings && i < s->literals.count && !b->failed; i++) {
         size_t size;
-        const unsigned char *text = specdec__schema_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
+        const unsigned char *text = specdec__schema_json_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
                                         ? specdec__schema_spell_string(s, s->literals.data[i], &size) : NULL;
 
         if (text)
@@ -1108,7 +1110,7 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
         b->error_at = s->j.error_at;
         return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
     }
-    i = specdec__schema_get(s, 0, "$schema");
+    i = specdec__schema_get_member(s, 0, "$schema");
     if (i) {
         const specdec__bytes raw = specdec__json_raw_text(&s->j, i);
         size_t k;
@@ -1128,7 +1130,8 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     return !b->failed;
 }
 
-/* Builds the rules of all conjunctions, also of those that are added on the way. Returns 0 when it failed. */
+/* Builds the rules of all conjunctions; building one may add more conjunctions, which are built, too. Returns 0 when it
+   failed. */
 static int specdec__schema_build_conjunctions(specdec__schema *s)
 {
     specdec__build *b = s->b;

@@ -139,7 +139,7 @@ typedef struct specdec__schema {
                                      it */
     /* tool calls in forms other than JSON: */
     const specdec__calls *calls;       /* the form of calls */
-    uint32_t style, child_style, tool; /* style of the current conjunction; style of those it refers to; its tool */
+    uint32_t style, child_style, tool; /* of the current conjunction; child_style: of members and items */
     uint32_t raw_string_rule;          /* rule of any raw string with its marks; 0: not built yet */
     int ambiguous, may_be_empty;       /* a string could be read as another value; no arguments are allowed */
     specdec__vector argument_kinds;    /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its
@@ -147,7 +147,7 @@ typedef struct specdec__schema {
 } specdec__schema;
 
 /* Refuses a schema because of a keyword. Returns 0. */
-static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
+static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->b->failed) {
         s->error_node = owner;
@@ -157,13 +157,13 @@ static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *
 }
 
 /* A JSON node of the schema's text. */
-static const specdec__json_node *specdec__schema_node(const specdec__schema *s, uint32_t node)
+static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
     return &s->j.nodes[node];
 }
 
 /* The value of an object's member; 0: there is no such member. */
-static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, const char *name)
+static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
     return (uint32_t)specdec__json_find_member(&s->j, object, name);
 }
@@ -172,19 +172,19 @@ static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, c
    last. */
 static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
-    const specdec__json_node *node = specdec__schema_node(s, parent);
+    const specdec__json_node *node = specdec__schema_json_node(s, parent);
 
     if (!*at)
         *at = parent + 1;
     else
-        *at = specdec__schema_node(s, node->kind == SPECDEC__JSON_OBJECT ? *at + 1 : *at)->next;
+        *at = specdec__schema_json_node(s, node->kind == SPECDEC__JSON_OBJECT ? *at + 1 : *at)->next;
     return *at < node->next ? *at : 0;
 }
 
 /* Are two JSON values equal by the rules of JSON Schema? Numbers are compared by value, objects in any order. */
 static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 {
-    const specdec__json_node *x = specdec__schema_node(s, a), *y = specdec__schema_node(s, c);
+    const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
     uint32_t i, p = a + 1, q = c + 1;
 
     if (x->kind != y->kind || !specdec__build_count_work(s->b, 1))
@@ -217,16 +217,16 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
         if (x->kind == SPECDEC__JSON_ARRAY) {
             if (!specdec__json_equal(s, p, q))
                 return 0;
-            p = specdec__schema_node(s, p)->next;
-            q = specdec__schema_node(s, q)->next;
+            p = specdec__schema_json_node(s, p)->next;
+            q = specdec__schema_json_node(s, q)->next;
             continue;
         }
-        for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_node(s, q + 1)->next)
+        for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_json_node(s, q + 1)->next)
             if (!specdec__build_count_work(s->b, 1))
                 return 0;
         if (q >= y->next || !specdec__json_equal(s, p + 1, q + 1))
             return 0;
-        p = specdec__schema_node(s, p + 1)->next;
+        p = specdec__schema_json_node(s, p + 1)->next;
     }
     return 1;
 }
@@ -236,7 +236,7 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
 {
     uint32_t at = 0, found = 0;
 
-    if (!object || specdec__schema_node(s, object)->kind != SPECDEC__JSON_OBJECT)
+    if (!object || specdec__schema_json_node(s, object)->kind != SPECDEC__JSON_OBJECT)
         return 0;
     while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->b, 1))
         if (at == name || specdec__json_equal(s, at, name))
@@ -250,7 +250,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
     int64_t value;
 
     if (!specdec__json_read_integer(&s->j, fact->node, &value) || value < 0) {
-        specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
+        specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
         return 0;
     }
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
@@ -260,7 +260,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
-    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     specdec__decimal d;
 
     if (kind != SPECDEC__JSON_NUMBER)
@@ -276,18 +276,18 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
     static const unsigned char types[] = {1, 6, 8, 24, 32, 64, 128, 255};
     uint32_t i, at = 0, all = 0;
 
-    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+    if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
         while (specdec__schema_next_child(s, node, &at) && !s->b->failed)
-            all |= specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING
+            all |= specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING
                        ? specdec__schema_read_types(s, at)
-                       : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT,
-                                                        "a type that is not known");
+                       : (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT,
+                                                                "a type that is not known");
         return all;
     }
     for (i = 0; i < 8; i++)
         if (specdec__json_string_equals(&s->j, node, names[i], strlen(names[i])))
             return types[i];
-    return (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
+    return (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
 }
 
 /* ---- References. */
@@ -322,20 +322,20 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
                 return (uint32_t)(*found = 0);
             name[count++] = (char)c;
         }
-        if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT) {
+        if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_OBJECT) {
             uint32_t place = 0;
 
             while (specdec__schema_next_child(s, node, &place))
                 if (specdec__json_string_equals(&s->j, place, name, count))
                     item = place + 1;
-        } else if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+        } else if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
             uint32_t number = 0;
 
             for (i = 0; i < count && name[i] >= '0' && name[i] <= '9' && number < 1u << 20; i++)
                 number = number * 10 + (uint32_t)(name[i] - '0');
-            if (i == count && number < specdec__schema_node(s, node)->count)
+            if (i == count && number < specdec__schema_json_node(s, node)->count)
                 for (item = node + 1; number; number--)
-                    item = specdec__schema_node(s, item)->next;
+                    item = specdec__schema_json_node(s, item)->next;
         }
         if (!item || !specdec__build_count_work(s->b, 8))
             return (uint32_t)(*found = 0);
@@ -347,11 +347,11 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
 /* The node of a schema's $id (or id); 0: it has none. */
 static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
 {
-    uint32_t id = specdec__schema_get(s, node, "$id");
+    uint32_t id = specdec__schema_get_member(s, node, "$id");
 
     if (!id)
-        id = specdec__schema_get(s, node, "id");
-    return id && specdec__schema_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
+        id = specdec__schema_get_member(s, node, "id");
+    return id && specdec__schema_json_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
 /* The schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
@@ -366,9 +366,9 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
         uint32_t id, name;
         specdec__bytes raw;
 
-        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             continue;
-        name = anchor ? specdec__schema_get(s, node, "$anchor") : 0;
+        name = anchor ? specdec__schema_get_member(s, node, "$anchor") : 0;
         if (name && specdec__json_string_equals(&s->j, name, (const char *)text, size))
             return node;
         id = specdec__schema_get_id(s, node);
@@ -412,15 +412,15 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
     uint32_t at, base = 0;
 
     for (at = 0; at < node && specdec__build_count_work(s->b, 1); at++)
-        if (specdec__schema_node(s, at)->next > node && specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT &&
-            at != 0) {
+        if (specdec__schema_json_node(s, at)->next > node &&
+            specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT && at != 0) {
             const uint32_t id = specdec__schema_get_id(s, at);
 
-            if ((id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
+            if ((id && s->j.text[specdec__schema_json_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
                 base = at;
-        } else if (specdec__schema_node(s, at)->next <= node &&
-                   specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
-            at = specdec__schema_node(s, at)->next - 1; /* passes over values that do not contain the node */
+        } else if (specdec__schema_json_node(s, at)->next <= node &&
+                   specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
+            at = specdec__schema_json_node(s, at)->next - 1; /* passes over values that do not contain the node */
         }
     return base;
 }
@@ -434,8 +434,8 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
     uint32_t node;
     int found = 1;
 
-    if (specdec__schema_node(s, ref)->kind != SPECDEC__JSON_STRING)
-        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_FORMAT, "it is no string");
+    if (specdec__schema_json_node(s, ref)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail_keyword(s, owner, "$ref", SPECDEC_ERROR_FORMAT, "it is no string");
     while (hash < size && text[hash] != '#')
         hash++;
     node = hash ? specdec__schema_find_id(s, text, hash, 0) : specdec__schema_find_resource(s, owner);
@@ -453,8 +453,8 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
         }
     }
     if (node == UINT32_MAX || !found)
-        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_UNSUPPORTED,
-                                              "it leads nowhere in this text");
+        return (uint32_t)specdec__schema_fail_keyword(s, owner, "$ref", SPECDEC_ERROR_UNSUPPORTED,
+                                                      "it leads nowhere in this text");
     return node;
 }
 
@@ -519,9 +519,9 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
 {
     uint32_t at = 0;
 
-    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_TRUE)
+    if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_TRUE)
         return 1;
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 0;
     while (specdec__schema_next_child(s, node, &at)) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
@@ -537,7 +537,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
                                          const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
-    const uint32_t value = specdec__schema_node(s, node)->kind;
+    const uint32_t value = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0;
 
     switch (key->kind) {
@@ -547,33 +547,33 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 1); break;
     case SPECDEC__KEY_ALL:
         if (value != SPECDEC__JSON_ARRAY)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
         while (!s->b->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_add_term(s, at, 0);
         break;
     case SPECDEC__KEY_ANY: case SPECDEC__KEY_ONE:
-        if (value != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, node)->count)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array of schemas");
+        if (value != SPECDEC__JSON_ARRAY || !specdec__schema_json_node(s, node)->count)
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array of schemas");
         specdec__schema_push_fact(s, &s->branches, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_IF:
-        if (specdec__schema_get(s, owner, "then") || specdec__schema_get(s, owner, "else"))
+        if (specdec__schema_get_member(s, owner, "then") || specdec__schema_get_member(s, owner, "else"))
             specdec__schema_push_fact(s, &s->branches, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_DEPENDENT:
         if (value != SPECDEC__JSON_OBJECT)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         while (!s->b->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_push_fact(s, &s->branches, key->kind, at, owner, 0);
         break;
     case SPECDEC__KEY_ENUM:
         if (value != SPECDEC__JSON_ARRAY)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
         specdec__schema_add_fact(s, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* one fact for all three keywords of a schema */
         if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         if (!(s->keywords_seen & 1))
             specdec__schema_add_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
         s->keywords_seen |= 1;
@@ -590,7 +590,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
 /* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
 static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
 {
-    const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_node(s, node)->kind;
+    const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0, i, ref;
 
     for (i = 0; i < s->opened_terms.count; i++)
@@ -603,14 +603,14 @@ static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
         return;
     }
     if (kind != SPECDEC__JSON_OBJECT) {
-        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a schema is an object, true or false");
+        specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "a schema is an object, true or false");
         return;
     }
     if (negated) {
         specdec__schema_push_fact(s, &s->branches, SPECDEC__KEY_NOT, node, node, 0);
         return;
     }
-    ref = s->legacy_refs ? specdec__schema_get(s, node, "$ref") : 0;
+    ref = s->legacy_refs ? specdec__schema_get_member(s, node, "$ref") : 0;
     if (ref) {
         specdec__schema_add_term(s, specdec__schema_find_ref(s, node, ref), 0);
         return;
@@ -663,7 +663,7 @@ static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branc
    `else` is negated. */
 static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
-    const uint32_t then = specdec__schema_get(s, branch->owner, i ? "else" : "then");
+    const uint32_t then = specdec__schema_get_member(s, branch->owner, i ? "else" : "then");
 
     if (i > 1)
         return 0;
@@ -679,7 +679,7 @@ static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, u
    present, and a requirement does not hold. */
 static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
-    const uint32_t value = branch->node + 1, array = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY;
+    const uint32_t value = branch->node + 1, array = specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_ARRAY;
     uint32_t at = 0;
 
     if (negated) { /* option i: required name i is absent */
@@ -705,7 +705,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     if (array)
         while (specdec__schema_next_child(s, value, &at))
             specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
-    else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
+    else if (specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_STRING)
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
     else
         specdec__schema_add_term(s, value, 0);
@@ -715,7 +715,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
 /* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
 static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
-    const uint32_t count = specdec__schema_node(s, array)->count;
+    const uint32_t count = specdec__schema_json_node(s, array)->count;
     uint32_t at = 0, k, l;
 
     if (!i) {
@@ -761,8 +761,8 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
     case SPECDEC__KEY_DEPENDENT:
         while (specdec__schema_next_child(s, node, &at)) { /* the options of its members, one after the other */
             const uint32_t value = at + 1;
-            const uint32_t options = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY
-                                         ? specdec__schema_node(s, value)->count : 1;
+            const uint32_t options = specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_ARRAY
+                                         ? specdec__schema_json_node(s, value)->count : 1;
 
             branch.node = at;
             if (i < options)
@@ -771,7 +771,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         }
         return 0;
     case SPECDEC__KEY_REQUIRED:
-        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_ARRAY)
+        if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_ARRAY)
             return 0;
         do {
             if (!specdec__schema_next_child(s, node, &at))
@@ -792,7 +792,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
             return 0;
         if (specdec__schema_is_true(s, node))
             s->types = 0;
-        else if (key->name[0] == 'p' && specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        else if (key->name[0] == 'p' && specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
         else
             specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
@@ -803,7 +803,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_UNIQUE:
-        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_TRUE)
+        if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_TRUE)
             s->types = 0;
         specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
@@ -821,7 +821,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
 
 /* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
    other. */
-static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
+static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
 
@@ -831,7 +831,7 @@ static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
         uint32_t option;
 
         if (!key || key->kind == SPECDEC__KEY_NOTE || key->kind == SPECDEC__KEY_BRANCH ||
-            (s->legacy_refs && key->kind != SPECDEC__KEY_REF && specdec__schema_get(s, owner, "$ref")))
+            (s->legacy_refs && key->kind != SPECDEC__KEY_REF && specdec__schema_get_member(s, owner, "$ref")))
             continue;
         /* The number of a keyword's options is found by trying: few keywords have more than two. */
         for (option = 0; !s->b->failed; option++) {
@@ -858,7 +858,7 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
     case SPECDEC__KEY_ONE: return specdec__option_one_of(s, branch, i);
     case SPECDEC__KEY_IF: return specdec__option_if(s, branch, i, 0);
     case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__option_dependent(s, branch, i, 0) || i == 1);
-    default: return specdec__option_not(s, branch->node, i);
+    default: return specdec__option_not_schema(s, branch->node, i);
     }
 }
 
@@ -867,18 +867,18 @@ static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact 
 /* The SPECDEC__TYPE_... bits that a schema allows at most. */
 static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
 {
-    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
 
     if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->b, 4))
         return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
-    if ((value = specdec__schema_get(s, node, "type")) != 0)
+    if ((value = specdec__schema_get_member(s, node, "type")) != 0)
         types &= specdec__schema_read_types(s, value);
-    if ((value = specdec__schema_get(s, node, "$ref")) != 0 && !s->b->failed)
+    if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->b->failed)
         types &= specdec__schema_allowed_types(s, specdec__schema_find_ref(s, node, value), depth + 1);
-    if ((value = specdec__schema_get(s, node, "const")) != 0)
+    if ((value = specdec__schema_get_member(s, node, "const")) != 0)
         types &= specdec__schema_type_of(s, value);
-    if ((value = specdec__schema_get(s, node, "enum")) != 0) {
+    if ((value = specdec__schema_get_member(s, node, "enum")) != 0) {
         while (specdec__schema_next_child(s, value, &at))
             listed |= specdec__schema_type_of(s, at);
         types &= listed;
@@ -892,8 +892,8 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
     int i;
 
     for (i = 0; i < 8 && !s->b->failed; i++) {
-        const uint32_t ref = specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT
-                                 ? specdec__schema_get(s, node, "$ref") : 0;
+        const uint32_t ref = specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_OBJECT
+                                 ? specdec__schema_get_member(s, node, "$ref") : 0;
 
         if (!ref)
             break;
@@ -905,7 +905,8 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 /* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
 static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32_t value)
 {
-    const uint32_t single = specdec__schema_get(s, node, "const"), list = specdec__schema_get(s, node, "enum");
+    const uint32_t single = specdec__schema_get_member(s, node, "const"),
+                   list = specdec__schema_get_member(s, node, "enum");
     uint32_t at = 0;
 
     if (single)
@@ -921,10 +922,10 @@ static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32
 /* Does a schema require a member? */
 static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, uint32_t name)
 {
-    const uint32_t list = specdec__schema_get(s, node, "required");
+    const uint32_t list = specdec__schema_get_member(s, node, "required");
     uint32_t at = 0;
 
-    if (!list || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+    if (!list || specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
     while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
         if (specdec__json_equal(s, at, name))
@@ -932,16 +933,17 @@ static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, ui
     return 0;
 }
 
-/* Does schema a or c require a member that the other one does not allow? */
+/* Does one of two schemas require a member that the other schema forbids? */
 static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t c)
 {
-    const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
-    const uint32_t list = specdec__schema_get(s, a, "required");
-    const uint32_t properties = specdec__schema_get(s, c, "properties");
+    const uint32_t other = specdec__schema_get_member(s, c, "additionalProperties");
+    const uint32_t list = specdec__schema_get_member(s, a, "required");
+    const uint32_t properties = specdec__schema_get_member(s, c, "properties");
     uint32_t at = 0;
 
-    if (!other || specdec__schema_node(s, other)->kind != SPECDEC__JSON_FALSE || !list ||
-        specdec__schema_get(s, c, "patternProperties") || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+    if (!other || specdec__schema_json_node(s, other)->kind != SPECDEC__JSON_FALSE || !list ||
+        specdec__schema_get_member(s, c, "patternProperties") ||
+        specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
     while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
         if (!specdec__schema_get_equal(s, properties, at))
@@ -949,7 +951,7 @@ static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t
     return 0;
 }
 
-/* Is it certain that no value obeys both schemas? 0: unknown. */
+/* Is it certain that no value obeys both of two schemas? 0: unknown. */
 static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
 {
     const uint32_t types = specdec__schema_allowed_types(s, a, 0) & specdec__schema_allowed_types(s, c, 0);
@@ -959,26 +961,26 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
         return !types;
     a = specdec__schema_follow_refs(s, a);
     c = specdec__schema_follow_refs(s, c);
-    if (s->b->failed || specdec__schema_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
-        specdec__schema_node(s, c)->kind != SPECDEC__JSON_OBJECT)
+    if (s->b->failed || specdec__schema_json_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
+        specdec__schema_json_node(s, c)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    if ((listed = specdec__schema_get(s, a, "const")) != 0 && !specdec__schema_lists_value(s, c, listed))
+    if ((listed = specdec__schema_get_member(s, a, "const")) != 0 && !specdec__schema_lists_value(s, c, listed))
         return 1;
-    if ((listed = specdec__schema_get(s, a, "enum")) != 0 && (specdec__schema_get(s, c, "enum") ||
-                                                              specdec__schema_get(s, c, "const"))) {
+    if ((listed = specdec__schema_get_member(s, a, "enum")) != 0 && (specdec__schema_get_member(s, c, "enum") ||
+                                                                     specdec__schema_get_member(s, c, "const"))) {
         while (specdec__schema_next_child(s, listed, &at) && !specdec__schema_lists_value(s, c, at))
             ;
-        if (at >= specdec__schema_node(s, listed)->next)
+        if (at >= specdec__schema_json_node(s, listed)->next)
             return 1;
     }
-    one = specdec__schema_get(s, a, "properties");
-    two = specdec__schema_get(s, c, "properties");
+    one = specdec__schema_get_member(s, a, "properties");
+    two = specdec__schema_get_member(s, c, "properties");
     if (types != SPECDEC__TYPE_OBJECT || depth > 2)
         return 0;
     if (specdec__schema_lacks_member(s, a, c) || specdec__schema_lacks_member(s, c, a))
         return 1;
     at = 0;
-    while (one && two && specdec__schema_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
+    while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
            specdec__schema_next_child(s, one, &at) && !s->b->failed) {
         const uint32_t other = specdec__schema_get_equal(s, two, at);
 

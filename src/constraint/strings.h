@@ -10,8 +10,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* These DFAs read the text of a JSON string between its quotes. Each character is spelled in one way only (control
-   characters also as \u00XX), so that products of two DFAs compare equal texts. */
+/* The DFAs of this part read the text of a JSON string between its quotes. Each character is spelled in one way only
+   (control characters also as \u00XX), so that products of two DFAs compare equal texts. */
 
 #define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
 #define SPECDEC__LEAP "([02468][048]|[13579][26])" /* two digits that are divisible by 4 */

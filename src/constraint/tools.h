@@ -43,15 +43,15 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
 /* The schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
 static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
-    uint32_t function = specdec__schema_get(s, tool, "function"), parameters;
+    uint32_t function = specdec__schema_get_member(s, tool, "function"), parameters;
 
     function = function ? function : tool;
-    *name = specdec__schema_get(s, function, "name");
-    if (!*name || specdec__schema_node(s, *name)->kind != SPECDEC__JSON_STRING)
-        specdec__schema_fail(s, tool, "name", SPECDEC_ERROR_FORMAT, "a tool has no name");
-    parameters = specdec__schema_get(s, function, "parameters");
-    return parameters && specdec__schema_node(s, parameters)->kind == SPECDEC__JSON_OBJECT &&
-                   specdec__schema_node(s, parameters)->count
+    *name = specdec__schema_get_member(s, function, "name");
+    if (!*name || specdec__schema_json_node(s, *name)->kind != SPECDEC__JSON_STRING)
+        specdec__schema_fail_keyword(s, tool, "name", SPECDEC_ERROR_FORMAT, "a tool has no name");
+    parameters = specdec__schema_get_member(s, function, "parameters");
+    return parameters && specdec__schema_json_node(s, parameters)->kind == SPECDEC__JSON_OBJECT &&
+                   specdec__schema_json_node(s, parameters)->count
                ? parameters : 0;
 }
 
@@ -197,7 +197,7 @@ static int specdec__tools_calls_are_list(const specdec__calls *row)
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
-/* Writes the kinds of all arguments into the constraint. */
+/* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
 static void specdec__tools_store_kinds(specdec__schema *s)
 {
     specdec__build *b = s->b;
@@ -231,12 +231,12 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
     if (!row) {
-        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
+        specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
         return;
     }
     s->calls = row;
-    if (specdec__schema_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, 0)->count) {
-        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
+    if (specdec__schema_json_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_json_node(s, 0)->count) {
+        specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
         return;
     }
     memset(&rules, 0, sizeof rules);

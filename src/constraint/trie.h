@@ -16,8 +16,8 @@ SPECDEC__FOR_SIZE
 /* A node of a trie, in depth-first order: its children lie behind it, up to `next`. Entries of tokens at or below the
    node begin at `first`, those that end at the node first. */
 typedef struct specdec__trie_node {
-    uint32_t next_byte; /* next << 8 | byte */
-    uint32_t first_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
+    uint32_t next_and_byte; /* next << 8 | byte */
+    uint32_t first_and_kinds; /* index of the first entry << 8 | kinds of all bytes below the node */
 } specdec__trie_node;
 
 /* A trie of tokens, or of the rests of tokens from some byte on (its entries). */
@@ -38,7 +38,7 @@ struct specdec_token_trie {
     specdec__trie_tree rest;            /* trie of tokens with characters that are not plain, from the first such
                                            character on */
     uint32_t *plain;                    /* (words) mask of tokens that consist of plain characters */
-    uint32_t *brief;                    /* (words) mask of those plain tokens that have at most SPECDEC__LIVE_BYTES
+    uint32_t *brief;                    /* (words) mask of plain tokens of at most SPECDEC__LIVE_BYTES
                                            bytes */
     uint32_t *by_length;                /* (plain_count) plain tokens, in order of their number of characters */
     uint32_t length_begin[SPECDEC__TRIE_LONGEST + 2]; /* index in by_length of the first token of so many characters */
@@ -88,7 +88,7 @@ static void specdec__trie_sort_entries(specdec_token_trie *t, uint32_t *tokens, 
     }
 }
 
-/* The bytes of a token's entry. */
+/* The bytes of a token's entry in the trie that is being built. */
 static specdec__bytes specdec__trie_entry_bytes(const specdec_token_trie *t, uint32_t token)
 {
     specdec__bytes out;
@@ -106,7 +106,7 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
 
     path[0] = 0;
     if (fill)
-        tree->nodes[0].next_byte = tree->nodes[0].first_kinds = 0;
+        tree->nodes[0].next_and_byte = tree->nodes[0].first_and_kinds = 0;
     for (i = 0; i < tree->entries; i++) {
         const specdec__bytes entry = specdec__trie_entry_bytes(t, tree->tokens[i]);
 
@@ -118,21 +118,21 @@ static uint32_t specdec__trie_build_nodes(const specdec_token_trie *t, specdec__
                 k++;
         }
         for (; fill && depth > k; depth--)
-            tree->nodes[path[depth]].next_byte |= count << 8;
+            tree->nodes[path[depth]].next_and_byte |= count << 8;
         for (depth = k; depth < entry.size; count++) {
             path[++depth] = count;
             if (fill) {
-                tree->nodes[count].next_byte = entry.data[depth - 1];
-                tree->nodes[count].first_kinds = i << 8;
+                tree->nodes[count].next_and_byte = entry.data[depth - 1];
+                tree->nodes[count].first_and_kinds = i << 8;
             }
         }
     }
     for (; fill && depth; depth--)
-        tree->nodes[path[depth]].next_byte |= count << 8;
+        tree->nodes[path[depth]].next_and_byte |= count << 8;
     if (fill) {
-        tree->nodes[0].next_byte |= count << 8;
-        tree->nodes[count].next_byte = (count + 1) << 8;
-        tree->nodes[count].first_kinds = tree->entries << 8;
+        tree->nodes[0].next_and_byte |= count << 8;
+        tree->nodes[count].next_and_byte = (count + 1) << 8;
+        tree->nodes[count].first_and_kinds = tree->entries << 8;
     }
     return count;
 }
@@ -176,19 +176,19 @@ static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_
     for (i = 0; i < tree->count; i++) {
         uint32_t entry, end, k;
 
-        while (depth && i >= tree->nodes[path[depth]].next_byte >> 8)
+        while (depth && i >= tree->nodes[path[depth]].next_and_byte >> 8)
             depth--;
         if (i)
             path[++depth] = i;
-        end = tree->nodes[i + 1].first_kinds >> 8;
-        for (entry = tree->nodes[i].first_kinds >> 8; entry < end; entry++) { /* entries that end at this node */
+        end = tree->nodes[i + 1].first_and_kinds >> 8;
+        for (entry = tree->nodes[i].first_and_kinds >> 8; entry < end; entry++) { /* entries that end at this node */
             const specdec__bytes bytes = specdec__trie_entry_bytes(t, tree->tokens[entry]);
 
             if (bytes.size != depth)
                 break;
             specdec__trie_suffix_kinds(bytes, kinds);
             for (k = 0; k <= depth; k++) {
-                tree->nodes[path[k]].first_kinds |= kinds[k];
+                tree->nodes[path[k]].first_and_kinds |= kinds[k];
                 if (tree->heights[path[k]] < depth - k)
                     tree->heights[path[k]] = (unsigned char)(depth - k);
             }
@@ -196,7 +196,7 @@ static void specdec__trie_mark_nodes(const specdec_token_trie *t, specdec__trie_
     }
 }
 
-/* Reserves the arrays, for tokens of so many bytes together. */
+/* Reserves the arrays of a trie, for `tokens` tokens of `bytes` bytes in all. */
 static void specdec__trie_layout(specdec_token_trie *t, specdec__arena *arena, size_t bytes, uint32_t tokens)
 {
     t->offset = (uint32_t *)specdec__arena_reserve(arena, (size_t)tokens + 1, 4, 8);

@@ -59,7 +59,7 @@ static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint3
     return state;
 }
 
-/* The state in front of a value of a rule; colon: the state in front of the colon before such a value. */
+/* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
 static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
@@ -79,7 +79,7 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
 
 /* ---- Strings. */
 
-/* The text of a JSON string as it is written: with JSON's escapes, or without any in styles with raw strings. */
+/* The text of a JSON string as the model must write it: with JSON's escapes; without escapes in raw strings. */
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
@@ -122,8 +122,9 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
 
     memset(&source, 0, sizeof source);
     memset(&none, 0, sizeof none);
-    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
-        return (uint32_t)specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a string");
+    if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT,
+                                                      "this must be a string");
     size = specdec__json_raw_text(&s->j, fact->node).size;
     text = (unsigned char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
     if (!text)
@@ -138,8 +139,8 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
         if (i == SPECDEC__COUNT(specdec__formats))
             return 0;
         if (!specdec__formats[i].expression)
-            return (uint32_t)specdec__schema_fail(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
-                                                  "it is not supported");
+            return (uint32_t)specdec__schema_fail_keyword(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
+                                                          "it is not supported");
         source.text = (const unsigned char *)specdec__formats[i].expression;
         source.size = strlen(specdec__formats[i].expression);
     }
@@ -166,7 +167,7 @@ static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint3
         size_t size;
         unsigned char *text;
 
-        if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING &&
+        if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING &&
             (text = specdec__schema_spell_string(s, at, &size)) != NULL)
             specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
         if (!list)
@@ -416,10 +417,10 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
     specdec__dfa side, old = *d;
     specdec__decimal limit;
 
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
-        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
+        specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
     } else if (!specdec__decimal_read(specdec__json_raw_text(&s->j, node), &limit)) {
-        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
+        specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
     } else if (specdec__numbers_limit_dfa(s->b, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
     }
@@ -430,7 +431,7 @@ static void specdec__schema_exclude_number(specdec__schema *s, specdec__dfa *d, 
 {
     specdec__dfa above = *d, below = *d;
 
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER)
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER)
         return;
     specdec__schema_limit_numbers(s, &above, node, 1, 1);
     specdec__schema_limit_numbers(s, &below, node, 0, 1);
@@ -446,16 +447,17 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
     uint32_t value = 0;
     int i;
 
-    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
+    if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
         !specdec__decimal_read(specdec__json_raw_text(&s->j, fact->node), &unit)) {
-        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
+        specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
     for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_MOST; i++)
         value = value * 10 + (uint32_t)(unit.digits[i] - '0');
     if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_MOST) {
-        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
-                             value && !unit.negative ? "the number is too large" : "the number is not positive");
+        specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
+                                     value && !unit.negative ? "the number is too large"
+                                                             : "the number is not positive");
         return;
     }
     if (specdec__numbers_multiple_dfa(s->b, &all, value, (uint32_t)unit.fraction))
@@ -465,16 +467,16 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
 /* Is a minimum or maximum strict by the boolean exclusiveMinimum or exclusiveMaximum of JSON Schema draft 4? */
 static int specdec__schema_limit_is_strict(const specdec__schema *s, const specdec__fact *fact)
 {
-    const uint32_t flag = specdec__schema_get(s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum"
-                                                                                                 : "exclusiveMaximum");
+    const uint32_t flag = specdec__schema_get_member(
+        s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum" : "exclusiveMaximum");
 
-    return flag && specdec__schema_node(s, flag)->kind == SPECDEC__JSON_TRUE;
+    return flag && specdec__schema_json_node(s, flag)->kind == SPECDEC__JSON_TRUE;
 }
 
 /* Intersects *d (NULL: does nothing) with the numbers that obey a fact. Returns whether the fact restricts numbers. */
 static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
 {
-    const uint32_t kind = specdec__schema_node(s, fact->node)->kind;
+    const uint32_t kind = specdec__schema_json_node(s, fact->node)->kind;
     uint32_t at = 0;
     int strict = 1, flag = kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE;
 
@@ -550,15 +552,15 @@ static void specdec__schema_add_numbers(specdec__schema *s)
 /* The schemas of an array's first items (a list) and of further items, by the keywords of one schema; 0: none. */
 static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
 {
-    const uint32_t items = specdec__schema_get(s, owner, "items");
+    const uint32_t items = specdec__schema_get_member(s, owner, "items");
 
-    *first = specdec__schema_get(s, owner, "prefixItems");
+    *first = specdec__schema_get_member(s, owner, "prefixItems");
     *rest = items;
-    if (!*first && items && specdec__schema_node(s, items)->kind == SPECDEC__JSON_ARRAY) {
+    if (!*first && items && specdec__schema_json_node(s, items)->kind == SPECDEC__JSON_ARRAY) {
         *first = items;
-        *rest = specdec__schema_get(s, owner, "additionalItems");
+        *rest = specdec__schema_get_member(s, owner, "additionalItems");
     }
-    if (*first && specdec__schema_node(s, *first)->kind != SPECDEC__JSON_ARRAY)
+    if (*first && specdec__schema_json_node(s, *first)->kind != SPECDEC__JSON_ARRAY)
         *first = 0;
 }
 
@@ -574,11 +576,11 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
         if (fact.kind != SPECDEC__KEY_ITEMS)
             continue;
         specdec__schema_item_schemas(s, fact.owner, &first, &rest);
-        if (first && i < specdec__schema_node(s, first)->count)
+        if (first && i < specdec__schema_json_node(s, first)->count)
             for (rest = 0; specdec__schema_next_child(s, first, &at) && !rest; k++)
                 rest = k == i ? at : 0;
         if (rest && count == 64)
-            specdec__schema_fail(s, fact.owner, "items", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            specdec__schema_fail_keyword(s, fact.owner, "items", SPECDEC_ERROR_UNSUPPORTED, "too complex");
         else if (rest)
             term[count++] = rest << 1;
     }
@@ -598,8 +600,8 @@ static void specdec__schema_add_arrays(specdec__schema *s)
             uint32_t first, rest;
 
             specdec__schema_item_schemas(s, fact.owner, &first, &rest);
-            if (first && specdec__schema_node(s, first)->count > prefix)
-                prefix = specdec__schema_node(s, first)->count;
+            if (first && specdec__schema_json_node(s, first)->count > prefix)
+                prefix = specdec__schema_json_node(s, first)->count;
         } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
             const uint32_t count = specdec__schema_read_count(s, &fact);
 
@@ -607,14 +609,15 @@ static void specdec__schema_add_arrays(specdec__schema *s)
                 least = count + fact.more > least ? count + fact.more : least;
             else
                 most = count - fact.more < most ? count - fact.more : most;
-        } else if (fact.kind == SPECDEC__KEY_UNIQUE && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_TRUE) {
+        } else if (fact.kind == SPECDEC__KEY_UNIQUE &&
+                   specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_TRUE) {
             unique = fact.owner + 1;
         }
     }
     if (b->failed || least > most)
         return;
     if (unique && most > 1) {
-        specdec__schema_fail(s, unique - 1, "uniqueItems", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
+        specdec__schema_fail_keyword(s, unique - 1, "uniqueItems", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
         return;
     }
     array = specdec__build_add_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
@@ -663,7 +666,7 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
         if (fact.kind == SPECDEC__KEY_ENUM) {
             while (specdec__schema_next_child(s, fact.node, &at) && !specdec__json_equal(s, at, node))
                 ;
-            if ((at < specdec__schema_node(s, fact.node)->next && at) == (int)fact.more)
+            if ((at < specdec__schema_json_node(s, fact.node)->next && at) == (int)fact.more)
                 return 0;
         } else if (fact.kind == SPECDEC__KEY_CONST) {
             continue;
@@ -676,8 +679,8 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
                    ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
                      fact.kind <= SPECDEC__KEY_UNIQUE) ||
                     (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
-            specdec__schema_fail(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
-                                 "it lists arrays or objects beside keywords for these");
+            specdec__schema_fail_keyword(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
+                                         "it lists arrays or objects beside keywords for these");
         }
     }
     if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
@@ -750,7 +753,7 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
-    const specdec__json_node value = *specdec__schema_node(s, node);
+    const specdec__json_node value = *specdec__schema_json_node(s, node);
     uint32_t all, at = 0, first = 1, item;
     size_t size;
 

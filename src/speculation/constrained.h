@@ -284,18 +284,18 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
     size_t depth = 0;
 
     while (i < end && depth < size) {
-        if ((tree->nodes[i].next_byte & 255) != bytes[depth]) {
-            i = tree->nodes[i].next_byte >> 8;
+        if ((tree->nodes[i].next_and_byte & 255) != bytes[depth]) {
+            i = tree->nodes[i].next_and_byte >> 8;
             continue;
         }
-        end = tree->nodes[i++].next_byte >> 8;
+        end = tree->nodes[i++].next_and_byte >> 8;
         depth++;
     }
     if (depth < size || i >= end)
         return 0;
     specdec__mask_next_bytes(c->constraint, behind, next);
-    for (; i < end; i = tree->nodes[i].next_byte >> 8) {
-        const uint32_t byte = tree->nodes[i].next_byte & 255;
+    for (; i < end; i = tree->nodes[i].next_and_byte >> 8) {
+        const uint32_t byte = tree->nodes[i].next_and_byte & 255;
 
         if (next[byte >> 5] >> (byte & 31) & 1)
             return 1;

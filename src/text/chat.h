@@ -26,7 +26,7 @@ typedef struct specdec__chat_format {
     int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
     const char *first_opening;                /* in front of a system message, or of a user message without one: the
                                                  first */
-    const char *later_opening;                /* the same, in front of all later ones */
+    const char *later_opening;                /* in front of each later system message, or user message without one */
     const char *before[SPECDEC__CHAT_ROLES];  /* in front of a message of a role */
     const char *after[SPECDEC__CHAT_ROLES];   /* behind a message of a role */
     const char *model_turn;                   /* begins the model's turn */
@@ -118,7 +118,7 @@ typedef struct specdec__chat {
 
 enum {
     SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
-    SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of such texts that are kept */
+    SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of the template's texts that are kept */
 };
 
 /* The result of recognising a template, with the texts that its specdec__chat points to. */
@@ -135,7 +135,7 @@ typedef struct specdec__chat_work {
     specdec__chat_found *found;
     void *memory;
     size_t bytes;
-    int64_t now;
+    int64_t local_time;
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and plain[], a bit for each byte of the text; 1: the byte is a message's and
@@ -357,7 +357,7 @@ static specdec__template_value specdec__chat_messages_value(specdec__template *t
     return specdec__template_list_value(list, (size_t)count);
 }
 
-/* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and others. */
+/* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and more. */
 static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
 {
     specdec__template_define_name(t, specdec__template_string_value("bos_token"),
@@ -373,7 +373,7 @@ static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes tex
                                        specdec__bytes eos, const specdec_message *messages, int count)
 {
     specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
-    w->running_template.now = w->now;
+    w->running_template.local_time = w->local_time;
     specdec__chat_define_names(&w->running_template, bos, eos, 1);
     specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
                                   specdec__template_none_value());
@@ -545,7 +545,7 @@ static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work 
     int spells;
 
     memset(chat, 0, sizeof *chat);
-    w->now = SPECDEC__TEMPLATE_NO_CLOCK;
+    w->local_time = SPECDEC__TEMPLATE_NO_CLOCK;
     specdec__chat_run_template(w, text, none, specdec__chat_token_text(v, v->eos), question, 1);
     without = w->running_template.output_bytes;
     written = specdec__chat_template_output(w, chat, text, v, question, 1);
@@ -564,14 +564,14 @@ static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work 
         return;
     chat->culprit = specdec__chat_keep_bytes(w, 0, chat->culprit.data,
                                              chat->culprit.size < 64 ? chat->culprit.size : 64);
-    w->now = 0;
+    w->local_time = 0;
     specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), question, 1);
     chat->runs_template = !w->running_template.failed && w->running_template.output_bytes > 0;
 }
 
 /* ---- Running a template that matches no format. */
 
-/* Placeholder for the answers of an earlier conversation: only the text behind it is used. */
+/* Placeholder for the answers of an earlier conversation; of a rendered text, only the part behind it is used. */
 static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
 
 /* Bytes of memory that specdec__chat_render_by_template needs, for bytes of a template and bytes of a conversation. */
@@ -645,7 +645,7 @@ specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, i
     if (bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
     specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->plain, out->size);
-    t->now = now;
+    t->local_time = now;
     specdec__chat_define_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
     specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
     list = specdec__chat_messages_value(t, messages, count);

@@ -455,7 +455,7 @@ typedef struct specdec__conversation_work {
     specdec__bytes text;  /* text of the template */
     unsigned char *memory;
     size_t bytes;
-    int64_t now;
+    int64_t local_time;
 } specdec__conversation_work;
 
 /* Renders a conversation by a template, with the beginning of the model's turn. Errors: ARGUMENT (the template refuses
@@ -476,7 +476,7 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
         specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
-        t->now = w->now;
+        t->local_time = w->local_time;
         specdec__chat_define_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
                                    specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
         specdec__conversation_define_names(t, input, count, way);
@@ -615,7 +615,7 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
     input.tools.length = sizeof tools - 1;
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
         specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
-        w->running_template.now = 0;
+        w->running_template.local_time = 0;
         specdec__chat_define_names(&w->running_template, specdec__chat_token_text(v, v->bos),
                                    specdec__chat_token_text(v, v->eos), 0);
         specdec__conversation_define_names(&w->running_template, &input, 2, way);

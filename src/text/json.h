@@ -30,12 +30,12 @@ typedef struct specdec__json {
     const unsigned char *text;
     size_t size;
     specdec__json_node *nodes; /* (room) NULL: nodes are only counted */
-    size_t room, count;        /* number of nodes of the text, also those beyond the room */
+    size_t room, count;        /* nodes that there is room for; nodes of the text, which may be more */
     const char *failed;        /* why the text is not JSON; NULL: it is */
     size_t error_at;           /* byte offset of the error */
 } specdec__json;
 
-/* An upper bound of the nodes of a text of so many bytes. */
+/* An upper bound of the nodes of a JSON text of `bytes` bytes. */
 SPECDEC__INLINE size_t specdec__json_nodes_most(size_t bytes) { return bytes / 2 + 2; }
 
 /* Stores an error and its byte offset. Returns 0. */
@@ -130,7 +130,7 @@ static size_t specdec__json_skip_space(const specdec__json *j, size_t at)
     return at;
 }
 
-/* Parses a string from its first quote on, to its end. Returns 0 when it is invalid. */
+/* Parses a string, from its opening to its closing quote. Returns 0 when the string is invalid. */
 static int specdec__json_parse_string(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const unsigned char *c = j->text + at + 1, *const end = j->text + j->size;
@@ -360,7 +360,7 @@ static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j,
     return size;
 }
 
-/* Is a node a string with these bytes as its value? */
+/* Is a node a string whose value is `text`? */
 static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, size_t node, const char *text,
                                                        size_t size)
 {

@@ -359,7 +359,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
             (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
-            specdec__vocab_find_text_id(v, text, NULL) >= 0)
+            specdec__vocab_find_file_text(v, text, NULL) >= 0)
             continue;
         if (!specdec__vocab_table_put(v->token_table, v->token_table_mask,
                                       specdec__vocab_hash_end(specdec__vocab_hash_bytes(0, text)), id + 1))
@@ -437,11 +437,11 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
             left.size = (size_t)(space - text.data);
             right.data = space + 1;
             right.size = text.size - left.size - 1;
-            a = specdec__vocab_find_text_id(v, left, NULL);
-            b = specdec__vocab_find_text_id(v, right, NULL);
+            a = specdec__vocab_find_file_text(v, left, NULL);
+            b = specdec__vocab_find_file_text(v, right, NULL);
         }
         pair[0] = pair[1] = v->count;
-        if (a < 0 || b < 0 || specdec__vocab_find_text_id(v, left, &right) < 0 ||
+        if (a < 0 || b < 0 || specdec__vocab_find_file_text(v, left, &right) < 0 ||
             specdec__vocab_merge_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
             continue;
         pair[0] = (uint32_t)a;

@@ -34,7 +34,7 @@ static uint32_t specdec__vocab_hash_bytes(uint32_t hash, specdec__bytes part)
 }
 
 /* The id of the token whose text in the file is a, or a followed by b (if not NULL); -1: there is none. */
-static int32_t specdec__vocab_find_text_id(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
+static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
 {
     uint32_t hash = specdec__vocab_hash_bytes(0, a), entry;
     size_t size = a.size + (b ? b->size : 0);
@@ -55,27 +55,27 @@ static int32_t specdec__vocab_find_text_id(const specdec__vocab *v, specdec__byt
 }
 
 /* A stretch of plain text; prefix 1: byte 0 is an added space that is not in the text. */
-typedef struct specdec__text_run {
+typedef struct specdec__text_stretch {
     const unsigned char *text;
     size_t length; /* bytes, the prefix included */
     size_t prefix; /* 0 or 1 */
-} specdec__text_run;
+} specdec__text_stretch;
 
 /* A byte of a stretch, as plain text. */
-SPECDEC__INLINE unsigned char specdec__text_run_byte(const specdec__text_run *run, size_t at)
+SPECDEC__INLINE unsigned char specdec__text_stretch_byte(const specdec__text_stretch *run, size_t at)
 {
     return at < run->prefix ? (unsigned char)' ' : run->text[at - run->prefix];
 }
 
 /* Are the bytes [from, from + length) of a stretch, spelled as token texts are, equal to a token's text? */
-static int specdec__text_run_equals(const specdec__text_run *run, size_t from, size_t length, int model,
-                                    specdec__bytes text)
+static int specdec__text_stretch_equals(const specdec__text_stretch *run, size_t from, size_t length, int model,
+                                        specdec__bytes text)
 {
     unsigned char spelled[3];
     size_t i, at = 0;
 
     for (i = from; i < from + length; i++) {
-        size_t size = specdec__text_spell_byte(model, specdec__text_run_byte(run, i), spelled);
+        size_t size = specdec__text_spell_byte(model, specdec__text_stretch_byte(run, i), spelled);
 
         if (size > text.size - at || memcmp(text.data + at, spelled, size) != 0)
             return 0;
@@ -85,8 +85,8 @@ static int specdec__text_run_equals(const specdec__text_run *run, size_t from, s
 }
 
 /* The id of the token that spells the bytes [from, from + length) of a stretch; -1: there is none. */
-static int32_t specdec__vocab_find_run_id(const specdec__vocab *v, const specdec__text_run *run, size_t from,
-                                          size_t length)
+static int32_t specdec__vocab_find_stretch(const specdec__vocab *v, const specdec__text_stretch *run, size_t from,
+                                           size_t length)
 {
     unsigned char spelled[3];
     uint32_t hash = 0, entry;
@@ -95,7 +95,7 @@ static int32_t specdec__vocab_find_run_id(const specdec__vocab *v, const specdec
     if (length > v->longest)
         return -1;
     for (i = from; i < from + length; i++) {
-        size_t j, size = specdec__text_spell_byte(v->model, specdec__text_run_byte(run, i), spelled);
+        size_t j, size = specdec__text_spell_byte(v->model, specdec__text_stretch_byte(run, i), spelled);
 
         for (j = 0; j < size; j++)
             hash = specdec__vocab_hash_byte(hash, spelled[j]);
@@ -103,7 +103,7 @@ static int32_t specdec__vocab_find_run_id(const specdec__vocab *v, const specdec
     hash = specdec__vocab_hash_end(hash);
     for (i = 0; i < SPECDEC__VOCAB_PROBES_MOST && (entry = v->token_table[hash & v->token_table_mask]) != 0;
          i++, hash++)
-        if (specdec__text_run_equals(run, from, length, v->model, specdec__vocab_token_text(v, entry - 1)))
+        if (specdec__text_stretch_equals(run, from, length, v->model, specdec__vocab_token_text(v, entry - 1)))
             return (int32_t)(entry - 1);
     return -1;
 }

@@ -20,7 +20,7 @@ typedef struct specdec__text_sink {
                           row */
 } specdec__text_sink;
 
-/* Appends a token. */
+/* Appends a token to the result of tokenizing. */
 static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
 {
     if (sink->count < sink->capacity)
@@ -33,7 +33,7 @@ static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
    byte. */
 typedef struct specdec__text_merger {
     const specdec__vocab *vocab;
-    specdec__text_run run;
+    specdec__text_stretch run;
     uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
     uint32_t *symbol_token; /* (n) token id of a symbol, or none */
     uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
@@ -64,7 +64,7 @@ static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find_run_id(m->vocab, &m->run, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    id = specdec__vocab_find_stretch(m->vocab, &m->run, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
     return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
 }
 
@@ -104,7 +104,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
     size_t n = m->run.length, at, size = 1, node;
 
     for (at = 0; at < n; at += size) {
-        unsigned char byte = specdec__text_run_byte(&m->run, at);
+        unsigned char byte = specdec__text_stretch_byte(&m->run, at);
         int32_t id;
 
         if (SPECDEC__VOCAB_IS_BYTES(m->vocab->model)) {
@@ -116,7 +116,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find_run_id(m->vocab, &m->run, at, size);
+            id = specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
         }
         for (node = at; node < at + size; node++)
             m->merge_key[node] = SPECDEC__TEXT_NONE;
@@ -140,7 +140,7 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
-        m->symbol_token[at] = (uint32_t)specdec__vocab_find_run_id(m->vocab, &m->run, at, size);
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
         specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
         if (at) {
@@ -160,7 +160,7 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
 
     for (pass = 0; pass < 2 && known; pass++)
         for (i = at; i < at + m->symbol_bytes[at]; i++) {
-            spelled[0] = specdec__text_run_byte(&m->run, i);
+            spelled[0] = specdec__text_stretch_byte(&m->run, i);
             size = SPECDEC__VOCAB_IS_BYTES(m->vocab->model)
                        ? 1
                        : specdec__text_spell_byte(m->vocab->model, spelled[0], spelled);
@@ -184,16 +184,16 @@ static size_t specdec__text_merge_scratch(size_t n)
 }
 
 /* Tokenizes a stretch by merging. scratch is aligned for uint32_t. */
-static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const specdec__text_run *run,
-                                                 specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
-                                                 specdec_error *error)
+static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, const specdec__text_stretch *run,
+                                                     specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
+                                                     specdec_error *error)
 {
     specdec__text_merger m;
     size_t at, n = run->length;
 
     if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
                      (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
-        int32_t id = specdec__vocab_find_run_id(v, run, 0, n);
+        int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
 
         if (id >= 0) {
             specdec__text_append_token(sink, id);

@@ -675,7 +675,7 @@ static void specdec__answer_end_header(specdec_splitter *s)
 
 /* ---- Reading bytes. */
 
-/* Hands out the held bytes as text, as they are no mark. */
+/* Hands out the bytes that were held back as text, as they turned out to be no mark. */
 static void specdec__answer_emit_held(specdec_splitter *s)
 {
     const int c = specdec__answer_shift_byte(s);
@@ -699,7 +699,7 @@ static int specdec__answer_holds_only_space(const specdec_splitter *s)
     return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES_MOST;
 }
 
-/* Reacts to the mark of a call, or (section) of all calls. */
+/* Enters the state behind a mark that begins a call or, if section = 1, all calls of the answer. */
 static void specdec__answer_handle_mark(specdec_splitter *s, int section)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);

@@ -28,8 +28,8 @@ enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__
 typedef int specdec__text_class_function(const specdec__text_character *c);
 
 /* The end of the run of characters of a class that begins at an offset. */
-static size_t specdec__text_run_end(const unsigned char *text, size_t length, size_t at,
-                                    specdec__text_class_function *belongs)
+static size_t specdec__text_class_run_end(const unsigned char *text, size_t length, size_t at,
+                                          specdec__text_class_function *belongs)
 {
     for (;;) {
         const specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -41,13 +41,14 @@ static size_t specdec__text_run_end(const unsigned char *text, size_t length, si
 }
 
 /* Matches \s?X+ for a class X. */
-static size_t specdec__text_spaced_run(const unsigned char *text, size_t length, specdec__text_class_function *belongs)
+static size_t specdec__text_match_spaced_run(const unsigned char *text, size_t length,
+                                             specdec__text_class_function *belongs)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const size_t from = c.kind == SPECDEC__TEXT_SPACE ? (size_t)c.size : 0;
-    const size_t end = specdec__text_run_end(text, length, from, belongs);
+    const size_t end = specdec__text_class_run_end(text, length, from, belongs);
 
-    return end > from ? end : from ? specdec__text_run_end(text, length, 0, belongs) : 0;
+    return end > from ? end : from ? specdec__text_class_run_end(text, length, 0, belongs) : 0;
 }
 
 /* Classes of characters; [regular expressions] define them. */
@@ -93,7 +94,7 @@ static int specdec__text_is_east_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x4E00 && c->code <= 0x9FA5) || (c->code >= 0x3040 && c->code <= 0x30FF);
 }
-/* The same with Korean and nearly all other Asian scripts (DeepSeek LLM). */
+/* Chinese, Japanese and Korean characters, and nearly all other Asian scripts (DeepSeek LLM). */
 static int specdec__text_is_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x800 && c->code <= 0x9FA5) || (c->code >= 0xAC00 && c->code <= 0xD7FF);
@@ -137,16 +138,16 @@ SPECDEC__TEXT_STAGE(number, specdec__text_skip_kind(text, length, 0, SPECDEC__TE
 SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
 SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
-SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run(text, length, specdec__text_is_letter))
-SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcon_sign))
-SPECDEC__TEXT_STAGE(llm_letters, specdec__text_spaced_run(text, length, specdec__text_is_llm_letter))
-SPECDEC__TEXT_STAGE(llm_signs, specdec__text_spaced_run(text, length, specdec__text_is_llm_sign))
+SPECDEC__TEXT_STAGE(letters, specdec__text_match_spaced_run(text, length, specdec__text_is_letter))
+SPECDEC__TEXT_STAGE(punctuation, specdec__text_match_spaced_run(text, length, specdec__text_is_punctuation))
+SPECDEC__TEXT_STAGE(falcons, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
+SPECDEC__TEXT_STAGE(llm_letters, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_letter))
+SPECDEC__TEXT_STAGE(llm_signs, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_sign))
 SPECDEC__TEXT_STAGE(trailing,
                     specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
-SPECDEC__TEXT_STAGE(east_asian, specdec__text_run_end(text, length, 0, specdec__text_is_east_asian))
-SPECDEC__TEXT_STAGE(asian, specdec__text_run_end(text, length, 0, specdec__text_is_asian))
+SPECDEC__TEXT_STAGE(east_asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_east_asian))
+SPECDEC__TEXT_STAGE(asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_asian))
 /* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
    digits. */
 SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
@@ -167,7 +168,8 @@ static size_t specdec__text_stage_triple(const unsigned char *text, size_t lengt
 /*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
 static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
 {
-    const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poro_letter);
+    const size_t from = text[0] == ' ',
+                 end = specdec__text_class_run_end(text, length, from, specdec__text_is_poro_letter);
 
     return end > from ? end : 0;
 }
@@ -188,7 +190,8 @@ static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
 }
-/* A run of characters of one of these classes, or of Chinese and Japanese letters (Youtu). */
+
+/* Matches a run of Korean, Bopomofo, or Chinese and Japanese letters, or of signs of Chinese texts (Youtu). */
 static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
 {
     static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
@@ -196,7 +199,7 @@ static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length
     size_t i, end = 0;
 
     for (i = 0; i < 4 && !end; i++)
-        end = specdec__text_run_end(text, length, 0, classes[i]);
+        end = specdec__text_class_run_end(text, length, 0, classes[i]);
     return end;
 }
 
@@ -206,19 +209,19 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
-    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_run_end(text, length, from,
+    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_class_run_end(text, length, from,
                                                                                         specdec__text_is_latin);
 
     if (from && end > from)
         return end;
     from = bare ? 0 : (size_t)c.size;
-    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.facts & SPECDEC__TEXT_MARK))
         return end;
     from = text[0] == ' ';
-    end = specdec__text_run_end(text, length, from, specdec__text_is_sign);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
     if (end > from)
-        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_spaces(text, length);
 }
 
@@ -231,16 +234,16 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
 
     if (end)
         return end;
-    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.facts & SPECDEC__TEXT_MARK))
         return end;
     end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_run_end(text, length, from, specdec__text_is_other_sign);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_other_sign);
     if (end > from)
-        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_spaces(text, length);
 }
 
@@ -366,7 +369,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
 /* \p{Han}+, or GPT-4o's expression for other characters, without [/]* behind signs (Kimi K2). */
 static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_run_end(text, length, 0, specdec__text_is_han);
+    size_t end = specdec__text_class_run_end(text, length, 0, specdec__text_is_han);
 
     if (end)
         return end;

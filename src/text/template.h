@@ -45,7 +45,7 @@ enum {
 
 #define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* no clock: templates that use the date are refused */
 
-/* A value: number, string, list, dict, function and others. */
+/* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
     uint8_t kind;
     uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
@@ -114,7 +114,7 @@ typedef struct specdec__template_frame {
     int kind;                             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
     size_t return_code;                   /* 'm': index of the instruction to return to */
     size_t memory_base;                   /* bytes of memory in use when the frame began */
-    size_t memory_floor;                  /* the same, with the frame's variables */
+    size_t memory_floor;                  /* bytes of memory in use with the frame's variables */
     size_t output_base;                   /* 'm', 'c': bytes of output when the frame began */
     size_t stack_base;                    /* values on the stack when the frame began */
     specdec__template_scope *outer_scope; /* scope to return to */
@@ -151,7 +151,7 @@ typedef struct specdec__template {
     unsigned char *plain;         /* a bit for each byte of output, as in marks; NULL: not recorded */
     size_t output_room, output_bytes;
     size_t steps; /* work so far, at most SPECDEC__TEMPLATE_STEPS */
-    int64_t now;  /* local time, seconds since 1970 */
+    int64_t local_time;  /* local time, seconds since 1970 */
     /* the error that stopped compiling or running: */
     const char *failed;     /* its text; NULL: none */
     specdec__bytes culprit; /* the part of the template that caused it, or the text that the template raised */

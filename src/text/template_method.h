@@ -828,7 +828,7 @@ static specdec__template_value specdec__template_fail_undefined(specdec__templat
                                        specdec__template_as_bytes(value->of.at, value->of.at ? value->size : 0));
 }
 
-/* A method of a value, bound to the value; undefined: the value has no such method. */
+/* The method of a value with a name, bound to the value; undefined: the value has no method of this name. */
 static specdec__template_value specdec__template_bind_method(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_value *name)
 {
@@ -847,7 +847,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
     return specdec__template_undefined_name(name);
 }
 
-/* An attribute of `loop`: index, first, length and others. */
+/* An attribute of Jinja's `loop`, such as loop.index. */
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {

@@ -455,15 +455,16 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     static const char *const weekdays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                            "Thursday", "Friday", "Saturday"};
     const specdec__template_value format = specdec__template_string_argument(t, call, 0, "format", "");
-    const int64_t days = (t->now - (t->now % 86400 + 86400) % 86400) / 86400;
-    const int second = (int)(t->now - days * 86400), weekday = (int)(((days + 4) % 7 + 7) % 7), hour = second / 3600;
+    const int64_t days = (t->local_time - (t->local_time % 86400 + 86400) % 86400) / 86400;
+    const int second = (int)(t->local_time - days * 86400), weekday = (int)(((days + 4) % 7 + 7) % 7),
+              hour = second / 3600;
     const char *text = specdec__template_string_bytes(&format);
     const size_t from = t->used;
     int64_t year;
     int month, day, of_year;
     size_t at;
 
-    if (t->now == SPECDEC__TEMPLATE_NO_CLOCK)
+    if (t->local_time == SPECDEC__TEMPLATE_NO_CLOCK)
         return specdec__template_fail_with(t, "it asks for the date", specdec__template_as_bytes("strftime_now", 12));
     specdec__template_date_of_day(days, &year, &month, &day, &of_year);
     for (at = 0; at < format.size && !t->failed; at++) {
@@ -548,7 +549,7 @@ static specdec__template_value specdec__template_load_name(specdec__template *t,
 
 /* ---- Calls. */
 
-/* Appends the arguments that *arguments and **arguments contain to the others, in new memory. */
+/* Appends the arguments that *arguments and **arguments of a call contain to its other arguments, in new memory. */
 static void specdec__template_expand_arguments(specdec__template *t, int32_t packed, specdec__template_call *call)
 {
     const int count = packed & 255, names = packed >> 8 & 255;
@@ -1093,7 +1094,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
     return t->failed ? specdec__template_undefined_value() : all;
 }
 
-/* Parses a JSON text to a value; Jinja's none for an empty text. */
+/* Parses a JSON text to a template's value; none for an empty text. */
 SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
@@ -1143,7 +1144,7 @@ static void specdec__template_begin(specdec__template *t, specdec__bytes text, v
     t->output = output;
     t->plain = plain;
     t->output_room = room;
-    t->now = SPECDEC__TEMPLATE_NO_CLOCK;
+    t->local_time = SPECDEC__TEMPLATE_NO_CLOCK;
     specdec__template_compile(t);
     t->input_end = t->used;
 }

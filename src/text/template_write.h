@@ -259,7 +259,7 @@ static void specdec__template_append_double(specdec__template *t, double number,
 
 /* ---- Lists and dicts. */
 
-/* A list or dict that is being written, on a stack of such levels. */
+/* A list or dict that is being written; nested ones are a stack of levels. */
 typedef struct specdec__template_level {
     specdec__template_value value;
     const specdec__template_value *name; /* name of the last member that was written */

@@ -34,14 +34,14 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
                                                    size_t scratch_size, specdec_error *error)
 {
     while (length) {
-        specdec__text_run run;
+        specdec__text_stretch run;
         size_t size = specdec__text_stretch_bytes(v, text, length);
         specdec_result result;
 
         run.text = text;
         run.prefix = prefix;
         run.length = size + prefix;
-        result = specdec__text_tokenize_run(v, &run, sink, scratch, scratch_size, error);
+        result = specdec__text_tokenize_stretch(v, &run, sink, scratch, scratch_size, error);
         if (result)
             return result;
         text += size;

@@ -18,7 +18,7 @@ enum {
     SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2, SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8,
     SPECDEC__TEXT_SYMBOL = 16
 };
-/* Classes of the table below, after the kinds; ALTERNATING: upper and lower case in turn. */
+/* Classes of characters besides the kinds; ALTERNATING: in a run, upper and lower case characters alternate. */
 enum {
     SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_PUNCTUATION_CLASS, SPECDEC__TEXT_SYMBOL_CLASS,
     SPECDEC__TEXT_ALTERNATING
@@ -302,7 +302,7 @@ static uint32_t specdec__text_byte_to_code(unsigned byte)
     return byte == 0xad ? 0x143 : byte;
 }
 
-/* The byte that such a character spells; -1: none. */
+/* The byte that byte-level BPE spells with a character; -1: it spells none so. */
 static int specdec__text_code_to_byte(uint32_t code)
 {
     if (code >= 0x100 && code <= 0x120)

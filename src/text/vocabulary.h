@@ -47,8 +47,8 @@ enum {
     SPECDEC__MARK_NONE,
     SPECDEC__MARK_CONTROL, /* a control token */
     SPECDEC__MARK_ENDS,    /* a control token that ends a text */
-    SPECDEC__MARK_TURN,    /* the same; user-defined if the vocabulary has <|return|> or <|call|> and <|flush|> */
-    SPECDEC__MARK_CLOSES,  /* the same; plain text if the vocabulary ends texts by a tool's mark */
+    SPECDEC__MARK_TURN,    /* as ENDS; but user-defined in a vocabulary with a CALL token and a RETURN or FLUSH token */
+    SPECDEC__MARK_CLOSES,  /* as ENDS; but plain text in a vocabulary that ends texts by a tool's mark */
     SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
 };
 
@@ -62,7 +62,7 @@ enum {
     SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
 };
 
-/* Well-known token texts, and what they tell. */
+/* Well-known texts of tokens, and the type or purpose of a token with such a text. */
 static const struct specdec__vocab_marked {
     const char *text;
     unsigned char kind, has, gap;
@@ -157,7 +157,7 @@ typedef struct specdec__vocab {
     int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
     int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
-    int marks_present;                          /* bits SPECDEC__MARK_RETURN and others: which of these tokens exist */
+    int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
     int words_source;                           /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
                                                    GPT-2's is used */
     int strips_space;                           /* 1: white space behind most special tokens is dropped */

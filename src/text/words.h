@@ -165,7 +165,7 @@ static int specdec__text_is_han(const specdec__text_character *c)
 
     return specdec__text_in_ranges(han, SPECDEC__COUNT(han), c->code);
 }
-/* Has a character one of the properties `facts` (HEAD, TAIL)? han = 1: not if it is \p{Han}. */
+/* Has a character one of the properties in `facts` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
 static int specdec__text_has_facts(const specdec__text_character *c, int facts, int han)
 {
     return c->facts & facts && !(han && specdec__text_is_han(c));
@@ -210,7 +210,7 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
     return end ? end : specdec__text_word_rest(text, length, digits, 1);
 }
 
-/* The same, where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters belongs to their word (GPT-4o: digits 3). */
+/* Words of cased letters, with (?i:'s|'t|'re|'ve|'m|'ll|'d) behind them, and word_rest (GPT-4o: digits 3). */
 static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_cased_word(text, length, 0);

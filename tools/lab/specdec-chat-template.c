@@ -76,9 +76,9 @@ static void give(suite *s, char bos[256], char eos[256])
     const specdec__template_value arguments = specdec__template_read_json(t, spelled(&s->json, "kwargs"));
     size_t i;
 
-    t->now = 20785ll * 86400;
+    t->local_time = 20785ll * 86400;
     if (now)
-        specdec__json_read_integer(&s->json, now, &t->now);
+        specdec__json_read_integer(&s->json, now, &t->local_time);
     specdec__chat_define_names(t, specdec__template_as_bytes(bos, bos_size), specdec__template_as_bytes(eos, eos_size),
                                prompt && s->json.nodes[prompt].kind == SPECDEC__JSON_TRUE);
     for (i = 0; i < 2; i++)
@@ -115,7 +115,7 @@ static void request(suite *s, const char *line, size_t size, specdec__bytes text
         work.text = text;
         work.memory = arena.base + arena.used;
         work.bytes = MEMORY - arena.used;
-        work.now = 20785ll * 86400;
+        work.local_time = 20785ll * 86400;
         if (!specdec__conversation_check(&input, OUTPUT, &error) && !specdec__conversation_render(&work, &input, &out, &error)) {
             s->run.output_bytes = out.needed;
             return;
