@@ -25,7 +25,7 @@ static const char *render(const char *text, const char *messages, const char *x)
     json[1] = x;
     specdec__template_begin(&run, specdec__template_as_bytes(text, strlen(text)), memory.bytes, MEMORY, output, plain,
                             OUTPUT);
-    run.now = 20785ll * 86400 + 3661;
+    run.local_time = 20785ll * 86400 + 3661;
     for (i = 0; i < 2; i++)
         if (json[i])
             specdec__template_define_name(
