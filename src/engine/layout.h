@@ -566,7 +566,7 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
-    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
 /* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where

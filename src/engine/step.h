@@ -256,7 +256,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbi
         return;
     specdec__engine_forbid(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
-        specdec__vocab_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
+        specdec__vocab_token_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
         specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 

@@ -159,7 +159,7 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
     uint32_t id;
 
     for (id = 0; id < vocab->count; id++) {
-        specdec__bytes text = specdec__vocab_text(vocab, id);
+        specdec__bytes text = specdec__vocab_token_text(vocab, id);
 
         hash = specdec__hash(hash, text.data - 8, text.size + 8); /* its length stands before it */
     }
