@@ -49141,16 +49141,21 @@ typedef struct specdec__verified {
                                 can be chosen, the others being -infinity */
 } specdec__verified;
 
-/* A kind of drafter: a row of functions. All but fill may be NULL; the comment's "NULL:" says what that means. Adding a
-   kind: a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. `at` is the index of a
-   sequence in the engine. */
+/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_kind writes the row of a kind into a struct of
+   zeros: the columns in which the kind differs from 0 and NULL. All functions but fill may be NULL; the comment's
+   "NULL:" says what that means. Adding a kind: a line in SPECDEC_DRAFTERS, above, its functions, and
+   specdec__draft_NAME_kind. `at` is the index of a sequence in the engine. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
     int optional;    /* 1: it can draft without that model, too */
     size_t enabled_by; /* offset in specdec_config of an int: `auto` uses this kind unless that is 0; 0: always */
     int ranks;       /* children of a node that it may propose; 0: any number */
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
+    int certain;     /* 1: every token that it proposes is accepted */
     int size, depth; /* default size and depth of its trees when it drafts alone */
+    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them):
+                  index `views` + i is the i-th. 0: it stores nothing of them */
+    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
@@ -49195,10 +49200,6 @@ typedef struct specdec__drafter_kind {
     int (*can_extend)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
     /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
     double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
-    /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them): index `views`
-       + i is the i-th. 0: it stores nothing of them. */
-    int keeps;
-    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Receives the logits of a verified tree. NULL: it does not use them. */
     void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
@@ -49208,7 +49209,7 @@ typedef struct specdec__drafter_kind {
 
 /* A drafter of an engine. */
 struct specdec__drafter {
-    const specdec__drafter_kind *kind;
+    specdec__drafter_kind kind;
     specdec_drafting drafting;     /* its public number */
     void *state;                   /* private to its kind */
     const specdec__model *model;   /* NULL: it has none */
@@ -49372,8 +49373,8 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
 
     for (i = 1; i < length && (node = specdec__draft_candidate(p, path[i])) >= 0; i++)
         own[i - 1] = node;
-    if (d->kind->commit && p->tree.n > 1)
-        d->kind->commit(d, p, own, i - 1);
+    if (d->kind.commit && p->tree.n > 1)
+        d->kind.commit(d, p, own, i - 1);
 }
 
 SPECDEC__FOR_SPEED
@@ -50038,6 +50039,15 @@ static double specdec__levels_cost(const specdec__drafter *d, const specdec__mod
     return bytes / (double)target->weight_bytes;
 }
 
+/* The columns that all drafters by levels have in common. */
+static void specdec__levels_kind(specdec__drafter_kind *kind)
+{
+    kind->draws = 1;
+    kind->fill = specdec__draft_levels_fill;
+    kind->extend = specdec__draft_levels_extend;
+    kind->cost = specdec__levels_cost;
+}
+
 /* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
 static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
                                        specdec__arena *arena)
@@ -50291,13 +50301,23 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
     return &((specdec__draft_model *)d->state)->context;
 }
 
-static const specdec__drafter_kind specdec__draft_model_kind = {
-    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
-    specdec__draft_model_prefill, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
-    SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL, NULL,
-    NULL, NULL, 1, 0, NULL};
+/* A draft model: a model of its own, with a cache of its own. */
+static void specdec__draft_model_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, draft);
+    kind->size = 8;
+    kind->depth = 5;
+    kind->init = specdec__draft_model_init;
+    kind->commit = specdec__draft_model_commit;
+    kind->truncate = specdec__draft_model_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_model_share);
+    kind->behind = specdec__draft_model_behind;
+    kind->prefill = specdec__draft_model_prefill;
+    kind->keep = SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL;
+    kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
+    kind->keeps = 1;
+}
 
 SPECDEC__FOR_SPEED
 
@@ -50465,11 +50485,20 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_heads_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
-    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
-    NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* Heads on the last hidden state of the target. */
+static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, heads);
+    kind->size = 8;
+    kind->depth = 4;
+    kind->init = specdec__draft_heads_init;
+    kind->truncate = specdec__draft_last_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
+    kind->cost = specdec__draft_heads_cost;
+    kind->ready = specdec__draft_last_ready;
+    kind->follow = specdec__draft_last_follow;
+}
 
 SPECDEC__FOR_SPEED
 
@@ -50757,17 +50786,29 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_layer_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+/* EAGLE-3: one layer that reads states of the target, with a cache of its own. */
+static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, heads);
+    kind->size = 8;
+    kind->depth = 4;
+    kind->init = specdec__draft_layer_init;
+    kind->truncate = specdec__draft_layer_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_layer_share);
+    kind->ready = specdec__draft_layer_ready;
+    kind->follow = specdec__draft_layer_follow;
+    kind->followed = specdec__draft_layer_followed;
+    kind->keeps = 1;
+}
 
-static const specdec__drafter_kind specdec__draft_mtp_kind = {
-    0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
+/* The same with the NextN block in the target's files. */
+static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
+{
+    specdec__draft_layer_kind(kind);
+    kind->source = 0;
+    kind->nextn = 1;
+}
 
 SPECDEC__FOR_SPEED
 
@@ -51035,11 +51076,19 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_assistant_kind = {
-    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* An assistant: layers that read the target's cache. */
+static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, draft);
+    kind->size = 8;
+    kind->depth = 5;
+    kind->init = specdec__draft_assistant_init;
+    kind->truncate = specdec__draft_last_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
+    kind->ready = specdec__draft_assistant_ready;
+    kind->follow = specdec__draft_last_follow;
+}
 
 SPECDEC__FOR_SPEED
 
@@ -51437,11 +51486,21 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_block_kind = {
-    offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+/* A block drafter: one pass drafts the tokens of all levels. */
+static void specdec__draft_block_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, draft);
+    kind->size = 16;
+    kind->depth = 8;
+    kind->init = specdec__draft_block_init;
+    kind->truncate = specdec__draft_block_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_block_share);
+    kind->ready = specdec__draft_block_ready;
+    kind->follow = specdec__draft_block_follow;
+    kind->followed = specdec__draft_block_followed;
+    kind->keeps = 1;
+}
 
 SPECDEC__FOR_SPEED
 
@@ -51604,11 +51663,19 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
     return hash;
 }
 
-static const specdec__drafter_kind specdec__draft_ngram_kind = {
-    0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
-    specdec__draft_ngram_truncate,
-    SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_see_logits};
+/* N-grams of the sequences and of what the target proposed. */
+static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
+{
+    kind->size = 32;
+    kind->depth = 12;
+    kind->init = specdec__draft_ngram_init;
+    kind->fill = specdec__draft_ngram_fill;
+    kind->truncate = specdec__draft_ngram_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_ngram_share);
+    kind->end = specdec__draft_ngram_end;
+    kind->behind = specdec__draft_ngram_behind;
+    kind->see_logits = specdec__draft_ngram_see_logits;
+}
 
 SPECDEC__FOR_SPEED
 
@@ -51638,9 +51705,16 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_forced_kind = {
-    0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* Tokens that a constraint forces. */
+static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
+{
+    kind->enabled_by = offsetof(specdec_config, constraints);
+    kind->certain = 1;
+    kind->ranks = 1;
+    kind->size = 16;
+    kind->depth = 12;
+    kind->fill = specdec__draft_forced_fill;
+}
 
 SPECDEC__FOR_SPEED
 
@@ -51696,12 +51770,12 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->valid_at = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
     q->constrained = p->constrained;
-    if (m->inner.kind->cost)
+    if (m->inner.kind.cost)
         specdec__draft_recall_tree(&q->tree, m->nodes);
     specdec_tree_depth(&q->tree, q->depth);
     while (q->depth[q->tree.n - 1] >= q->levels)
         q->tree.n--;
-    if (q->levels > 1 && (result = m->inner.kind->fill(&m->inner, q, error)) != SPECDEC_OK)
+    if (q->levels > 1 && (result = m->inner.kind.fill(&m->inner, q, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->tree.n; i++) {
         c->tokens[i] = specdec__max_int(q->tokens[i], 0);
@@ -51732,8 +51806,8 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__propos
         node = k;
     }
     specdec__view_commit(&m->cache.sequences[p->at].view, &m->cache.context.kv, path, length);
-    if (m->inner.kind->commit && q->tree.n > 1)
-        m->inner.kind->commit(&m->inner, q, own + 1, length - 1);
+    if (m->inner.kind.commit && q->tree.n > 1)
+        m->inner.kind.commit(&m->inner, q, own + 1, length - 1);
 }
 
 static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -51760,8 +51834,8 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
         if (!result)
             specdec__draft_recall_walk(m, p, &done);
     }
-    if (m->inner.kind->truncate)
-        m->inner.kind->truncate(&m->inner, p->at, p->text, p->count);
+    if (m->inner.kind.truncate)
+        m->inner.kind.truncate(&m->inner, p->at, p->text, p->count);
     if (result) /* chunks may be missing */
         specdec__retrieve_forget(&m->cache, p->at);
     return result;
@@ -51774,16 +51848,16 @@ static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const in
 
     if (length < t->from + t->exact)
         specdec__retrieve_forget(&m->cache, at);
-    if (m->inner.kind->truncate)
-        m->inner.kind->truncate(&m->inner, at, text, length);
+    if (m->inner.kind.truncate)
+        m->inner.kind.truncate(&m->inner, at, text, length);
 }
 
 static void specdec__draft_recall_share(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-    if (m->inner.kind->share)
-        m->inner.kind->share(&m->inner, at, of, length);
+    if (m->inner.kind.share)
+        m->inner.kind.share(&m->inner, at, of, length);
 }
 
 static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t *text)
@@ -51791,10 +51865,10 @@ static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
     specdec__retrieve_forget(&m->cache, at);
-    if (m->inner.kind->end)
-        m->inner.kind->end(&m->inner, at, text);
-    else if (m->inner.kind->truncate)
-        m->inner.kind->truncate(&m->inner, at, text, 0);
+    if (m->inner.kind.end)
+        m->inner.kind.end(&m->inner, at, text);
+    else if (m->inner.kind.truncate)
+        m->inner.kind.truncate(&m->inner, at, text, 0);
 }
 
 /* The cost of a level: a step of the target with few keys, for about two tokens. */
@@ -51827,13 +51901,17 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
     if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
-    m->inner.kind = model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
+    memset(&m->inner.kind, 0, sizeof m->inner.kind);
+    if (model)
+        specdec__draft_model_kind(&m->inner.kind);
+    else if (SPECDEC__NGRAMS)
+        specdec__draft_ngram_kind(&m->inner.kind);
     m->inner.model = model;
     m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
     specdec__draft_take(&m->p, size, size, arena);
-    return m->inner.kind->init(&m->inner, &inner, arena, error);
+    return m->inner.kind.init(&m->inner, &inner, arena, error);
 }
 
 static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -51866,11 +51944,24 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_recall_kind = {
-    offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
-    specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
-    SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* Two levels: the target with a small cache, for which another drafter drafts. */
+static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
+{
+    kind->source = offsetof(specdec_config, draft);
+    kind->optional = 1;
+    kind->enabled_by = offsetof(specdec_config, retrieval);
+    kind->ranks = 1;
+    kind->draws = 1;
+    kind->size = 13;
+    kind->depth = 13;
+    kind->init = specdec__draft_recall_init;
+    kind->fill = specdec__draft_recall_fill;
+    kind->truncate = specdec__draft_recall_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_recall_share);
+    kind->end = specdec__draft_recall_end;
+    kind->cost = specdec__draft_recall_cost;
+    kind->ready = specdec__draft_recall_ready;
+}
 
 SPECDEC__FOR_SPEED
 
@@ -51887,33 +51978,48 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
+/* A specdec__draft_NAME_kind: writes the columns of a row that differ from 0 and NULL. */
+typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
+
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
     const char *name;
-    const specdec__drafter_kind *kind;
+    specdec__drafter_row row; /* NULL: it is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
-#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? &specdec__draft_##kind##_kind : NULL},
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
 
-/* The kinds that draft with models that read states, by how they do. */
-static const specdec__drafter_kind *const specdec__drafter_files[] = {
-    NULL, SPECDEC__HEADS ? &specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? &specdec__draft_assistant_kind : NULL,
-    SPECDEC__HEADS ? &specdec__draft_block_kind : NULL};
+/* The kinds that draft with models that read states, by how these do. */
+static const specdec__drafter_row specdec__drafter_files[] = {
+    NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
 
-/* The kind that drafts with a model, whichever kind the caller has named: that follows from the file. */
-static const specdec__drafter_kind *specdec__drafter_of(const specdec__drafter_kind *named, const specdec__model *model)
+/* Writes the row of a kind. Returns 0 if there is none. */
+static int specdec__drafter_write(specdec__drafter_kind *kind, specdec__drafter_row row)
 {
-    const specdec__drafter_kind *kind = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
-
-    return kind && named != &specdec__draft_recall_kind ? kind : named;
+    memset(kind, 0, sizeof *kind);
+    if (row)
+        row(kind);
+    return row != NULL;
 }
 
-/* The kind that a caller names; NULL for "auto" and "off", and for one that was left out. */
-static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
+/* Replaces the kind that the caller has named by the one that drafts with files like the model's. A kind that can draft
+   without its model stays. */
+static void specdec__drafter_fit(specdec__drafter_kind *kind, const specdec__model *model)
 {
-    return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].kind : NULL;
+    const specdec__drafter_row row = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
+
+    if (row && !kind->optional)
+        specdec__drafter_write(kind, row);
+}
+
+/* The kind that a caller names. Returns 0 for "auto" and "off", and for a kind that is left out of this build. */
+static int specdec__drafter_named(specdec__drafter_kind *kind, specdec_drafting drafting)
+{
+    return specdec__drafter_write(kind, drafting > SPECDEC_DRAFT_OFF
+                                            ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].row : NULL);
 }
 
 SPECDEC__FOR_SPEED
@@ -53116,8 +53222,8 @@ typedef struct specdec__remote {
     int drafts;         /* 1: this rank holds the draft model alone, in the target's place */
     /* Removes from a model the layers of other ranks. */
     specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
-    /* Returns the kind of drafter to use for a kind whose model may lie on another rank. */
-    const specdec__drafter_kind *(*drafter)(const specdec_config *config, const specdec__drafter_kind *kind);
+    /* Replaces a kind of drafter whose model lies on another rank. */
+    void (*drafter)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
     /* Takes this rank's memory from an arena, which may only count, once the engine is laid out. */
     void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
     /* The hooks.progress of repacking weights; its user_data is the engine. */
@@ -53261,13 +53367,15 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* The kind of drafter with a public number, or the one that replaces it where another rank drafts; NULL: it is not
-   compiled in. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
+/* The kind of drafter with a public number, or the one that replaces it where another rank drafts. Returns 0 if it is
+   not compiled in. */
+static int specdec__engine_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
+    const int found = specdec__drafter_named(kind, (specdec_drafting)drafting);
 
-    return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->drafter(&e->config, (specdec_drafting)drafting, kind);
+    return found;
 }
 
 /* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
@@ -53283,14 +53391,14 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
 static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
-    const specdec__drafter_kind *kind = specdec__engine_kind(e, drafting);
+    specdec__drafter_kind kind;
     int value = 1;
 
-    if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
+    if ((int)c->drafting == drafting || c->drafting != SPECDEC_DRAFT_AUTO || !specdec__engine_kind(e, drafting, &kind))
         return (int)c->drafting == drafting;
-    if (kind->enabled_by)
-        memcpy(&value, (const char *)c + kind->enabled_by, sizeof value);
-    return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
+    if (kind.enabled_by)
+        memcpy(&value, (const char *)c + kind.enabled_by, sizeof value);
+    return value && specdec__engine_given(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
 }
 
 /* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
@@ -53298,14 +53406,15 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
 static void specdec__engine_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
-    const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
+    specdec__drafter_kind kind;
+    const int alone = specdec__drafter_named(&kind, c->drafting);
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
         drafters += specdec__engine_wants(e, i);
     if (!c->tree_size)
-        c->tree_size = alone ? alone->size : drafters ? 32 : 1;
-    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
+        c->tree_size = alone ? kind.size : drafters ? 32 : 1;
+    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? kind.depth : 12, c->tree_size);
 }
 
 /* Fills in the defaults of a configuration and checks it. */
@@ -53381,7 +53490,7 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 /* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.cost;
 }
 
 /* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
@@ -53416,8 +53525,8 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->at = i;
-        specdec__draft_take(p, specdec__engine_candidates(e, d->kind), size, arena);
-        if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
+        specdec__draft_take(p, specdec__engine_candidates(e, &d->kind), size, arena);
+        if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
 }
@@ -53429,7 +53538,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
     const int levels = e->drafter_count ? e->drafters[0].levels + 1 : SPECDEC_TREE_MAX_DEPTH;
     const int depth = specdec__min_int(e->config.tree_depth, levels), width = (int)SPECDEC__COUNT(acceptance);
-    const int chain = e->drafter_count && e->drafters[0].kind->ranks == 1;
+    const int chain = e->drafter_count && e->drafters[0].kind.ranks == 1;
     const int size = chain ? depth : depth > 2 ? e->config.tree_size : specdec__min_int(e->config.tree_size, width + 1);
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
@@ -53533,7 +53642,7 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
         return;
     a->tokens = tokens;
     a->drafter = d;
-    a->threads = specdec__engine_draft_threads(&e->config, d->kind);
+    a->threads = specdec__engine_draft_threads(&e->config, &d->kind);
     a->levels = levels;
     a->nodes = e->room.step_nodes;
     a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
@@ -53554,22 +53663,24 @@ static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__m
 }
 
 /* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
-static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
+static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *named,
                                           specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
 {
     specdec__drafter *d = &e->drafters[e->drafter_count++];
-    const specdec_source *source = specdec__engine_source(&e->config, kind);
+    specdec__drafter_kind *kind = &d->kind;
+    const specdec_source *source = specdec__engine_source(&e->config, named);
     specdec__draft_setup setup;
     specdec_result result;
     int i;
 
     memset(&setup, 0, sizeof setup);
+    *kind = *named;
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
     if (specdec__engine_drafts(e))
         d->model = e->target_model;
     for (i = 0; source && i < e->drafter_count - 1; i++)
-        if (specdec__engine_source(&e->config, e->drafters[i].kind) == source)
+        if (specdec__engine_source(&e->config, &e->drafters[i].kind) == source)
             d->model = e->drafters[i].model;
     if (source && !d->model && specdec__source_given(source) &&
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
@@ -53577,7 +53688,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (SPECDEC__HEADS && kind->nextn &&
         (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    d->kind = kind = specdec__drafter_of(kind, d->model);
+    specdec__drafter_fit(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -53587,11 +53698,11 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.target = &e->target;
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
-    setup.capacity = specdec__engine_candidates(e, d->kind);
+    setup.capacity = specdec__engine_candidates(e, kind);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (e->tune && !result) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
-        e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+        e->tune->drafters[e->tune->count - 1].certain = kind->certain;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
     for (i = 1; d->taps.count && i < SPECDEC__STATE_READERS && e->target.taps[i].count; i++)
@@ -53610,29 +53721,28 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
+    specdec__drafter_kind kind;
     specdec_result result;
     int i;
 
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
-        const specdec__drafter_kind *kind = specdec__engine_kind(e, i);
-
         if (!specdec__engine_wants(e, i))
             continue;
-        if (!kind)
+        if (!specdec__engine_kind(e, i, &kind))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!specdec__engine_given(e, kind))
+        if (!specdec__engine_given(e, &kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs %s",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name,
-                                 kind->nextn ? "a model whose file has layers that predict (nextn)"
-                                             : "a model to draft with");
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
+                                 kind.nextn ? "a model whose file has layers that predict (nextn)"
+                                            : "a model to draft with");
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && !kind.certain)
             continue; /* rules of rejection want the children of a node from one distribution */
-        if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
+        if ((result = specdec__engine_add(e, &kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
-    if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind->draws))
+    if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind.draws))
         e->rule = SPECDEC_RULE_TOP_K;
     return SPECDEC_OK;
 }
@@ -53681,10 +53791,10 @@ static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
 /* How many threads lanes need besides the target's. */
 static int specdec__engine_lane_threads(const specdec_config *c)
 {
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
+    specdec__drafter_kind kind;
 
-    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind &&
-           specdec__engine_draft_threads(c, kind) &&
+    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) &&
+           specdec__drafter_named(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -53843,7 +53953,7 @@ static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
     specdec__lane_wait(&a->lane);
-    a->drafter->kind->set_threads(a->drafter, &e->pool, e->config.threads);
+    a->drafter->kind.set_threads(a->drafter, &e->pool, e->config.threads);
     a->prefills = 0;
 }
 
@@ -53893,8 +54003,8 @@ static void specdec__engine_forget(specdec *t, int count)
     specdec__constrained_forget(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->truncate)
-            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
+        if (e->drafters[i].kind.truncate)
+            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
 /* Keys and tokens of an open or a kept sequence, which other sequences may share. */
@@ -53922,7 +54032,7 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     int i;
 
     for (i = 0; i < e->drafter_count; i++) {
-        const specdec__drafter_kind *kind = e->drafters[i].kind;
+        const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
         if (kind->share && (kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
             kind->share(&e->drafters[i], at, of, length);
@@ -53944,7 +54054,7 @@ static void specdec__engine_share(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind->followed ? t->view.length - d->kind->followed(d, t->at) : 0;
+        missing = d->kind.followed ? t->view.length - d->kind.followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
@@ -53957,8 +54067,8 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind->keeps)
-            e->drafters[k].kind->truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
+        if (e->drafters[k].kind.keeps)
+            e->drafters[k].kind.truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
@@ -54041,8 +54151,8 @@ static void specdec__engine_release(specdec *t)
 
     specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->end)
-            e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
+        if (e->drafters[i].kind.end)
+            e->drafters[i].kind.end(&e->drafters[i], t->at, t->tokens);
     specdec__engine_forget(t, 0);
 }
 
@@ -54241,9 +54351,9 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
     specdec_tree_chains(&p->tree, 1, 1, NULL);
     p->depth[1] = 1;
-    result = d->kind->fill(d, p, NULL);
-    if (d->kind->truncate)
-        d->kind->truncate(d, t->at, t->tokens, 0);
+    result = d->kind.fill(d, p, NULL);
+    if (d->kind.truncate)
+        d->kind.truncate(d, t->at, t->tokens, 0);
     return result;
 }
 
@@ -54282,7 +54392,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
     if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+        if (e->drafters[i].kind.cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
             specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
@@ -54456,8 +54566,8 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     heard.path = path;
     heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind->follow)
-            result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
+        if (e->drafters[i].kind.follow)
+            result = e->drafters[i].kind.follow(&e->drafters[i], &heard, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
@@ -54477,8 +54587,8 @@ static void specdec__engine_prepare_drafters(specdec *t)
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->prepare)
-            e->drafters[i].kind->prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind.prepare)
+            e->drafters[i].kind.prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
 /* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
@@ -54587,8 +54697,8 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
     specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->truncate)
-            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
+        if (e->drafters[i].kind.truncate)
+            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, keep);
 }
 
 /* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
@@ -55042,7 +55152,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
         if (!count || *levels == deepest + stays)
             break;
         p->level = p->tree.n;
-        result = d->kind->extend(d, p, count, &t->error);
+        result = d->kind.extend(d, p, count, &t->error);
         if (result)
             return result;
         p->extended_count += p->chosen[0] ? count : 0;
@@ -55061,7 +55171,7 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
 
     p->most = plan->most;
     *levels = specdec_tree_depth(&p->tree, p->depth);
-    result = d->kind->fill(d, p, &t->error);
+    result = d->kind.fill(d, p, &t->error);
     if (result)
         return result;
     if (!p->shares) {
@@ -55112,7 +55222,7 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
 
     d->proposals[t->at].tree.n = 1;
     if (tokens)
-        result = d->kind->prefill(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+        result = d->kind.prefill(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;
@@ -55146,7 +55256,7 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
 /* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
 static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__PIPE || !d->kind->can_extend || d->kind->can_extend(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, p, candidate);
 }
 
 /* Chooses the draft tokens that are extended next, into p->chosen: the most probable one, and up to three that are at
@@ -55176,7 +55286,7 @@ static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal
                                             int count, specdec_error *error)
 {
     const int from = p->tree.n, root = p->chosen[0] == 0;
-    const specdec_result result = a->drafter->kind->extend(a->drafter, p, count, error);
+    const specdec_result result = a->drafter->kind.extend(a->drafter, p, count, error);
 
     if (result)
         return result;
@@ -55216,7 +55326,7 @@ static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
-    a->result = a->drafter->kind->prefill(a->drafter, &a->p, a->p.count, &a->error);
+    a->result = a->drafter->kind.prefill(a->drafter, &a->p, a->p.count, &a->error);
 }
 
 /* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
@@ -55243,8 +55353,8 @@ static void specdec__ahead_begin(specdec *t)
     a->usual_seconds = a->run_time.seconds;
     a->flights[0].count = 0;
     a->flights[0].nodes = p->tree.n;
-    a->prefills = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
-    a->drafter->kind->set_threads(a->drafter, &a->lane.team, a->threads);
+    a->prefills = !p->extended[0] && a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
+    a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
@@ -55302,13 +55412,13 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, count, path);
 
     p->valid_at = 0;
-    if (length == count && p->extended[path[length - 1]] && d->kind->behind(d, t->at, t->count) <= count) {
-        d->kind->keep(d, p, path[length - 1]);
+    if (length == count && p->extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
+        d->kind.keep(d, p, path[length - 1]);
         p->valid_at = t->count;
         a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
-        if (p->extended[0] && d->kind->commit)
-            d->kind->commit(d, p, path, length);
+        if (p->extended[0] && d->kind.commit)
+            d->kind.commit(d, p, path, length);
         a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
@@ -55332,7 +55442,7 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
-    d->kind->set_threads(d, &e->pool, e->config.threads);
+    d->kind.set_threads(d, &e->pool, e->config.threads);
     p->valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
@@ -55358,7 +55468,7 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
         return SPECDEC_OK;
     if (a->prefills)
         specdec__ahead_stop(a, e);
-    behind = p->valid_at ? 0 : d->kind->behind(d, t->at, t->count);
+    behind = p->valid_at ? 0 : d->kind.behind(d, t->at, t->count);
     if (behind > SPECDEC__TUNE_CATCH_UP || (!p->valid_at && !specdec__engine_shape(t, drafter, behind, plan))) {
         p->tree.n = p->valid_at ? p->tree.n : 1;
         return SPECDEC_OK;
@@ -55515,7 +55625,7 @@ static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int g
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
-    return !e->drafters[drafter].kind->cost ||
+    return !e->drafters[drafter].kind.cost ||
            (grows && behind <= SPECDEC__TUNE_CATCH_UP && !plan->fixed &&
             specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_CHEAP * plan->times[1]);
 }
@@ -55530,19 +55640,19 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
+    p->grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_propose(t, drafter, plan);
-    p->shares = p->grows || !d->kind->cost;
-    behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
+    p->shares = p->grows || !d->kind.cost;
+    behind = d->kind.behind ? d->kind.behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_is_cheap(e, drafter, p->grows, behind, plan);
-    if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
+    if ((d->kind.ready && !d->kind.ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
-    readable = d->kind->prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
+    readable = d->kind.prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_catch_up(t, drafter, behind, readable);
     start = specdec__os_seconds();
@@ -56185,8 +56295,8 @@ static void specdec__engine_show_logits(specdec *t, int before)
     judged.length = t->length;
     judged.whole = !e->target.screen.computed;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->see_logits)
-            e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
+        if (e->drafters[i].kind.see_logits)
+            e->drafters[i].kind.see_logits(&e->drafters[i], &judged);
 }
 
 /* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
@@ -56245,7 +56355,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind->cost || nodes[i]) /* drafting without cost that found nothing is free */
+        if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
@@ -56477,7 +56587,7 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->follow)
+        if (e->drafters[i].kind.follow)
             return 0;
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
@@ -56752,9 +56862,9 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind->due != NULL;
+    const int remote = d->kind.due != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind->due(d, p) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.due(d, p) : pipe->draft.seconds;
     double brings = 0, more = 0;
     int i, n;
 
@@ -56858,7 +56968,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind->due != NULL;
+    const int remote = e->ahead->drafter->kind.due != NULL;
     int state, goes, sends;
     double now, due, holds;
 
@@ -59064,12 +59174,23 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_remote_kind = {
-    0, 0, 0, 0, 0, 8, 5, specdec__draft_remote_init, specdec__draft_remote_fill, specdec__draft_remote_extend, NULL,
-    specdec__draft_remote_truncate, specdec__draft_remote_share, NULL, specdec__draft_remote_cost,
-    specdec__draft_remote_behind,
-    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_prepare,
-    specdec__draft_remote_can_extend, specdec__draft_remote_due, 0, 0, NULL};
+/* A draft model on another rank. */
+static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
+{
+    kind->size = 8;
+    kind->depth = 5;
+    kind->init = specdec__draft_remote_init;
+    kind->fill = specdec__draft_remote_fill;
+    kind->extend = specdec__draft_remote_extend;
+    kind->truncate = specdec__draft_remote_truncate;
+    kind->share = specdec__draft_remote_share;
+    kind->cost = specdec__draft_remote_cost;
+    kind->behind = specdec__draft_remote_behind;
+    kind->keep = specdec__draft_remote_keep;
+    kind->prepare = specdec__draft_remote_prepare;
+    kind->can_extend = specdec__draft_remote_can_extend;
+    kind->due = specdec__draft_remote_due;
+}
 
 SPECDEC__FOR_SPEED
 
@@ -59101,7 +59222,7 @@ SPECDEC__FOR_SIZE
 /* Takes the memory of a rank that only drafts from an arena. */
 static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
 {
-    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
+    const int candidates = specdec__engine_candidates(e, &e->drafters[0].kind);
     specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
     specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.max_views);
     int i;
@@ -59131,7 +59252,7 @@ static void specdec__draft_rank_cut(specdec *t, int count)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
-        d->kind->truncate(d, t->at, t->tokens, count);
+        d->kind.truncate(d, t->at, t->tokens, count);
     p->valid_at = p->count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full = 0;
@@ -59169,7 +59290,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     if (e->link->draft_rank->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
-        e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
+        e->drafters[0].kind.commit(&e->drafters[0], p, path, length);
     for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
@@ -59235,8 +59356,8 @@ static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
     if (in->bad || in->left || other == t)
         return 0;
     specdec__draft_rank_cut(t, 0);
-    if (d->kind->share)
-        d->kind->share(d, t->at, other->at, count);
+    if (d->kind.share)
+        d->kind.share(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
     t->count = count;
     return 1;
@@ -59433,10 +59554,10 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* A draft model is remote where a rank has it alone. */
-static const specdec__drafter_kind *specdec__cluster_kind(const specdec_config *c, const specdec__drafter_kind *kind)
+static void specdec__cluster_kind(const specdec_config *c, specdec_drafting drafting, specdec__drafter_kind *kind)
 {
-    return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_drafter(c->cluster)
-               ? &specdec__draft_remote_kind : kind;
+    if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_drafter(c->cluster))
+        specdec__drafter_write(kind, specdec__draft_remote_kind);
 }
 
 /* The link of a rank, and the lane of rank 0. */
@@ -59445,7 +59566,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     const specdec_cluster *cluster = e->config.cluster;
     specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
     specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
-    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
+    const int candidates = e->drafter_count ? specdec__engine_candidates(e, &e->drafters[0].kind) : 0;
     int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
     int i;
 
