@@ -503,7 +503,7 @@ static void test_texts(void)
                     border[length] = 1;
                 }
                 while (at < length) { /* no border lies inside a character */
-                    int n = specdec__text_sequence(text + at, length - at), inside;
+                    int n = specdec__utf8_sequence_bytes(text + at, length - at), inside;
 
                     for (inside = 1; inside < n; inside++)
                         CHECK(!border[at + (size_t)inside]);

@@ -197,15 +197,15 @@ static int draft_fits(specdec__drafter *d, int views, int nodes)
     int i, fits = 1;
 
     for (i = 0; i < views; i++) {
-        if (d->kind == &specdec__draft_model_kind) {
+        if (d->kind.init == specdec__draft_model_init) {
             specdec__draft_model *m = (specdec__draft_model *)d->state;
 
             fits &= specdec__view_reserve(&m->views[i], &m->context.kv, nodes);
-        } else if (d->kind == &specdec__draft_layer_kind || d->kind == &specdec__draft_mtp_kind) {
+        } else if (d->kind.init == specdec__draft_layer_init) {
             specdec__draft_layer *m = (specdec__draft_layer *)d->state;
 
             fits &= specdec__view_reserve(&m->sequences[i].view, &m->context.kv, nodes);
-        } else if (d->kind == &specdec__draft_recall_kind) {
+        } else if (d->kind.init == specdec__draft_recall_init) {
             specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
             fits &= specdec__view_reserve(&m->cache.sequences[i].view, &m->cache.context.kv, m->nodes);

@@ -210,7 +210,7 @@ static int go_on_everywhere(specdec *a, specdec *b, specdec_settings settings, i
         if (specdec__next_piece(a, 1, &length)) /* not specdec_next: as its text is not looked at, nothing is missed */
             break;
         if (a->stop.held && i % 3 == seed % 3) {
-            settings.stop[a->stop.held_of] = "~~";
+            settings.stop[a->stop.held_string] = "~~";
             CHECK_EQUAL_INT(specdec_set(a, &settings), SPECDEC_OK);
             CHECK_EQUAL_INT(specdec_set(b, &settings), SPECDEC_OK);
         }

@@ -75,12 +75,12 @@ static int used_pages(const specdec *t)
     for (span = 0; span < SPECDEC__SPANS; span++) {
         used += e->target.kv.span[span].count - e->target.kv.span[span].free_count - e->target.kv.span[span].only_kept;
         for (i = 0; i < e->drafter_count; i++)
-            if (e->drafters[i].kind == &specdec__draft_model_kind || e->drafters[i].kind == &specdec__draft_layer_kind ||
-                e->drafters[i].kind == &specdec__draft_block_kind) {
+            if (e->drafters[i].kind.init == specdec__draft_model_init || e->drafters[i].kind.init == specdec__draft_layer_init ||
+                e->drafters[i].kind.init == specdec__draft_block_init) {
                 const void *state = e->drafters[i].state;
-                const specdec__kv *kv = e->drafters[i].kind == &specdec__draft_model_kind
+                const specdec__kv *kv = e->drafters[i].kind.init == specdec__draft_model_init
                                             ? &((const specdec__draft_model *)state)->context.kv
-                                        : e->drafters[i].kind == &specdec__draft_block_kind
+                                        : e->drafters[i].kind.init == specdec__draft_block_init
                                             ? &((const specdec__draft_block *)state)->context.kv
                                             : &((const specdec__draft_layer *)state)->context.kv;
                 const specdec__pages *pages = &kv->span[span];
@@ -287,7 +287,7 @@ static void slow_attach(slow_lane *lane, specdec *t, int depth, uint64_t seed)
     lane->engine = e;
     lane->random = seed;
     lane->late = 1 + (int)(seed % 9);
-    CHECK(e->drafters[0].kind == &specdec__draft_model_kind);
+    CHECK(e->drafters[0].kind.init == specdec__draft_model_init);
     e->pipe = &lane->pipe;
 }
 
@@ -601,7 +601,7 @@ static void come_late(void)
         const double end = specdec__os_seconds() + 1e-6 * (number / 64 % 128);
 
         while (specdec__os_seconds() < end)
-            specdec__os_yield();
+            machine_yield();
     }
 }
 

@@ -522,8 +522,7 @@ static void test_chunks(void)
 
 /* How often the first level's drafter is asked, and what for. */
 static struct {
-    const specdec__drafter_kind *kind;
-    specdec__drafter_kind row;
+    specdec__drafter_kind kind;
     const specdec__proposal *outer;
     int asked, in_vain, branched, guessed;
 } inner;
@@ -531,7 +530,7 @@ static struct {
 static specdec_result inner_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     const int left = inner.outer->tree.n - 1 - (p->count - inner.outer->count);
-    const specdec_result result = inner.kind->fill(d, p, error);
+    const specdec_result result = inner.kind.fill(d, p, error);
     int i;
 
     inner.asked++;
@@ -551,9 +550,7 @@ static void watch_inner(machine *m, const int32_t *tokens, int count, int length
     memset(&inner, 0, sizeof inner);
     inner.outer = &m->first->engine->drafters[0].proposals[0];
     inner.kind = r->inner.kind;
-    inner.row = *r->inner.kind;
-    inner.row.fill = inner_fill;
-    r->inner.kind = &inner.row;
+    r->inner.kind.fill = inner_fill;
     CHECK_EQUAL_INT(specdec_prompt_tokens(m->first, tokens, count), SPECDEC_OK);
     CHECK_EQUAL_INT(write_tokens(m->first, length, out), length);
     specdec_get_stats(m->first, &stats);

@@ -6,6 +6,7 @@
 #include "../base/base.h"
 #include "../speculation/draft.h"
 #include "../speculation/draft_model.h"
+#include "../speculation/drafters.h"
 #include "../schedule/lane.h"
 #include "../engine/stream.h"
 #include "../engine/engine.h"
@@ -23,10 +24,10 @@
 SPECDEC__FOR_SIZE
 
 /* A draft model is remote where a rank has it alone. */
-static const specdec__drafter_kind *specdec__cluster_kind(const specdec_config *c, const specdec__drafter_kind *kind)
+static void specdec__cluster_kind(const specdec_config *c, specdec_drafting drafting, specdec__drafter_kind *kind)
 {
-    return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_drafter(c->cluster)
-               ? &specdec__draft_remote_kind : kind;
+    if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_drafter(c->cluster))
+        specdec__drafter_write(kind, specdec__draft_remote_kind);
 }
 
 /* The link of a rank, and the lane of rank 0. */
@@ -35,7 +36,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     const specdec_cluster *cluster = e->config.cluster;
     specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
     specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
-    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
+    const int candidates = e->drafter_count ? specdec__engine_candidates(e, &e->drafters[0].kind) : 0;
     int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
     int i;
 

@@ -39,7 +39,7 @@ SPECDEC__FOR_SIZE
 /* Takes the memory of a rank that only drafts from an arena. */
 static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
 {
-    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
+    const int candidates = specdec__engine_candidates(e, &e->drafters[0].kind);
     specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
     specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.max_views);
     int i;
@@ -69,7 +69,7 @@ static void specdec__draft_rank_cut(specdec *t, int count)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
-        d->kind->truncate(d, t->at, t->tokens, count);
+        d->kind.truncate(d, t->at, t->tokens, count);
     p->valid_at = p->count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full = 0;
@@ -107,7 +107,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     if (e->link->draft_rank->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
-        e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
+        e->drafters[0].kind.commit(&e->drafters[0], p, path, length);
     for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
@@ -173,8 +173,8 @@ static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
     if (in->bad || in->left || other == t)
         return 0;
     specdec__draft_rank_cut(t, 0);
-    if (d->kind->share)
-        d->kind->share(d, t->at, other->at, count);
+    if (d->kind.share)
+        d->kind.share(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
     t->count = count;
     return 1;

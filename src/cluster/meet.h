@@ -61,7 +61,7 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     while (most <= vocab->count / 2)
         most *= 2;
     for (id = 0; id < most && id < vocab->count; id++) {
-        const specdec__bytes text = specdec__vocab_text(vocab, id);
+        const specdec__bytes text = specdec__vocab_token_text(vocab, id);
 
         hash = specdec__hash(hash, text.data, text.size);
     }

@@ -139,8 +139,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.view_keys, error)) ==
             SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
-        (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
-                                       error)) == SPECDEC_OK)
+        (result = specdec__chat_choose_format(&e->chat, e->target_model->chat, &e->target_model->vocab,
+                                              e->config.chat_format, error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
 }
@@ -313,7 +313,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
 /* How many bytes of a sequence's own answer were returned, so that no stop string can end the answer within them. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
-    const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
+    const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
     int i;
 
@@ -341,8 +341,8 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
 
     r->known -= out;
     specdec__restore_bytes(t->token_text, out, r->bytes, r->room, r->length);
-    r->stop.stopped = t->stop.cut && out < count;
-    specdec__stop_push(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
+    r->stop.stopped = t->stop.taken_bytes && out < count;
+    specdec__stop_push_bytes(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
     specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
 }
 
@@ -350,7 +350,7 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
 static void specdec__restore_held(specdec__restoring *r)
 {
     if (!r->stop.stopped)
-        specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
+        specdec__restore_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->bytes, r->room, r->length);
 }
 
 /* Appends a sequence's answer, with the answers of its children at their forks. A stop string ends an answer, but not
@@ -460,7 +460,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         memcpy(held, t->piece, count);
         t->freed = 0;
     }
-    count += specdec__stop_end(&t->stop, held + count);
+    count += specdec__stop_end_text(&t->stop, held + count);
     specdec__ahead_drop(t, t->count);
     specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
@@ -504,7 +504,7 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
     const specdec__vocab *v = &t->model->vocab;
     const int32_t last = specdec__head_last(t, head);
     const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
-                      : specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)last)) ? 0
+                      : specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)last)) ? 0
                                                                                            : SPECDEC_TOKENIZE_INSIDE;
     size_t count, room = (size_t)specdec__max_int(t->context - head.keep - head.fresh, 0);
     specdec_result result;
@@ -625,11 +625,11 @@ static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
     int after_special;
 
     *head = specdec__whole_head(t);
-    if (!t->stop.stopped || !t->stop.cut)
+    if (!t->stop.stopped || !t->stop.taken_bytes)
         return SPECDEC_OK;
-    head->keep = specdec__cut_at(t, t->stop.cut, &part);
+    head->keep = specdec__cut_at(t, t->stop.taken_bytes, &part);
     after_special = head->keep &&
-                    specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[head->keep - 1]));
+                    specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
                                t->tokens + t->count, (size_t)(t->context - head->keep), &count, t->engine->scratch,
                                t->engine->scratch_bytes, &t->error);
@@ -645,7 +645,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     specdec__head head;
     int i;
 
-    if (result || !t->stop.stopped || !t->stop.cut || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+    if (result || !t->stop.stopped || !t->stop.taken_bytes || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, head.keep);
     specdec__engine_forget(t, head.keep);
@@ -654,7 +654,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     for (i = head.keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->from_row = 0;
-    t->stop.cut = 0;
+    t->stop.taken_bytes = 0;
     return SPECDEC_OK;
 }
 
@@ -740,9 +740,9 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         result = specdec__next_token(t, work);
         if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
             more = specdec__text_stream_end(&t->stream, rest);
-            specdec__stop_push(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
+            specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
-                *written += specdec__stop_end(&t->stop, t->piece + *written);
+                *written += specdec__stop_end_text(&t->stop, t->piece + *written);
         }
         if (result)
             return result;
@@ -750,8 +750,8 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         if (result)
             return result;
         t->handed_out++;
-        result = specdec__stop_push(&t->stop, t->token_text, more, t->piece, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES,
-                                    written, &t->error);
+        result = specdec__stop_push_bytes(&t->stop, t->token_text, more, t->piece,
+                                          2 * t->text_room + SPECDEC__STOP_MAX_BYTES, written, &t->error);
     } while (!result && !*written);
     return result;
 }
@@ -1007,7 +1007,7 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
-    const int flags = specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0 : SPECDEC_TOKENIZE_INSIDE;
+    const int flags = specdec__vocab_type_is_special(specdec__vocab_token_type(v, last)) ? 0 : SPECDEC_TOKENIZE_INSIDE;
     specdec__context *c = &t->engine->target;
     specdec_result result;
     size_t length, n, k;

@@ -323,7 +323,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
     if (m->vocab.count)
-        specdec__chat_choose(&chat, m->chat, &m->vocab, NULL, NULL);
+        specdec__chat_choose_format(&chat, m->chat, &m->vocab, NULL, NULL);
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;

@@ -83,13 +83,15 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* The kind of drafter with a public number, or the one that replaces it where another rank drafts; NULL: it is not
-   compiled in. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
+/* The kind of drafter with a public number, or the one that replaces it where another rank drafts. Returns 0 if it is
+   not compiled in. */
+static int specdec__engine_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
+    const int found = specdec__drafter_named(kind, (specdec_drafting)drafting);
 
-    return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->drafter(&e->config, (specdec_drafting)drafting, kind);
+    return found;
 }
 
 /* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
@@ -105,14 +107,14 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
 static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
-    const specdec__drafter_kind *kind = specdec__engine_kind(e, drafting);
+    specdec__drafter_kind kind;
     int value = 1;
 
-    if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
+    if ((int)c->drafting == drafting || c->drafting != SPECDEC_DRAFT_AUTO || !specdec__engine_kind(e, drafting, &kind))
         return (int)c->drafting == drafting;
-    if (kind->enabled_by)
-        memcpy(&value, (const char *)c + kind->enabled_by, sizeof value);
-    return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
+    if (kind.enabled_by)
+        memcpy(&value, (const char *)c + kind.enabled_by, sizeof value);
+    return value && specdec__engine_given(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
 }
 
 /* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
@@ -120,14 +122,15 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
 static void specdec__engine_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
-    const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
+    specdec__drafter_kind kind;
+    const int alone = specdec__drafter_named(&kind, c->drafting);
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
         drafters += specdec__engine_wants(e, i);
     if (!c->tree_size)
-        c->tree_size = alone ? alone->size : drafters ? 32 : 1;
-    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
+        c->tree_size = alone ? kind.size : drafters ? 32 : 1;
+    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? kind.depth : 12, c->tree_size);
 }
 
 /* Fills in the defaults of a configuration and checks it. */
@@ -203,7 +206,7 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 /* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.cost;
 }
 
 /* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
@@ -238,8 +241,8 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->at = i;
-        specdec__draft_take(p, specdec__engine_candidates(e, d->kind), size, arena);
-        if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
+        specdec__draft_take(p, specdec__engine_candidates(e, &d->kind), size, arena);
+        if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
 }
@@ -251,7 +254,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
     const int levels = e->drafter_count ? e->drafters[0].levels + 1 : SPECDEC_TREE_MAX_DEPTH;
     const int depth = specdec__min_int(e->config.tree_depth, levels), width = (int)SPECDEC__COUNT(acceptance);
-    const int chain = e->drafter_count && e->drafters[0].kind->ranks == 1;
+    const int chain = e->drafter_count && e->drafters[0].kind.ranks == 1;
     const int size = chain ? depth : depth > 2 ? e->config.tree_size : specdec__min_int(e->config.tree_size, width + 1);
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
@@ -355,7 +358,7 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
         return;
     a->tokens = tokens;
     a->drafter = d;
-    a->threads = specdec__engine_draft_threads(&e->config, d->kind);
+    a->threads = specdec__engine_draft_threads(&e->config, &d->kind);
     a->levels = levels;
     a->nodes = e->room.step_nodes;
     a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
@@ -376,22 +379,24 @@ static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__m
 }
 
 /* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
-static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
+static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *named,
                                           specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
 {
     specdec__drafter *d = &e->drafters[e->drafter_count++];
-    const specdec_source *source = specdec__engine_source(&e->config, kind);
+    specdec__drafter_kind *kind = &d->kind;
+    const specdec_source *source = specdec__engine_source(&e->config, named);
     specdec__draft_setup setup;
     specdec_result result;
     int i;
 
     memset(&setup, 0, sizeof setup);
+    *kind = *named;
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
     if (specdec__engine_drafts(e))
         d->model = e->target_model;
     for (i = 0; source && i < e->drafter_count - 1; i++)
-        if (specdec__engine_source(&e->config, e->drafters[i].kind) == source)
+        if (specdec__engine_source(&e->config, &e->drafters[i].kind) == source)
             d->model = e->drafters[i].model;
     if (source && !d->model && specdec__source_given(source) &&
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
@@ -399,7 +404,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (SPECDEC__HEADS && kind->nextn &&
         (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    d->kind = kind = specdec__drafter_of(kind, d->model);
+    specdec__drafter_fit(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -409,11 +414,11 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.target = &e->target;
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
-    setup.capacity = specdec__engine_candidates(e, d->kind);
+    setup.capacity = specdec__engine_candidates(e, kind);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (e->tune && !result) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
-        e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+        e->tune->drafters[e->tune->count - 1].certain = kind->certain;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
     for (i = 1; d->taps.count && i < SPECDEC__STATE_READERS && e->target.taps[i].count; i++)
@@ -432,29 +437,28 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
+    specdec__drafter_kind kind;
     specdec_result result;
     int i;
 
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
-        const specdec__drafter_kind *kind = specdec__engine_kind(e, i);
-
         if (!specdec__engine_wants(e, i))
             continue;
-        if (!kind)
+        if (!specdec__engine_kind(e, i, &kind))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!specdec__engine_given(e, kind))
+        if (!specdec__engine_given(e, &kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs %s",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name,
-                                 kind->nextn ? "a model whose file has layers that predict (nextn)"
-                                             : "a model to draft with");
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
+                                 kind.nextn ? "a model whose file has layers that predict (nextn)"
+                                            : "a model to draft with");
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && !kind.certain)
             continue; /* rules of rejection want the children of a node from one distribution */
-        if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
+        if ((result = specdec__engine_add(e, &kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
-    if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind->draws))
+    if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind.draws))
         e->rule = SPECDEC_RULE_TOP_K;
     return SPECDEC_OK;
 }
@@ -503,10 +507,10 @@ static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
 /* How many threads lanes need besides the target's. */
 static int specdec__engine_lane_threads(const specdec_config *c)
 {
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
+    specdec__drafter_kind kind;
 
-    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind &&
-           specdec__engine_draft_threads(c, kind) &&
+    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) &&
+           specdec__drafter_named(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -566,7 +570,7 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
-    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
 /* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where

@@ -37,8 +37,8 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     heard.path = path;
     heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind->follow)
-            result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
+        if (e->drafters[i].kind.follow)
+            result = e->drafters[i].kind.follow(&e->drafters[i], &heard, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
@@ -58,8 +58,8 @@ static void specdec__engine_prepare_drafters(specdec *t)
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->prepare)
-            e->drafters[i].kind->prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind.prepare)
+            e->drafters[i].kind.prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
 /* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
@@ -168,8 +168,8 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
     specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->truncate)
-            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
+        if (e->drafters[i].kind.truncate)
+            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, keep);
 }
 
 /* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens

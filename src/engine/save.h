@@ -55,7 +55,7 @@
     X(STOPPED, SPECDEC_STOP_STRINGS) \
     X(CUT, 1u << 30)          /* bytes taken from where the stop string begins that was found */ \
     X(STOPS, SPECDEC_STOP_STRINGS) /* stop strings, */ \
-    X(STOP_BYTES, SPECDEC__STOP_ROOM) /* of so many bytes with those behind them */ \
+    X(STOP_BYTES, SPECDEC__STOP_COPY_BYTES) /* of so many bytes with those behind them */ \
     X(ENDS, SPECDEC_END_TOKENS) /* tokens that end the answer: the first ones of these */ \
     X(END_0, 0xffffffffu) \
     X(END_1, 0xffffffffu) \
@@ -284,8 +284,8 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
-    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.cut;
-    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
+    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
+    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
@@ -514,7 +514,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->freed = field[SPECDEC__SAVE_FREED];
     memcpy(t->piece, held, t->freed);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
-    t->stop.cut = field[SPECDEC__SAVE_CUT];
+    t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
     specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->inside = t->parts = t->in_call = 0;

@@ -37,8 +37,8 @@ static void specdec__engine_forget(specdec *t, int count)
     specdec__constrained_forget(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->truncate)
-            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
+        if (e->drafters[i].kind.truncate)
+            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
 /* Keys and tokens of an open or a kept sequence, which other sequences may share. */
@@ -66,7 +66,7 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     int i;
 
     for (i = 0; i < e->drafter_count; i++) {
-        const specdec__drafter_kind *kind = e->drafters[i].kind;
+        const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
         if (kind->share && (kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
             kind->share(&e->drafters[i], at, of, length);
@@ -88,7 +88,7 @@ static void specdec__engine_share(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind->followed ? t->view.length - d->kind->followed(d, t->at) : 0;
+        missing = d->kind.followed ? t->view.length - d->kind.followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
@@ -101,8 +101,8 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind->keeps)
-            e->drafters[k].kind->truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
+        if (e->drafters[k].kind.keeps)
+            e->drafters[k].kind.truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
@@ -185,8 +185,8 @@ static void specdec__engine_release(specdec *t)
 
     specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->end)
-            e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
+        if (e->drafters[i].kind.end)
+            e->drafters[i].kind.end(&e->drafters[i], t->at, t->tokens);
     specdec__engine_forget(t, 0);
 }
 

@@ -256,7 +256,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbi
         return;
     specdec__engine_forbid(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
-        specdec__vocab_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
+        specdec__vocab_token_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
         specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
@@ -501,8 +501,8 @@ static void specdec__engine_show_logits(specdec *t, int before)
     judged.length = t->length;
     judged.whole = !e->target.screen.computed;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->see_logits)
-            e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
+        if (e->drafters[i].kind.see_logits)
+            e->drafters[i].kind.see_logits(&e->drafters[i], &judged);
 }
 
 /* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
@@ -561,7 +561,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind->cost || nodes[i]) /* drafting without cost that found nothing is free */
+        if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }

@@ -330,7 +330,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
 
     if (!SPECDEC__TEMPLATES || result || !m->chat_template.data)
         return result;
-    bytes = specdec__template_room(m->chat_template.size);
+    bytes = specdec__template_memory_needed(m->chat_template.size);
     found = SPECDEC__TAKE(arena, specdec__chat_found, 1);
     from = arena->used;
     work = SPECDEC__TAKE(arena, specdec__chat_work, 1);
@@ -339,7 +339,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
         work->found = found;
         work->memory = memory;
         work->bytes = bytes;
-        specdec__chat_recognise(work, m->chat_template, &m->vocab);
+        specdec__chat_recognise_template(work, m->chat_template, &m->vocab);
         specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }

@@ -27,7 +27,7 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->follow)
+        if (e->drafters[i].kind.follow)
             return 0;
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
@@ -302,9 +302,9 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind->due != NULL;
+    const int remote = d->kind.due != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind->due(d, p) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.due(d, p) : pipe->draft.seconds;
     double brings = 0, more = 0;
     int i, n;
 
@@ -408,7 +408,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind->due != NULL;
+    const int remote = e->ahead->drafter->kind.due != NULL;
     int state, goes, sends;
     double now, due, holds;
 

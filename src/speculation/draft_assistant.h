@@ -278,10 +278,18 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_assistant_kind = {
-    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* An assistant: layers that read the target's cache. */
+static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, draft);
+    kind->size = 8;
+    kind->depth = 5;
+    kind->init = specdec__draft_assistant_init;
+    kind->truncate = specdec__draft_last_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
+    kind->ready = specdec__draft_assistant_ready;
+    kind->follow = specdec__draft_last_follow;
+}
 
 SPECDEC__FOR_SPEED

@@ -412,10 +412,20 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_block_kind = {
-    offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+/* A block drafter: one pass drafts the tokens of all levels. */
+static void specdec__draft_block_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, draft);
+    kind->size = 16;
+    kind->depth = 8;
+    kind->init = specdec__draft_block_init;
+    kind->truncate = specdec__draft_block_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_block_share);
+    kind->ready = specdec__draft_block_ready;
+    kind->follow = specdec__draft_block_follow;
+    kind->followed = specdec__draft_block_followed;
+    kind->keeps = 1;
+}
 
 SPECDEC__FOR_SPEED

@@ -171,10 +171,19 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_heads_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
-    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
-    NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* Heads on the last hidden state of the target. */
+static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, heads);
+    kind->size = 8;
+    kind->depth = 4;
+    kind->init = specdec__draft_heads_init;
+    kind->truncate = specdec__draft_last_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
+    kind->cost = specdec__draft_heads_cost;
+    kind->ready = specdec__draft_last_ready;
+    kind->follow = specdec__draft_last_follow;
+}
 
 SPECDEC__FOR_SPEED

@@ -293,16 +293,28 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_layer_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+/* EAGLE-3: one layer that reads states of the target, with a cache of its own. */
+static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, heads);
+    kind->size = 8;
+    kind->depth = 4;
+    kind->init = specdec__draft_layer_init;
+    kind->truncate = specdec__draft_layer_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_layer_share);
+    kind->ready = specdec__draft_layer_ready;
+    kind->follow = specdec__draft_layer_follow;
+    kind->followed = specdec__draft_layer_followed;
+    kind->keeps = 1;
+}
 
-static const specdec__drafter_kind specdec__draft_mtp_kind = {
-    0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
+/* The same with the NextN block in the target's files. */
+static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
+{
+    specdec__draft_layer_kind(kind);
+    kind->source = 0;
+    kind->nextn = 1;
+}
 
 SPECDEC__FOR_SPEED

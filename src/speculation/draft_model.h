@@ -236,12 +236,22 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
     return &((specdec__draft_model *)d->state)->context;
 }
 
-static const specdec__drafter_kind specdec__draft_model_kind = {
-    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
-    specdec__draft_model_prefill, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
-    SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL, NULL,
-    NULL, NULL, 1, 0, NULL};
+/* A draft model: a model of its own, with a cache of its own. */
+static void specdec__draft_model_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, draft);
+    kind->size = 8;
+    kind->depth = 5;
+    kind->init = specdec__draft_model_init;
+    kind->commit = specdec__draft_model_commit;
+    kind->truncate = specdec__draft_model_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_model_share);
+    kind->behind = specdec__draft_model_behind;
+    kind->prefill = specdec__draft_model_prefill;
+    kind->keep = SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL;
+    kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
+    kind->keeps = 1;
+}
 
 SPECDEC__FOR_SPEED

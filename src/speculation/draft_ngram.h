@@ -159,17 +159,25 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
     uint32_t id;
 
     for (id = 0; id < vocab->count; id++) {
-        specdec__bytes text = specdec__vocab_text(vocab, id);
+        specdec__bytes text = specdec__vocab_token_text(vocab, id);
 
         hash = specdec__hash(hash, text.data - 8, text.size + 8); /* its length stands before it */
     }
     return hash;
 }
 
-static const specdec__drafter_kind specdec__draft_ngram_kind = {
-    0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
-    specdec__draft_ngram_truncate,
-    SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_see_logits};
+/* N-grams of the sequences and of what the target proposed. */
+static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
+{
+    kind->size = 32;
+    kind->depth = 12;
+    kind->init = specdec__draft_ngram_init;
+    kind->fill = specdec__draft_ngram_fill;
+    kind->truncate = specdec__draft_ngram_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_ngram_share);
+    kind->end = specdec__draft_ngram_end;
+    kind->behind = specdec__draft_ngram_behind;
+    kind->see_logits = specdec__draft_ngram_see_logits;
+}
 
 SPECDEC__FOR_SPEED

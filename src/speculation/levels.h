@@ -458,6 +458,15 @@ static double specdec__levels_cost(const specdec__drafter *d, const specdec__mod
     return bytes / (double)target->weight_bytes;
 }
 
+/* The columns that all drafters by levels have in common. */
+static void specdec__levels_kind(specdec__drafter_kind *kind)
+{
+    kind->draws = 1;
+    kind->fill = specdec__draft_levels_fill;
+    kind->extend = specdec__draft_levels_extend;
+    kind->cost = specdec__levels_cost;
+}
+
 /* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
 static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
                                        specdec__arena *arena)
