@@ -352,8 +352,8 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
 
     if (part->written_slot >= 0) {
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
-        window = specdec__states_address(s,
-                                         part->written_slot) + (size_t)layer->recurrent_index * specdec__state_layer_floats(m) +
+        window = specdec__states_address(s, part->written_slot) +
+                 (size_t)layer->recurrent_index * specdec__state_layer_floats(m) +
                  (half ? specdec__mixing_window_floats(m) : 0);
         specdec__forward_mix_find_taps(c, part, layer->recurrent_index,
                                        part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
