@@ -229,8 +229,8 @@ typedef enum specdec_result {
 
 /* A failed call's result and a text that names the tensor, key or token at fault. Only calls that fail write to it. */
 typedef struct specdec_error {
-    specdec_result code;
-    char text[SPECDEC_ERROR_TEXT_SIZE];
+    specdec_result code;                /* what kind of error */
+    char text[SPECDEC_ERROR_TEXT_SIZE]; /* a sentence for people */
 } specdec_error;
 
 /* Returns the constant text of a result, such as "the memory block is too small". */
@@ -249,7 +249,7 @@ typedef struct specdec_model specdec_model; /* a prepared model that several eng
 typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF file in memory (flash, an array), size bytes; must outlive the engine */
-    size_t size;
+    size_t size;                /* bytes at data */
     const char *path;           /* a GGUF file, or the first of a model in several (NAME-00001-of-00003.gguf), with the
                                    others beside it. It is mapped: one that shrinks kills the process (SIGBUS) */
     int copy;                   /* not 0: the file is read into the block, which grows by its size, instead of mapped */
@@ -260,7 +260,7 @@ typedef struct specdec_source {
 /* Functions of the caller's. All but `thread` are called from the thread that called the library, and may call no
    function but specdec_cancel. Any may be NULL. */
 typedef struct specdec_hooks {
-    void *user_data;
+    void *user_data; /* the first argument of each hook */
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
@@ -278,8 +278,8 @@ typedef struct specdec_hooks {
 
 /* A number that is added to the logit of a token; -INFINITY forbids the token. */
 typedef struct specdec_bias {
-    int32_t token;
-    float bias;
+    int32_t token; /* token id */
+    float bias;    /* added to its logit */
 } specdec_bias;
 
 /* Samplers: X(NAME, name in lists), in their default order, which is that of llama.cpp. */
@@ -316,7 +316,7 @@ typedef struct specdec_sampling {
     int32_t repetition_window; /* how many recent tokens the penalties look at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
-    int bias_count;
+    int bias_count;            /* how many biases there are */
     float frequency_penalty;   /* times how often a token is in the window, is subtracted from its logit; 0: off */
     float presence_penalty;    /* is subtracted from the logits of all tokens in the window; 0: off */
     float dry_multiplier;      /* a token that would lengthen a repetition of at least dry_allowed_length tokens loses
@@ -352,7 +352,7 @@ typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count,
 /* How a sequence is continued. {0} is good: greedily, until the model ends the answer. Stop strings are copied; biases
    must stay valid until other settings replace them. */
 typedef struct specdec_settings {
-    specdec_sampling sampling;
+    specdec_sampling sampling;              /* how tokens are chosen */
     int max_tokens;                         /* tokens of an answer, at most; 0: as many as the context holds */
     int slide;                              /* a full context keeps this many first tokens and the younger half of the
                                                others, two at least, and the answer goes on (see specdec_tokens); 0:
@@ -364,7 +364,7 @@ typedef struct specdec_settings {
                                                at most; 0: with all of these, -1: none are computed */
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
-    int end_token_count;
+    int end_token_count;                    /* how many end_tokens there are */
     int min_tokens;                         /* no token that ends the answer is chosen before it has this many tokens */
     int ignore_end;                         /* not 0: the model's tokens that end an answer are never chosen */
     const specdec_constraint *constraint;   /* a constraint that the answer obeys from its first token, or from where it
@@ -453,7 +453,7 @@ typedef struct specdec_cluster {
                           none */
     double silence;    /* seconds until a silent rank counts as lost: more than layers and rank 0's pauses take. 8 times
                           as long may a rank load, a message take, or no work proceed though all are heard. 0: never */
-    void *user_data;
+    void *user_data;   /* the first argument of each function */
     /* Sends a copy of a message to a rank. Two messages to a rank arrive in order, urgent ones in an order of their
        own. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
@@ -476,7 +476,7 @@ typedef struct specdec_cluster {
 /* The configuration of an engine. {0} with a target is a good one. It is copied, strings are read in specdec_init; the
    memory that sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
-    specdec_source target;
+    specdec_source target;      /* the model that decodes */
     specdec_source draft;       /* optional draft model: of the target's vocabulary, or a drafter made for the target */
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of the first sequence and of opened ones; specdec_set changes those of a sequence */
@@ -507,10 +507,10 @@ typedef struct specdec_config {
     const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: the model's */
     int async;                  /* threads that keep drafting while the others verify, for one sequence alone, coupled;
                                    0: one, where that was measured to be faster; -1: none */
-    specdec_drafting drafting;
-    specdec_rule rule;
-    specdec_policy policy;
-    specdec_screening screening;
+    specdec_drafting drafting;  /* which drafters take part */
+    specdec_rule rule;          /* how draft tokens are accepted */
+    specdec_policy policy;      /* how the draft model's trees are shaped */
+    specdec_screening screening; /* whether the output matrix is screened */
     int retrieval;              /* tokens that "triforce" attends to, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* consecutive tokens that "triforce" chooses together, 1..64; 0: 8 */
     int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies, those of frequent tokens,
@@ -519,7 +519,7 @@ typedef struct specdec_config {
                                    to 32), 1 without drafters */
     int tree_depth;             /* levels of the tree, root included; tree_size: a chain; 0: at most 5 (auto: 12) */
     const specdec_cluster *cluster; /* the ranks that hold the target's layers; NULL: this machine alone */
-    specdec_hooks hooks;
+    specdec_hooks hooks;        /* functions of the caller's */
 } specdec_config;
 
 /* ---- Settings and configuration by name: for bindings, for flags, for files. ------------------------------------
@@ -667,12 +667,12 @@ typedef enum specdec_field_kind {
 
 /* A row of SPECDEC_SETTINGS_FIELDS or SPECDEC_CONFIG_FIELDS. */
 typedef struct specdec_field {
-    const char *name;
-    specdec_field_kind kind;
-    int settings;    /* not 0: a member of specdec_settings */
-    size_t at, size; /* offset of the member in a specdec_config, and its bytes */
-    double low, high;
-    const char *words, *help;
+    const char *name; /* such as "top_k" */
+    specdec_field_kind kind; /* the type of the member */
+    int settings;     /* not 0: a member of specdec_settings */
+    size_t at, size;  /* offset of the member in a specdec_config, and its bytes */
+    double low, high; /* the range of its values */
+    const char *words, *help; /* words that are allowed, separated by |; a sentence of help */
 } specdec_field;
 
 /* Returns the i-th field, fields of specdec_settings first; NULL behind the last. */
@@ -813,10 +813,10 @@ SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t 
 typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
 
 typedef struct specdec_message {
-    specdec_role role;
-    const char *text;
-    size_t length; /* or SPECDEC_WHOLE_STRING */
-    int special;   /* not 0: control tokens that the text spells become control tokens; else they are text */
+    specdec_role role; /* who speaks */
+    const char *text;  /* the message, UTF-8 */
+    size_t length;     /* or SPECDEC_WHOLE_STRING */
+    int special;       /* not 0: control tokens that the text spells become control tokens; else they are text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and the tokens that make the model answer; all in all at most 16 bytes
@@ -828,8 +828,8 @@ SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *
 /* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
    text from the caller, length may be SPECDEC_WHOLE_STRING (up to the zero), and bytes NULL (no text). */
 typedef struct specdec_text {
-    const char *bytes;
-    size_t length;
+    const char *bytes; /* UTF-8 */
+    size_t length;     /* in bytes */
 } specdec_text;
 
 /* ---- Conversations with thoughts, tools and parts. ------------------------------------------------------------------
@@ -841,7 +841,7 @@ typedef struct specdec_text {
 
 /* A call of a tool. */
 typedef struct specdec_tool_call {
-    specdec_text id, name; /* the id may be missing */
+    specdec_text id, name;  /* the id may be missing */
     specdec_text arguments; /* a JSON object */
 } specdec_tool_call;
 
@@ -851,7 +851,7 @@ typedef struct specdec_chat_message {
     specdec_text content;           /* none: null */
     specdec_text thoughts;          /* of an assistant (reasoning_content) */
     const specdec_tool_call *calls; /* (call_count) of an assistant */
-    int call_count;
+    int call_count;                 /* how many calls there are */
     specdec_text call_id, name;     /* of a tool's result: the call that it answers, and the tool's name */
 } specdec_chat_message;
 
@@ -863,10 +863,11 @@ typedef enum specdec_tool_choice {
 
 /* A conversation; {0} with messages is good. */
 typedef struct specdec_chat_input {
-    const specdec_chat_message *messages; /* (count) */
-    int count;
-    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
-    specdec_tool_choice tool_choice;
+    const specdec_chat_message *messages; /* (count) the conversation, oldest first */
+    int count;              /* how many messages there are */
+    specdec_text tools;     /* a JSON array of {"type": "function", "function": {"name", "description",
+                               "parameters"}} */
+    specdec_tool_choice tool_choice; /* whether the model may or must call tools */
     specdec_text tool;      /* the name of the tool that must be called */
     specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
     int continues;          /* not 0: the last message, an assistant's, is continued instead of closed */
@@ -894,7 +895,7 @@ typedef enum specdec_part_kind {
 } specdec_part_kind;
 
 typedef struct specdec_part {
-    specdec_part_kind kind;
+    specdec_part_kind kind; /* what the part is */
     int call;          /* the number of the call in its answer, from 0; else -1 */
     specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
 } specdec_part;
@@ -910,12 +911,12 @@ SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part
 typedef struct specdec_splitter {
     const void *calls, *thoughts; /* rows of the tables of marks */
     const char *input;            /* (length) bytes that were pushed and not split yet */
-    size_t length;
+    size_t length;                /* bytes at input */
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
     int started, since, kind_count; /* a call has, so many bytes ago; what is known of arguments: */
     const uint32_t *kinds_known;
-    uint64_t tool;                  /* a hash of its name */
+    uint64_t tool;                /* a hash of its name */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -989,15 +990,15 @@ SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and the number by which it is ranked: a logit, a logit with its noise, or a log-probability. */
 typedef struct specdec_candidate {
-    int32_t token;
-    float logit;
+    int32_t token; /* token id */
+    float logit;   /* the number it is ranked by */
 } specdec_candidate;
 
 /* The log-probabilities at the position of a written token: natural logarithms of the model's own probabilities, before
    biases, penalties, filters and temperature. NaN where a broken model has computed none. */
 typedef struct specdec_logprob {
-    int32_t token;
-    float logprob;
+    int32_t token;                 /* the written token */
+    float logprob;                 /* its log-probability */
     const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
     int count;                     /* as settings and config say, or fewer in a smaller vocabulary */
 } specdec_logprob;
@@ -1038,7 +1039,7 @@ SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t 
 /* How many trees of one size were verified; a step of plain decoding has one node and one level. */
 typedef struct specdec_tree_count {
     int32_t nodes, levels; /* root included */
-    int64_t steps;
+    int64_t steps;         /* steps with such a tree */
 } specdec_tree_count;
 
 /* Statistics of a sequence since it was opened. Seconds are 0 without a clock. */
@@ -1049,8 +1050,8 @@ typedef struct specdec_stats {
     int64_t steps;                      /* decoding steps; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of trees without roots; how many of them were accepted */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
-    double prompt_seconds, first_token_seconds;      /* prefilling; from the last prompt call to its first token */
-    double seconds, draft_seconds, verify_seconds;   /* decoding in all, drafting, target's forward passes */
+    double prompt_seconds, first_token_seconds; /* prefilling; from the last prompt call to its first token */
+    double seconds, draft_seconds, verify_seconds; /* decoding in all, drafting, target's forward passes */
     int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
     int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
     int64_t steps_beside;               /* steps during which the draft model kept drafting */
@@ -1063,8 +1064,8 @@ SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 
 /* Facts about an engine. */
 typedef struct specdec_info {
-    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
-    int threads, context, vocabulary, layers, embedding;
+    const char *isa, *kv, *chat_format;          /* chat_format is NULL when none was recognised */
+    int threads, context, vocabulary, layers, embedding; /* of the engine; of its target */
     int sequences, open_sequences;               /* slots for sequences, and how many are open */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64; free */
     int cache_prefixes;                          /* free tokens that hold prefixes of closed sequences */
@@ -1112,9 +1113,9 @@ SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const ch
 
 /* Messages, and the format in which a model reads them. */
 typedef struct specdec_conversation {
-    const char *chat_format; /* NULL: as the model says */
-    const specdec_message *messages;
-    int count;
+    const char *chat_format;         /* NULL: as the model says */
+    const specdec_message *messages; /* (count) oldest first */
+    int count;                       /* how many messages there are */
 } specdec_conversation;
 
 /* Returns the bytes of working memory for specdec_chat_tokens; 0 when that call would fail. */
@@ -1163,7 +1164,7 @@ extern "C" {
 /* The candidates at one position: tokens that may be sampled. */
 typedef struct specdec_candidates {
     specdec_candidate *items; /* [vocab], the caller's memory; the first count are filled, in no promised order */
-    int count;
+    int count;                /* how many candidates there are */
     int greedy;               /* not 0: no noise, the largest logit wins */
 } specdec_candidates;
 
@@ -1192,8 +1193,8 @@ SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates 
 /* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
    decision 0. Independent of the noise in specdec_sample_top for the same seed. */
 typedef struct specdec_uniform {
-    uint64_t seed, position;
-    uint32_t decision; /* counts up by itself; below 2^31 */
+    uint64_t seed, position; /* of the sampling; of the token in the text */
+    uint32_t decision;       /* counts up by itself; below 2^31 */
 } specdec_uniform;
 
 /* Returns the next uniform number, strictly between 0 and 1 (NULL: 0). */
@@ -1210,7 +1211,7 @@ SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
 typedef struct specdec_tree {
     int32_t *parents; /* [capacity]; -1 for the root */
     int32_t *ranks;   /* [capacity]; 0 for the root, then 1, 2, ... among the children of a node */
-    int capacity;
+    int capacity;     /* nodes that the arrays have room for */
     int n;            /* nodes, root included */
 } specdec_tree;
 
@@ -1280,8 +1281,8 @@ typedef struct specdec_choice {
     const float *target;     /* [vocab], not negative; need not sum to 1 */
     const float *draft;      /* [vocab], likewise; may be NULL for the last two rules, or without children */
     const int32_t *children; /* [child_count] tokens, in draw order */
-    int vocab;
-    int child_count;
+    int vocab;               /* tokens of the vocabulary */
+    int child_count;         /* how many children there are */
     specdec_uniform *random; /* at decision 0 of the position being decided; NULL is enough for the greedy rule */
 } specdec_choice;
 
@@ -1343,11 +1344,11 @@ typedef enum specdec_constraint_kind {
 
 /* The source of a constraint. It is read by the call alone. */
 typedef struct specdec_constraint_source {
-    specdec_constraint_kind kind;
+    specdec_constraint_kind kind; /* what text is */
     const char *text;           /* the schema, grammar or expression */
     size_t length;              /* its bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
     const char *const *choices; /* (choice_count) texts to choose from */
-    int choice_count;
+    int choice_count;           /* how many choices there are */
     const char *calls;          /* of tools: the form in which the model writes calls (specdec_model_info) */
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
@@ -1415,8 +1416,8 @@ SPECDEC_DEF int specdec_constraint_token(const specdec_constraint *constraint, c
 
 /* Bytes in memory that another object owns. A string of a file is not terminated and need not be UTF-8. */
 typedef struct specdec_bytes {
-    const unsigned char *data;
-    size_t size;
+    const unsigned char *data; /* the first byte; NULL: none */
+    size_t size;               /* number of bytes */
 } specdec_bytes;
 
 /* Types of metadata values, by their numbers in files. */
@@ -1429,22 +1430,22 @@ typedef enum specdec_gguf_type {
 /* A metadata value. Its bytes are as in the file: little-endian, not aligned. */
 typedef struct specdec_gguf_value {
     uint32_t type;              /* a specdec_gguf_type; of an array, the type of its items */
-    int is_array;
+    int is_array;               /* not 0: an array */
     uint64_t count;             /* items of an array; bytes of a string; else 1 */
-    const unsigned char *items;
+    const unsigned char *items; /* the value, in the file */
     size_t bytes;               /* all bytes of the value or items */
 } specdec_gguf_value;
 
 /* A metadata pair. */
 typedef struct specdec_gguf_pair {
-    specdec_bytes key;
-    specdec_gguf_value value;
+    specdec_bytes key;          /* such as "general.architecture" */
+    specdec_gguf_value value;   /* the value of the key */
     specdec_bytes record;       /* the pair as it stands in the file, to be copied */
 } specdec_gguf_pair;
 
 /* A tensor. */
 typedef struct specdec_gguf_tensor {
-    specdec_bytes name;
+    specdec_bytes name;         /* such as "blk.0.attn_q.weight" */
     uint32_t type;              /* number of its type: see specdec_type_by_number */
     int dimensions;             /* 1..4 */
     uint64_t shape[4];          /* shape[0] is the length of a row; unused ones are 1 */
@@ -1456,14 +1457,14 @@ typedef struct specdec_gguf_tensor {
 
 /* An open GGUF file. Its members may be read, not written. */
 typedef struct specdec_gguf {
-    specdec_bytes file;
-    uint64_t pair_count, tensor_count;
+    specdec_bytes file;         /* the whole file */
+    uint64_t pair_count, tensor_count; /* metadata pairs, tensors */
     size_t alignment;           /* of tensors, in bytes */
-    size_t pairs_at, tensors_at, tensors_end, data_at;
+    size_t pairs_at, tensors_at, tensors_end, data_at; /* offsets in the file */
     struct {
         size_t from, to;
     } strings[SPECDEC_GGUF_LONG]; /* long arrays of strings, whose end only a walk over all strings finds */
-    int strings_count;
+    int strings_count;            /* how many `strings` are filled in */
 } specdec_gguf;
 
 /* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure:
@@ -40372,7 +40373,7 @@ typedef struct specdec__context {
     int threads;               /* threads of the pool that take part */
     int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
                                   change the text */
-    int any_unsound;           /* 1: some row of the step has such a value: see `first_unsound` */
+    int any_unsound;           /* 1: some row of the step has a value that is not sound: see `first_unsound` */
     int *first_unsound;        /* (max_nodes) by row: 2 + the half of a layer (see specdec__scratch) whose values were
                                   the first that are not finite; negative: a key or value there was too large for the
                                   cache; 0: all values are sound */

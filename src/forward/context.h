@@ -175,7 +175,7 @@ typedef struct specdec__context {
     int threads;               /* threads of the pool that take part */
     int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
                                   change the text */
-    int any_unsound;           /* 1: some row of the step has such a value: see `first_unsound` */
+    int any_unsound;           /* 1: some row of the step has a value that is not sound: see `first_unsound` */
     int *first_unsound;        /* (max_nodes) by row: 2 + the half of a layer (see specdec__scratch) whose values were
                                   the first that are not finite; negative: a key or value there was too large for the
                                   cache; 0: all values are sound */

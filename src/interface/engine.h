@@ -95,8 +95,8 @@ typedef enum specdec_result {
 
 /* A failed call's result and a text that names the tensor, key or token at fault. Only calls that fail write to it. */
 typedef struct specdec_error {
-    specdec_result code;
-    char text[SPECDEC_ERROR_TEXT_SIZE];
+    specdec_result code;                /* what kind of error */
+    char text[SPECDEC_ERROR_TEXT_SIZE]; /* a sentence for people */
 } specdec_error;
 
 /* Returns the constant text of a result, such as "the memory block is too small". */
@@ -115,7 +115,7 @@ typedef struct specdec_model specdec_model; /* a prepared model that several eng
 typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF file in memory (flash, an array), size bytes; must outlive the engine */
-    size_t size;
+    size_t size;                /* bytes at data */
     const char *path;           /* a GGUF file, or the first of a model in several (NAME-00001-of-00003.gguf), with the
                                    others beside it. It is mapped: one that shrinks kills the process (SIGBUS) */
     int copy;                   /* not 0: the file is read into the block, which grows by its size, instead of mapped */
@@ -126,7 +126,7 @@ typedef struct specdec_source {
 /* Functions of the caller's. All but `thread` are called from the thread that called the library, and may call no
    function but specdec_cancel. Any may be NULL. */
 typedef struct specdec_hooks {
-    void *user_data;
+    void *user_data; /* the first argument of each hook */
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
@@ -144,8 +144,8 @@ typedef struct specdec_hooks {
 
 /* A number that is added to the logit of a token; -INFINITY forbids the token. */
 typedef struct specdec_bias {
-    int32_t token;
-    float bias;
+    int32_t token; /* token id */
+    float bias;    /* added to its logit */
 } specdec_bias;
 
 /* Samplers: X(NAME, name in lists), in their default order, which is that of llama.cpp. */
@@ -182,7 +182,7 @@ typedef struct specdec_sampling {
     int32_t repetition_window; /* how many recent tokens the penalties look at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
-    int bias_count;
+    int bias_count;            /* how many biases there are */
     float frequency_penalty;   /* times how often a token is in the window, is subtracted from its logit; 0: off */
     float presence_penalty;    /* is subtracted from the logits of all tokens in the window; 0: off */
     float dry_multiplier;      /* a token that would lengthen a repetition of at least dry_allowed_length tokens loses
@@ -218,7 +218,7 @@ typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count,
 /* How a sequence is continued. {0} is good: greedily, until the model ends the answer. Stop strings are copied; biases
    must stay valid until other settings replace them. */
 typedef struct specdec_settings {
-    specdec_sampling sampling;
+    specdec_sampling sampling;              /* how tokens are chosen */
     int max_tokens;                         /* tokens of an answer, at most; 0: as many as the context holds */
     int slide;                              /* a full context keeps this many first tokens and the younger half of the
                                                others, two at least, and the answer goes on (see specdec_tokens); 0:
@@ -230,7 +230,7 @@ typedef struct specdec_settings {
                                                at most; 0: with all of these, -1: none are computed */
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
-    int end_token_count;
+    int end_token_count;                    /* how many end_tokens there are */
     int min_tokens;                         /* no token that ends the answer is chosen before it has this many tokens */
     int ignore_end;                         /* not 0: the model's tokens that end an answer are never chosen */
     const specdec_constraint *constraint;   /* a constraint that the answer obeys from its first token, or from where it
@@ -319,7 +319,7 @@ typedef struct specdec_cluster {
                           none */
     double silence;    /* seconds until a silent rank counts as lost: more than layers and rank 0's pauses take. 8 times
                           as long may a rank load, a message take, or no work proceed though all are heard. 0: never */
-    void *user_data;
+    void *user_data;   /* the first argument of each function */
     /* Sends a copy of a message to a rank. Two messages to a rank arrive in order, urgent ones in an order of their
        own. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
@@ -342,7 +342,7 @@ typedef struct specdec_cluster {
 /* The configuration of an engine. {0} with a target is a good one. It is copied, strings are read in specdec_init; the
    memory that sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
-    specdec_source target;
+    specdec_source target;      /* the model that decodes */
     specdec_source draft;       /* optional draft model: of the target's vocabulary, or a drafter made for the target */
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of the first sequence and of opened ones; specdec_set changes those of a sequence */
@@ -373,10 +373,10 @@ typedef struct specdec_config {
     const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: the model's */
     int async;                  /* threads that keep drafting while the others verify, for one sequence alone, coupled;
                                    0: one, where that was measured to be faster; -1: none */
-    specdec_drafting drafting;
-    specdec_rule rule;
-    specdec_policy policy;
-    specdec_screening screening;
+    specdec_drafting drafting;  /* which drafters take part */
+    specdec_rule rule;          /* how draft tokens are accepted */
+    specdec_policy policy;      /* how the draft model's trees are shaped */
+    specdec_screening screening; /* whether the output matrix is screened */
     int retrieval;              /* tokens that "triforce" attends to, from 16 on; 0: an eighth of the context */
     int retrieval_chunk;        /* consecutive tokens that "triforce" chooses together, 1..64; 0: 8 */
     int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies, those of frequent tokens,
@@ -385,7 +385,7 @@ typedef struct specdec_config {
                                    to 32), 1 without drafters */
     int tree_depth;             /* levels of the tree, root included; tree_size: a chain; 0: at most 5 (auto: 12) */
     const specdec_cluster *cluster; /* the ranks that hold the target's layers; NULL: this machine alone */
-    specdec_hooks hooks;
+    specdec_hooks hooks;        /* functions of the caller's */
 } specdec_config;
 
 /* ---- Settings and configuration by name: for bindings, for flags, for files. ------------------------------------
@@ -533,12 +533,12 @@ typedef enum specdec_field_kind {
 
 /* A row of SPECDEC_SETTINGS_FIELDS or SPECDEC_CONFIG_FIELDS. */
 typedef struct specdec_field {
-    const char *name;
-    specdec_field_kind kind;
-    int settings;    /* not 0: a member of specdec_settings */
-    size_t at, size; /* offset of the member in a specdec_config, and its bytes */
-    double low, high;
-    const char *words, *help;
+    const char *name; /* such as "top_k" */
+    specdec_field_kind kind; /* the type of the member */
+    int settings;     /* not 0: a member of specdec_settings */
+    size_t at, size;  /* offset of the member in a specdec_config, and its bytes */
+    double low, high; /* the range of its values */
+    const char *words, *help; /* words that are allowed, separated by |; a sentence of help */
 } specdec_field;
 
 /* Returns the i-th field, fields of specdec_settings first; NULL behind the last. */
@@ -679,10 +679,10 @@ SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t 
 typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
 
 typedef struct specdec_message {
-    specdec_role role;
-    const char *text;
-    size_t length; /* or SPECDEC_WHOLE_STRING */
-    int special;   /* not 0: control tokens that the text spells become control tokens; else they are text */
+    specdec_role role; /* who speaks */
+    const char *text;  /* the message, UTF-8 */
+    size_t length;     /* or SPECDEC_WHOLE_STRING */
+    int special;       /* not 0: control tokens that the text spells become control tokens; else they are text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and the tokens that make the model answer; all in all at most 16 bytes
@@ -694,8 +694,8 @@ SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *
 /* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
    text from the caller, length may be SPECDEC_WHOLE_STRING (up to the zero), and bytes NULL (no text). */
 typedef struct specdec_text {
-    const char *bytes;
-    size_t length;
+    const char *bytes; /* UTF-8 */
+    size_t length;     /* in bytes */
 } specdec_text;
 
 /* ---- Conversations with thoughts, tools and parts. ------------------------------------------------------------------
@@ -707,7 +707,7 @@ typedef struct specdec_text {
 
 /* A call of a tool. */
 typedef struct specdec_tool_call {
-    specdec_text id, name; /* the id may be missing */
+    specdec_text id, name;  /* the id may be missing */
     specdec_text arguments; /* a JSON object */
 } specdec_tool_call;
 
@@ -717,7 +717,7 @@ typedef struct specdec_chat_message {
     specdec_text content;           /* none: null */
     specdec_text thoughts;          /* of an assistant (reasoning_content) */
     const specdec_tool_call *calls; /* (call_count) of an assistant */
-    int call_count;
+    int call_count;                 /* how many calls there are */
     specdec_text call_id, name;     /* of a tool's result: the call that it answers, and the tool's name */
 } specdec_chat_message;
 
@@ -729,10 +729,11 @@ typedef enum specdec_tool_choice {
 
 /* A conversation; {0} with messages is good. */
 typedef struct specdec_chat_input {
-    const specdec_chat_message *messages; /* (count) */
-    int count;
-    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
-    specdec_tool_choice tool_choice;
+    const specdec_chat_message *messages; /* (count) the conversation, oldest first */
+    int count;              /* how many messages there are */
+    specdec_text tools;     /* a JSON array of {"type": "function", "function": {"name", "description",
+                               "parameters"}} */
+    specdec_tool_choice tool_choice; /* whether the model may or must call tools */
     specdec_text tool;      /* the name of the tool that must be called */
     specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
     int continues;          /* not 0: the last message, an assistant's, is continued instead of closed */
@@ -760,7 +761,7 @@ typedef enum specdec_part_kind {
 } specdec_part_kind;
 
 typedef struct specdec_part {
-    specdec_part_kind kind;
+    specdec_part_kind kind; /* what the part is */
     int call;          /* the number of the call in its answer, from 0; else -1 */
     specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
 } specdec_part;
@@ -776,12 +777,12 @@ SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part
 typedef struct specdec_splitter {
     const void *calls, *thoughts; /* rows of the tables of marks */
     const char *input;            /* (length) bytes that were pushed and not split yet */
-    size_t length;
+    size_t length;                /* bytes at input */
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
     int started, since, kind_count; /* a call has, so many bytes ago; what is known of arguments: */
     const uint32_t *kinds_known;
-    uint64_t tool;                  /* a hash of its name */
+    uint64_t tool;                /* a hash of its name */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -855,15 +856,15 @@ SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and the number by which it is ranked: a logit, a logit with its noise, or a log-probability. */
 typedef struct specdec_candidate {
-    int32_t token;
-    float logit;
+    int32_t token; /* token id */
+    float logit;   /* the number it is ranked by */
 } specdec_candidate;
 
 /* The log-probabilities at the position of a written token: natural logarithms of the model's own probabilities, before
    biases, penalties, filters and temperature. NaN where a broken model has computed none. */
 typedef struct specdec_logprob {
-    int32_t token;
-    float logprob;
+    int32_t token;                 /* the written token */
+    float logprob;                 /* its log-probability */
     const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
     int count;                     /* as settings and config say, or fewer in a smaller vocabulary */
 } specdec_logprob;
@@ -904,7 +905,7 @@ SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t 
 /* How many trees of one size were verified; a step of plain decoding has one node and one level. */
 typedef struct specdec_tree_count {
     int32_t nodes, levels; /* root included */
-    int64_t steps;
+    int64_t steps;         /* steps with such a tree */
 } specdec_tree_count;
 
 /* Statistics of a sequence since it was opened. Seconds are 0 without a clock. */
@@ -915,8 +916,8 @@ typedef struct specdec_stats {
     int64_t steps;                      /* decoding steps; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of trees without roots; how many of them were accepted */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
-    double prompt_seconds, first_token_seconds;      /* prefilling; from the last prompt call to its first token */
-    double seconds, draft_seconds, verify_seconds;   /* decoding in all, drafting, target's forward passes */
+    double prompt_seconds, first_token_seconds; /* prefilling; from the last prompt call to its first token */
+    double seconds, draft_seconds, verify_seconds; /* decoding in all, drafting, target's forward passes */
     int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
     int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
     int64_t steps_beside;               /* steps during which the draft model kept drafting */
@@ -929,8 +930,8 @@ SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 
 /* Facts about an engine. */
 typedef struct specdec_info {
-    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
-    int threads, context, vocabulary, layers, embedding;
+    const char *isa, *kv, *chat_format;          /* chat_format is NULL when none was recognised */
+    int threads, context, vocabulary, layers, embedding; /* of the engine; of its target */
     int sequences, open_sequences;               /* slots for sequences, and how many are open */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64; free */
     int cache_prefixes;                          /* free tokens that hold prefixes of closed sequences */
@@ -978,9 +979,9 @@ SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const ch
 
 /* Messages, and the format in which a model reads them. */
 typedef struct specdec_conversation {
-    const char *chat_format; /* NULL: as the model says */
-    const specdec_message *messages;
-    int count;
+    const char *chat_format;         /* NULL: as the model says */
+    const specdec_message *messages; /* (count) oldest first */
+    int count;                       /* how many messages there are */
 } specdec_conversation;
 
 /* Returns the bytes of working memory for specdec_chat_tokens; 0 when that call would fail. */

@@ -10,7 +10,7 @@ extern "C" {
 /* The candidates at one position: tokens that may be sampled. */
 typedef struct specdec_candidates {
     specdec_candidate *items; /* [vocab], the caller's memory; the first count are filled, in no promised order */
-    int count;
+    int count;                /* how many candidates there are */
     int greedy;               /* not 0: no noise, the largest logit wins */
 } specdec_candidates;
 
@@ -39,8 +39,8 @@ SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates 
 /* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
    decision 0. Independent of the noise in specdec_sample_top for the same seed. */
 typedef struct specdec_uniform {
-    uint64_t seed, position;
-    uint32_t decision; /* counts up by itself; below 2^31 */
+    uint64_t seed, position; /* of the sampling; of the token in the text */
+    uint32_t decision;       /* counts up by itself; below 2^31 */
 } specdec_uniform;
 
 /* Returns the next uniform number, strictly between 0 and 1 (NULL: 0). */
@@ -57,7 +57,7 @@ SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
 typedef struct specdec_tree {
     int32_t *parents; /* [capacity]; -1 for the root */
     int32_t *ranks;   /* [capacity]; 0 for the root, then 1, 2, ... among the children of a node */
-    int capacity;
+    int capacity;     /* nodes that the arrays have room for */
     int n;            /* nodes, root included */
 } specdec_tree;
 
@@ -127,8 +127,8 @@ typedef struct specdec_choice {
     const float *target;     /* [vocab], not negative; need not sum to 1 */
     const float *draft;      /* [vocab], likewise; may be NULL for the last two rules, or without children */
     const int32_t *children; /* [child_count] tokens, in draw order */
-    int vocab;
-    int child_count;
+    int vocab;               /* tokens of the vocabulary */
+    int child_count;         /* how many children there are */
     specdec_uniform *random; /* at decision 0 of the position being decided; NULL is enough for the greedy rule */
 } specdec_choice;
 
@@ -190,11 +190,11 @@ typedef enum specdec_constraint_kind {
 
 /* The source of a constraint. It is read by the call alone. */
 typedef struct specdec_constraint_source {
-    specdec_constraint_kind kind;
+    specdec_constraint_kind kind; /* what text is */
     const char *text;           /* the schema, grammar or expression */
     size_t length;              /* its bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
     const char *const *choices; /* (choice_count) texts to choose from */
-    int choice_count;
+    int choice_count;           /* how many choices there are */
     const char *calls;          /* of tools: the form in which the model writes calls (specdec_model_info) */
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
@@ -262,8 +262,8 @@ SPECDEC_DEF int specdec_constraint_token(const specdec_constraint *constraint, c
 
 /* Bytes in memory that another object owns. A string of a file is not terminated and need not be UTF-8. */
 typedef struct specdec_bytes {
-    const unsigned char *data;
-    size_t size;
+    const unsigned char *data; /* the first byte; NULL: none */
+    size_t size;               /* number of bytes */
 } specdec_bytes;
 
 /* Types of metadata values, by their numbers in files. */
@@ -276,22 +276,22 @@ typedef enum specdec_gguf_type {
 /* A metadata value. Its bytes are as in the file: little-endian, not aligned. */
 typedef struct specdec_gguf_value {
     uint32_t type;              /* a specdec_gguf_type; of an array, the type of its items */
-    int is_array;
+    int is_array;               /* not 0: an array */
     uint64_t count;             /* items of an array; bytes of a string; else 1 */
-    const unsigned char *items;
+    const unsigned char *items; /* the value, in the file */
     size_t bytes;               /* all bytes of the value or items */
 } specdec_gguf_value;
 
 /* A metadata pair. */
 typedef struct specdec_gguf_pair {
-    specdec_bytes key;
-    specdec_gguf_value value;
+    specdec_bytes key;          /* such as "general.architecture" */
+    specdec_gguf_value value;   /* the value of the key */
     specdec_bytes record;       /* the pair as it stands in the file, to be copied */
 } specdec_gguf_pair;
 
 /* A tensor. */
 typedef struct specdec_gguf_tensor {
-    specdec_bytes name;
+    specdec_bytes name;         /* such as "blk.0.attn_q.weight" */
     uint32_t type;              /* number of its type: see specdec_type_by_number */
     int dimensions;             /* 1..4 */
     uint64_t shape[4];          /* shape[0] is the length of a row; unused ones are 1 */
@@ -303,14 +303,14 @@ typedef struct specdec_gguf_tensor {
 
 /* An open GGUF file. Its members may be read, not written. */
 typedef struct specdec_gguf {
-    specdec_bytes file;
-    uint64_t pair_count, tensor_count;
+    specdec_bytes file;         /* the whole file */
+    uint64_t pair_count, tensor_count; /* metadata pairs, tensors */
     size_t alignment;           /* of tensors, in bytes */
-    size_t pairs_at, tensors_at, tensors_end, data_at;
+    size_t pairs_at, tensors_at, tensors_end, data_at; /* offsets in the file */
     struct {
         size_t from, to;
     } strings[SPECDEC_GGUF_LONG]; /* long arrays of strings, whose end only a walk over all strings finds */
-    int strings_count;
+    int strings_count;            /* how many `strings` are filled in */
 } specdec_gguf;
 
 /* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure:
