@@ -49158,8 +49158,8 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that it proposes is accepted */
     int size, depth; /* default size and depth of its trees when it drafts alone */
-    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them):
-                  index `views` + i is the i-th. 0: it stores nothing of them */
+    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept_views of
+                  them): index `views` + i is the i-th. 0: it stores nothing of them */
     int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
@@ -53289,11 +53289,11 @@ typedef struct specdec__engine {
     int ended;                   /* 1: by specdec_deinit */
 
     specdec__kv_demand room;
-    specdec *sequences;              /* (room.views) */
-    specdec__kept *kept;         /* (room.kept) */
+    specdec *sequences;          /* (room.max_views) */
+    specdec__kept *kept;         /* (room.kept_views) */
     const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
     specdec_tree shape;          /* the tree of every step, where the configuration fixes it */
-    specdec **members;           /* (member_count, at most room.views): the sequences in the current step */
+    specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
     int member_count;
     int prefill_nodes, roots;    /* of the current step: nodes that prefill prompts; sequences that decode */
     int waiting_count;           /* sequences that have something to do, but got no node in the current step */
@@ -54078,7 +54078,7 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
    Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
-   view->shared of a dropped entry. */
+   view->shared_keys of a dropped entry. */
 static int specdec__engine_kept_place(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
