@@ -737,8 +737,8 @@ SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
    as specdec_open. */
 SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
 
-/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open others and
-   to end the engine. */
+/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open other
+   sequences and to end the engine. */
 SPECDEC_DEF void specdec_close(specdec *sequence);
 
 /* Prefix cache: the keys and values of a sequence stay when it is closed, rewound or replaced by specdec_load, and
@@ -15063,7 +15063,7 @@ typedef specdec_gguf specdec__gguf;
 typedef specdec_gguf_value specdec__gguf_value;
 typedef specdec_gguf_tensor specdec__gguf_tensor;
 
-/* A read position in a file, which only moves forward. bad: 1 for good after the first read beyond the end. */
+/* A read position in a file, which only moves forward. After the first read beyond the end it is bad for good. */
 typedef struct specdec__cursor {
     const unsigned char *data; /* the file */
     size_t size, at;           /* bytes of the file; offset of the next byte */
@@ -35634,7 +35634,7 @@ typedef struct specdec__reads {
 
 /* Tensors and sizes of a model that drafts a block of tokens in one pass (DFlash: Chen et al. 2026, arXiv 2602.06036).
    The block is the root and mask tokens behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
-     DSpark:  logits[i] + markov_out markov_in[s], with the confidence sigmoid(confidence [state[i], markov_in[s]])
+     DSpark:  logits[i] + markov_out markov_in[s], and as its confidence sigmoid(confidence * [state[i], markov_in[s]])
      DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
               logits[i][t] + sum over r of predecessor[s][r] (hidden state[i])[r] successor[t][r]
    DFlash2 also has a convolution before and one behind each half of a layer: with h the input of the half and
@@ -35953,11 +35953,13 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 /* Whether the model is a mixture of experts. */
 SPECDEC__INLINE int specdec__model_has_experts(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
-/* Whether this rank has the first layers of a model, and so the embedding; whether it has the last layers. */
+/* Whether this rank has the first layers of a model, and so the embedding. */
 SPECDEC__INLINE int specdec__model_has_first_layer(const specdec__model *m)
 {
     return !SPECDEC__PIPE || !m->first_layer || m->reads.count;
 }
+
+/* Whether this rank has the last layers of a model. */
 SPECDEC__INLINE int specdec__model_has_last_layer(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first_layer + m->layers == m->all_layers;

@@ -603,8 +603,8 @@ SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
    as specdec_open. */
 SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
 
-/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open others and
-   to end the engine. */
+/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open other
+   sequences and to end the engine. */
 SPECDEC_DEF void specdec_close(specdec *sequence);
 
 /* Prefix cache: the keys and values of a sequence stay when it is closed, rewound or replaced by specdec_load, and

@@ -62,7 +62,7 @@ typedef specdec_gguf specdec__gguf;
 typedef specdec_gguf_value specdec__gguf_value;
 typedef specdec_gguf_tensor specdec__gguf_tensor;
 
-/* A read position in a file, which only moves forward. bad: 1 for good after the first read beyond the end. */
+/* A read position in a file, which only moves forward. After the first read beyond the end it is bad for good. */
 typedef struct specdec__cursor {
     const unsigned char *data; /* the file */
     size_t size, at;           /* bytes of the file; offset of the next byte */
