@@ -36008,7 +36008,7 @@ static int specdec__part_move_to_next(const specdec__model *m, int i, specdec__g
     if (i + 1 >= m->parts)
         return 0;
     file.data = part->file.data + specdec__part_bytes(part);
-    file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
+    file.size = SIZE_MAX / 2; /* the size was checked when the file was mapped */
     return !specdec__gguf_find_sections(part, file, NULL);
 }
 
@@ -36156,7 +36156,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
         file.data = NULL;
         if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
             return result;
-        result = specdec__gguf_find_sections(&part, file, error); /* as it was found before */
+        result = specdec__gguf_find_sections(&part, file, error); /* fails only if the file has changed since then */
         size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
         specdec__os_unmap(&file);
@@ -36409,7 +36409,7 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
     int i;
 
     m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
-    if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
+    if (!m->trait[SPECDEC__READS_STATES]) /* blocks of a draft model are its layers */
         m->nextn = specdec__model_read_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
@@ -36533,7 +36533,7 @@ static int specdec__model_layer_is_recurrent(const specdec__model *m, int index,
     int64_t value = 0;
 
     if (!specdec__mixing_exists(&m->mixing) ||
-        index >= (m->all_layers ? m->all_layers : m->layers)) /* blocks that only predict have attention */
+        index >= (m->all_layers ? m->all_layers : m->layers)) /* NextN blocks have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
         return 1;
@@ -36665,7 +36665,7 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.rope_dim = specdec__model_layer_size(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
     s.experts = m->experts && index >= m->leading_dense && (index + 1) % m->expert_interval == 0 &&
-                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: no feed-forward network at all */
                     ? m->experts
                     : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__DENSE_BESIDE_EXPERTS];
@@ -36755,7 +36755,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_layers(specdec__model *m, specdec_error *error)
 {
-    specdec_result result; /* SPECDEC_OK, or the first failure */
+    specdec_result result;
     int i, any = 0;
 
     for (i = m->first_layer; i < m->first_layer + m->layers; i++) {
@@ -37010,7 +37010,7 @@ static specdec_result specdec__model_copy_values(const specdec__model *m, const 
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (vectors == 1 && t.shape[0] == 1) { /* a row may be a column */
+    if (vectors == 1 && t.shape[0] == 1) { /* a vector may be a matrix of one column */
         t.shape[0] = t.shape[1];
         t.shape[1] = 1;
     }
@@ -37124,7 +37124,7 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
 
     m->weight_bytes += matrix->row_bytes * (size_t)rows;
     m->weight_products += (uint64_t)rows * (uint64_t)matrix->columns;
-    m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: more than there is room for */
+    m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: the sum may exceed size_t */
                                       specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
 }
 
@@ -37978,7 +37978,7 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     size_t k;
 
     specdec__model_tensor_sizes(m, &shape, size);
-    size[SPECDEC__DIM_OWN_KEYS] = 1; /* there may be unused ones */
+    size[SPECDEC__DIM_OWN_KEYS] = 1; /* a layer that shares keys may have unused tensors of its own */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
@@ -38028,7 +38028,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     const char *const whole[] = {
         "token_embd.weight", specdec__model_final_norm_name(m), "output.weight", "rope_freqs.weight",
         "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
-        "cls.output.weight" /* of rerankers; a text needs none */};
+        "cls.output.weight" /* of rerankers, not used */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
     static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -39621,7 +39621,7 @@ static int specdec__pages_take_page(specdec__kv *kv, int span)
             return -1;
     page = pages->free_pages[--pages->free_count];
     pages->view_counts[page] = 1;
-    if (page == pages->cleared) /* memory is cleared, and so used, when it is first needed */
+    if (page == pages->cleared) /* a page is cleared, and so takes memory, when it is first used */
         memset(pages->memory + (size_t)pages->cleared++ * pages->bytes, 0, pages->bytes);
     return page;
 }
@@ -39642,7 +39642,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
         page = specdec__pages_take_page(kv, span);
         if (page < 0 && pages->view_counts[last->page] > 1 + pages->kept_counts[last->page])
             return 0;
-        while (page < 0 && pages->view_counts[last->page] > 1) /* kept views alone have a part in it, too */
+        while (page < 0 && pages->view_counts[last->page] > 1) /* all other holders are kept views */
             specdec__kv_evict(kv);
         if (page >= 0) {
             memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
@@ -39839,7 +39839,7 @@ static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, c
         room = specdec__min_int(s->tail_slots, count);
         if (room)
             s->segment[s->count - 1].length += room;
-        for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* the first spare page: a segment */
+        for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* a spare page becomes a segment */
             specdec__segment *last = &s->segment[s->count++];
 
             s->spare_pages--;
@@ -40656,7 +40656,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.is_nextn;
     const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->step_nodes, widest, ropes;
-    size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
+    size_t heads = 0, wide = 0; /* columns of latent attention, and their width */
     int i, attended;
 
     memset(c, 0, sizeof *c);
@@ -40717,7 +40717,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
     specdec__context_take_halves(c, n, arena);
-    if (heads * wide > specdec__context_max_columns(c) * widest) /* they take the room of one another */
+    if (heads * wide > specdec__context_max_columns(c) * widest) /* both kinds of columns share this memory */
         specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
         specdec__columns_take_memory(&c->columns, specdec__context_max_columns(c), widest, arena);
@@ -41009,7 +41009,7 @@ static SPECDEC__UNUSED void specdec__forward_multiply_slice(void *argument, int 
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
     int k = slices->number * specdec__pool_active(c->pool) + thread, end, i;
-    specdec__matrix_tile places[4]; /* a pair and the next one */
+    specdec__matrix_tile places[4]; /* a pair of tiles and the next pair */
     float *sums[2];
 
     for (i = 0; i < 4; i++)
@@ -41192,7 +41192,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     const specdec__model *m = c->model;
     const specdec__row_part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
     const int at = part.first_block * 32, width = in->stride - SPECDEC__ROW_PADDING;
-    specdec__columns columns; /* a copy but for what thread 0 is going to write */
+    specdec__columns columns; /* c->columns, before thread 0 sets n, stride and values */
     int i;
 
     columns.codes = c->columns.codes;
@@ -41218,7 +41218,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
                 row + at, in->up      ? in->up + (size_t)i * (size_t)in->up_stride + at
                           : in->xielu ? in->xielu
                                       : row + at, part.end_block * 32 - at);
-        if (in->up || in->ungated) /* the others were checked where they come from */
+        if (in->up || in->ungated) /* other inputs were checked where they were computed */
             specdec__forward_check_row(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
                                        part.end_block * 32 - at, 1);
         c->kernels->quantise(row, part.first_block, part.end_block, i, &columns);
@@ -41298,7 +41298,7 @@ static void specdec__forward_finish_logits(specdec__context *c, int thread)
     int count;
 
     for (i = all; i < to; i++)
-        c->logits[i] = 0; /* what is left there is not checked */
+        c->logits[i] = 0; /* padding: must pass the check */
     for (; at < to; at += (size_t)count) {
         count = (int)(to - at < 4096 ? to - at : 4096);
         specdec__forward_check_logits(c, thread, at, count);
@@ -41721,7 +41721,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
     if (c->absorbed) {
         specdec__forward_join_latent_row(c, l, row, -1, s->out);
         key = s->out;
-        value = s->queries + l->shape.rope_dim; /* the rest of the key */
+        value = s->queries + l->shape.rope_dim; /* the latent part of the key */
     }
     specdec__forward_rotate_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->rope_partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
@@ -41912,7 +41912,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
-    float scales[SPECDEC__KEYS]; /* of values */
+    float scales[SPECDEC__KEYS]; /* scales of values, 0 for hidden keys */
     specdec__softening softening;
     int from, to, i;
 
@@ -42055,7 +42055,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
                                         count);
         specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
                                     next ? next + u->kv->key_bytes : values);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -42066,7 +42066,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
                                                             int block, const unsigned char *keys, int slots)
 {
     const int part = u->end_head - u->first_head, queries = (last - first) * part;
-    /* columns of one node lie together, no others */
+    /* columns of several nodes are contiguous only if the unit has all query heads of its kv head */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
     specdec__range range[SPECDEC__COLUMNS];
@@ -42081,7 +42081,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
                                                                            u->first_head + at % part),
                                              count);
         specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -42317,7 +42317,7 @@ static void specdec__forward_attend_unit(specdec__context *c, int thread, specde
 
     s->page_held[0] = s->page_held[1] = -1;
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
-        const int other = stretch > u->stretches.from; /* merged with the first one at once */
+        const int other = stretch > u->stretches.from; /* into second sums, merged with the first at once */
 
         specdec__forward_attend_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
         for (node = u->first_node; node < u->end_node && other; node++)
@@ -42607,7 +42607,7 @@ static void specdec__forward_mix_compute_rates(const specdec__context *c, const 
     int i;
 
     for (i = 0; i < m->heads; i++) {
-        const int pair = i / each * 2 * each + i % each; /* of matrices that are one, by groups */
+        const int pair = i / each * 2 * each + i % each; /* index in a joined matrix of rates and decays, by groups */
         const float step = m->kind == SPECDEC__MAMBA2 ? made[i]
                            : m->beta_alpha_joined                ? made[pair + each]
                                                       : made[specdec__round_up(m->heads, 16) + i];
@@ -43627,7 +43627,7 @@ static int specdec__forward_end_layer(specdec__context *c, int thread, const spe
         if (specdec__forward_route_streams(c, thread, layer))
             return 1;
         specdec__forward_correct_streams(c, thread, layer);
-        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* which is made of x */
+        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* x times altup_correct_scale */
     }
 
     if (width) {
@@ -44178,7 +44178,7 @@ static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__
 static void specdec__forward_copy_rows(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
-    const int skip = specdec__max_int(rows->logits_from - at, 0); /* rows come for wanted nodes, in order of nodes */
+    const int skip = specdec__max_int(rows->logits_from - at, 0); /* logits have rows for wanted nodes only */
 
     if (skip >= n || !rows->logits)
         return;
@@ -44207,7 +44207,7 @@ static specdec_result specdec__forward_prefill(specdec__context *c, specdec__vie
             c->parents[i] = i - 1;
             c->wanted[i] = (unsigned char)(at + i >= rows->logits_from);
             c->path[i] = i;
-            c->certain[i] = at + i < count - 1; /* the last token may become a root again */
+            c->certain[i] = at + i < count - 1; /* the last token may be a root later */
         }
         batch.wanted = c->wanted;
         batch.certain = c->certain;

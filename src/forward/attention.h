@@ -143,7 +143,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
     if (c->absorbed) {
         specdec__forward_join_latent_row(c, l, row, -1, s->out);
         key = s->out;
-        value = s->queries + l->shape.rope_dim; /* the rest of the key */
+        value = s->queries + l->shape.rope_dim; /* the latent part of the key */
     }
     specdec__forward_rotate_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->rope_partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
@@ -334,7 +334,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
-    float scales[SPECDEC__KEYS]; /* of values */
+    float scales[SPECDEC__KEYS]; /* scales of values, 0 for hidden keys */
     specdec__softening softening;
     int from, to, i;
 
@@ -477,7 +477,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
                                         count);
         specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
                                     next ? next + u->kv->key_bytes : values);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -488,7 +488,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
                                                             int block, const unsigned char *keys, int slots)
 {
     const int part = u->end_head - u->first_head, queries = (last - first) * part;
-    /* columns of one node lie together, no others */
+    /* columns of several nodes are contiguous only if the unit has all query heads of its kv head */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
     specdec__range range[SPECDEC__COLUMNS];
@@ -503,7 +503,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
                                                                            u->first_head + at % part),
                                              count);
         specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -739,7 +739,7 @@ static void specdec__forward_attend_unit(specdec__context *c, int thread, specde
 
     s->page_held[0] = s->page_held[1] = -1;
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
-        const int other = stretch > u->stretches.from; /* merged with the first one at once */
+        const int other = stretch > u->stretches.from; /* into second sums, merged with the first at once */
 
         specdec__forward_attend_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
         for (node = u->first_node; node < u->end_node && other; node++)

@@ -456,7 +456,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.is_nextn;
     const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->step_nodes, widest, ropes;
-    size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
+    size_t heads = 0, wide = 0; /* columns of latent attention, and their width */
     int i, attended;
 
     memset(c, 0, sizeof *c);
@@ -517,7 +517,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
     specdec__context_take_halves(c, n, arena);
-    if (heads * wide > specdec__context_max_columns(c) * widest) /* they take the room of one another */
+    if (heads * wide > specdec__context_max_columns(c) * widest) /* both kinds of columns share this memory */
         specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
         specdec__columns_take_memory(&c->columns, specdec__context_max_columns(c), widest, arena);

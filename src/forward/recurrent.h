@@ -203,7 +203,7 @@ static void specdec__forward_mix_compute_rates(const specdec__context *c, const 
     int i;
 
     for (i = 0; i < m->heads; i++) {
-        const int pair = i / each * 2 * each + i % each; /* of matrices that are one, by groups */
+        const int pair = i / each * 2 * each + i % each; /* index in a joined matrix of rates and decays, by groups */
         const float step = m->kind == SPECDEC__MAMBA2 ? made[i]
                            : m->beta_alpha_joined                ? made[pair + each]
                                                       : made[specdec__round_up(m->heads, 16) + i];

@@ -405,7 +405,7 @@ static int specdec__forward_end_layer(specdec__context *c, int thread, const spe
         if (specdec__forward_route_streams(c, thread, layer))
             return 1;
         specdec__forward_correct_streams(c, thread, layer);
-        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* which is made of x */
+        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* x times altup_correct_scale */
     }
 
     if (width) {
@@ -956,7 +956,7 @@ static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__
 static void specdec__forward_copy_rows(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
-    const int skip = specdec__max_int(rows->logits_from - at, 0); /* rows come for wanted nodes, in order of nodes */
+    const int skip = specdec__max_int(rows->logits_from - at, 0); /* logits have rows for wanted nodes only */
 
     if (skip >= n || !rows->logits)
         return;
@@ -985,7 +985,7 @@ static specdec_result specdec__forward_prefill(specdec__context *c, specdec__vie
             c->parents[i] = i - 1;
             c->wanted[i] = (unsigned char)(at + i >= rows->logits_from);
             c->path[i] = i;
-            c->certain[i] = at + i < count - 1; /* the last token may become a root again */
+            c->certain[i] = at + i < count - 1; /* the last token may be a root later */
         }
         batch.wanted = c->wanted;
         batch.certain = c->certain;

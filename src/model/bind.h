@@ -420,7 +420,7 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     size_t k;
 
     specdec__model_tensor_sizes(m, &shape, size);
-    size[SPECDEC__DIM_OWN_KEYS] = 1; /* there may be unused ones */
+    size[SPECDEC__DIM_OWN_KEYS] = 1; /* a layer that shares keys may have unused tensors of its own */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
@@ -470,7 +470,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     const char *const whole[] = {
         "token_embd.weight", specdec__model_final_norm_name(m), "output.weight", "rope_freqs.weight",
         "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
-        "cls.output.weight" /* of rerankers; a text needs none */};
+        "cls.output.weight" /* of rerankers, not used */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
     static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};

@@ -27,7 +27,7 @@ static int specdec__part_move_to_next(const specdec__model *m, int i, specdec__g
     if (i + 1 >= m->parts)
         return 0;
     file.data = part->file.data + specdec__part_bytes(part);
-    file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
+    file.size = SIZE_MAX / 2; /* the size was checked when the file was mapped */
     return !specdec__gguf_find_sections(part, file, NULL);
 }
 
@@ -175,7 +175,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
         file.data = NULL;
         if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
             return result;
-        result = specdec__gguf_find_sections(&part, file, error); /* as it was found before */
+        result = specdec__gguf_find_sections(&part, file, error); /* fails only if the file has changed since then */
         size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
         specdec__os_unmap(&file);
