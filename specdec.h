@@ -15066,7 +15066,7 @@ typedef specdec_gguf_tensor specdec__gguf_tensor;
 /* A read position in a file, which only moves forward. After the first read beyond the end it is bad for good. */
 typedef struct specdec__cursor {
     const unsigned char *data; /* the file */
-    size_t size, at;           /* bytes of the file; offset of the next byte */
+    size_t size, offset;       /* bytes of the file; offset of the next byte */
     int is_bad;                /* 1: a read went beyond the end */
 } specdec__cursor;
 
@@ -15077,7 +15077,7 @@ static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_
 
     c.data = data;
     c.size = size;
-    c.at = 0;
+    c.offset = 0;
     c.is_bad = 0;
     return c;
 }
@@ -15085,13 +15085,13 @@ static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_
 /* Moves a cursor past some bytes and returns their address; NULL: the end is nearer, and the cursor becomes bad. */
 static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
 {
-    const unsigned char *from = c->data + c->at;
+    const unsigned char *from = c->data + c->offset;
 
-    if (c->is_bad || bytes > c->size - c->at) {
+    if (c->is_bad || bytes > c->size - c->offset) {
         c->is_bad = 1;
         return NULL;
     }
-    c->at += (size_t)bytes;
+    c->offset += (size_t)bytes;
     return from;
 }
 
@@ -15141,7 +15141,7 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         c->is_bad = 1;
         return value;
     }
-    from = c->at;
+    from = c->offset;
     value.items = c->data + from;
     if (value.type != SPECDEC_GGUF_STRING) {
         size_t item = specdec__gguf_type_size[value.type];
@@ -15157,7 +15157,7 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         value.bytes = text.size;
         return value;
     }
-    value.bytes = c->at - from;
+    value.bytes = c->offset - from;
     return value;
 }
 
@@ -15221,16 +15221,16 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
     int i;
 
     for (i = 0; i < gguf->strings_count; i++)
-        if (gguf->strings[i].from == c->at) {
+        if (gguf->strings[i].from == c->offset) {
             specdec__gguf_value value;
 
             memset(&value, 0, sizeof value);
             value.type = SPECDEC_GGUF_STRING;
             value.is_array = 1;
-            value.count = specdec__load_u64(c->data + c->at + 8);
-            value.items = c->data + c->at + 16;
-            value.bytes = gguf->strings[i].to - c->at - 16;
-            c->at = gguf->strings[i].to;
+            value.count = specdec__load_u64(c->data + c->offset + 8);
+            value.items = c->data + c->offset + 16;
+            value.bytes = gguf->strings[i].to - c->offset - 16;
+            c->offset = gguf->strings[i].to;
             return value;
         }
     return specdec__cursor_value(c);
@@ -15242,7 +15242,7 @@ static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, 
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = gguf->pairs_at;
+    c.offset = gguf->pairs_at;
     for (i = 0; i < gguf->pair_count; i++) {
         const int found = specdec__bytes_are(specdec__cursor_string(&c), key);
         const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
@@ -15367,7 +15367,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
 
     for (i = 0; i < gguf->pair_count; i++) {
         specdec__bytes key = specdec__cursor_string(c);
-        const size_t from = c->at;
+        const size_t from = c->offset;
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
@@ -15379,7 +15379,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
                                  (int)(key.size < 64 ? key.size : 64), key.data ? (const char *)key.data : "");
         if (value.is_array && value.type == SPECDEC_GGUF_STRING && gguf->strings_count < SPECDEC_GGUF_LONG) {
             gguf->strings[gguf->strings_count].from = from;
-            gguf->strings[gguf->strings_count++].to = c->at;
+            gguf->strings[gguf->strings_count++].to = c->offset;
         }
     }
     return SPECDEC_OK;
@@ -15414,7 +15414,7 @@ static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specd
         return name;
     }
     dimensions = specdec__cursor_u32(c);
-    c->at += (size_t)dimensions * 8 + 12;
+    c->offset += (size_t)dimensions * 8 + 12;
     return name;
 }
 
@@ -15464,11 +15464,11 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
+    c.offset = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
     for (i = 0; i < count; i++) {
-        const size_t record = from + c.at;
+        const size_t record = from + c.offset;
         const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
-        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.at - 8)
+        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.offset - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
 
         if (specdec__gguf_comes_before(number, at, own, record))
@@ -15515,7 +15515,7 @@ static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t 
 
     memset(&tensor, 0, sizeof tensor);
     if (before) {
-        c.at = before;
+        c.offset = before;
         specdec__gguf_read_tensor(gguf, &c, &tensor);
         if (!tensor.size) /* of an unknown type */
             return SPECDEC_OK;
@@ -15580,7 +15580,7 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
     c = specdec__cursor_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
-    c.at = 4;
+    c.offset = 4;
     version = specdec__cursor_u32(&c);
     if (version && !(version & 0xFFFF))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a big-endian GGUF file (little-endian ones are read)");
@@ -15591,7 +15591,7 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
     if (gguf->tensor_count > SPECDEC__GGUF_MAX_TENSORS || gguf->pair_count > SPECDEC__GGUF_MAX_PAIRS)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "impossible counts: %llu tensors, %llu metadata pairs",
                              (unsigned long long)gguf->tensor_count, (unsigned long long)gguf->pair_count);
-    gguf->pairs_at = c.at;
+    gguf->pairs_at = c.offset;
     result = specdec__gguf_check_pairs(gguf, &c, error);
     if (result)
         return result;
@@ -15601,12 +15601,12 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
     if (alignment & (alignment - 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "general.alignment is no power of two");
     gguf->alignment = (size_t)alignment;
-    gguf->tensors_at = c.at;
+    gguf->tensors_at = c.offset;
     result = specdec__gguf_check_tensors(gguf, &c, error);
     if (result)
         return result;
-    gguf->tensors_end = c.at;
-    gguf->data_at = specdec__size_add(c.at, gguf->alignment - 1) & ~(gguf->alignment - 1);
+    gguf->tensors_end = c.offset;
+    gguf->data_at = specdec__size_add(c.offset, gguf->alignment - 1) & ~(gguf->alignment - 1);
     return SPECDEC_OK;
 }
 
@@ -15618,7 +15618,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
     int by;
 
-    c.at = gguf->tensors_at;
+    c.offset = gguf->tensors_at;
     if (!result)
         result = specdec__gguf_check_tensors(gguf, &c, error);
     for (by = SPECDEC__GGUF_BY_KEY; !result && by <= SPECDEC__GGUF_BY_OFFSET; by++)
@@ -15634,7 +15634,7 @@ static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf
     specdec__gguf_tensor tensor;
     uint64_t i;
 
-    c.at = gguf->tensors_at;
+    c.offset = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
         size_t end;
 
@@ -15652,12 +15652,12 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = gguf->tensors_at;
+    c.offset = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
-        const size_t record = c.at;
+        const size_t record = c.offset;
 
         if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
-            c.at = record;
+            c.offset = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;
         }
@@ -18047,7 +18047,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         specdec__bytes text;
         int type, byte;
 
-        v->text_offset[id] = (uint32_t)c.at;
+        v->text_offset[id] = (uint32_t)c.offset;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte(v, text);
@@ -35172,7 +35172,7 @@ typedef struct specdec__mixing {
     int query_channel, key_channel, value_channel; /* first channel of the queries, of the keys, of the values */
     int output_width;         /* width of the layer's output, before its output matrix */
     int input_width;          /* width of the row that the input matrices give for a token */
-    int first_kept, kept;     /* the inputs of the state are [inputs, inputs + kept) of this row */
+    int first_input, input_count; /* the inputs of the state are [first_input, first_input + input_count) of this row */
 } specdec__mixing;
 
 /* Whether a model has recurrent layers, on this rank or another one. */
@@ -35759,7 +35759,7 @@ typedef struct specdec_model {
     const specdec__chat *chat;               /* the chat format that the template was recognised as; NULL: no
                                                 template */
     specdec__gguf gguf;                      /* the file; the first one of a model in several files */
-    int parts, tensors;                      /* files of the model: see >>model/parts; tensors in all of them */
+    int file_count, tensors;                 /* files of the model: see >>model/parts; tensors in all of them */
     size_t part_bytes;                       /* bytes of all files in memory */
     specdec__bytes mapped;                   /* the mapping of the file, to be unmapped at the end; empty: the caller's
                                                 memory */
@@ -36005,7 +36005,7 @@ static int specdec__part_move_to_next(const specdec__model *m, int i, specdec__g
 {
     specdec__bytes file;
 
-    if (i + 1 >= m->parts)
+    if (i + 1 >= m->file_count)
         return 0;
     file.data = part->file.data + specdec__part_bytes(part);
     file.size = SIZE_MAX / 2; /* the size was checked when the file was mapped */
@@ -36018,7 +36018,7 @@ static int specdec__model_find_tensor(const specdec__model *m, const char *name,
     specdec__gguf part;
     int i, found = specdec__gguf_find_tensor(&m->gguf, name, out);
 
-    if (found || m->parts < 2)
+    if (found || m->file_count < 2)
         return found;
     part = m->gguf;
     for (i = 0; !found && specdec__part_move_to_next(m, i, &part); i++)
@@ -36149,10 +36149,10 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
     unsigned char *at = room;
     int i;
 
-    for (i = 0; i < m->parts; i++) {
+    for (i = 0; i < m->file_count; i++) {
         size_t size, padded;
 
-        (void)specdec__part_write_path(path, i, m->parts, name, NULL);
+        (void)specdec__part_write_path(path, i, m->file_count, name, NULL);
         file.data = NULL;
         if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
             return result;
@@ -36606,7 +36606,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
         x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
-        x->channels = x->kept = x->output_width = m->embedding;
+        x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
         return r.result ? r.result : specdec__model_check_mixing(x, x->input_width, error);
     }
@@ -36620,7 +36620,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
                              x->rows);
-    x->output_width = x->first_kept = inner;
+    x->output_width = x->first_input = inner;
     x->values = inner / x->heads;
     wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
     if (wide > most)
@@ -36631,8 +36631,8 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->value_channel = x->kind == SPECDEC__DELTA ? wide : 0;
     x->keys_by_modulo = m->trait[SPECDEC__KEYS_BY_MODULO];
     x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
-    x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
-    x->input_width = inner + x->kept;
+    x->input_count = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
+    x->input_width = inner + x->input_count;
     return specdec__model_check_mixing(x, wide, error);
 }
 
@@ -37703,7 +37703,7 @@ static int specdec__model_find_tensor_with_word(const specdec__model *m, const c
     uint64_t i;
     size_t k;
 
-    c.at = m->gguf.tensors_at;
+    c.offset = m->gguf.tensors_at;
     for (i = 0; i < m->gguf.tensor_count; i++) {
         const specdec__bytes found = specdec__gguf_skip_record(&m->gguf, &c, 1);
 
@@ -38062,7 +38062,7 @@ static specdec_result specdec__model_refuse_unread_in_part(const specdec__model 
     specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
     uint64_t i;
 
-    c.at = part->tensors_at;
+    c.offset = part->tensors_at;
     for (i = 0; i < part->tensor_count; i++) {
         const specdec__bytes name = specdec__gguf_skip_record(part, &c, 1);
 
@@ -38595,7 +38595,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     }
     if (!file->data)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
-    m->parts = count;
+    m->file_count = count;
     return specdec__parts_load(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
 }
 
@@ -38693,13 +38693,13 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
     specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
     specdec_result result;
 
-    if ((result = m->parts > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
+    if ((result = m->file_count > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
                                : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
         (result = specdec__part_read_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
         return result;
-    if (m->parts > 1)
+    if (m->file_count > 1)
         return specdec__parts_check_duplicates(m, error);
-    m->parts = 1;
+    m->file_count = 1;
     m->tensors = (int)m->gguf.tensor_count;
     if (count == 1 || (vocabulary_only && !number))
         return SPECDEC_OK;
@@ -38821,7 +38821,7 @@ typedef struct specdec__states {
     unsigned char *current_window; /* (count) which of the two windows is the current one: 0 or 1 */
     int checkpoint_distance; /* tokens between two checkpoints, at least */
     int max_checkpoints;   /* checkpoints of one view, at most */
-    size_t input_floats;   /* floats of the stored inputs of one token: (layers, kept) */
+    size_t input_floats;   /* floats of the stored inputs of one token: (layers, input_count) */
     uint64_t bytes_read, bytes_written; /* bytes of states and inputs that all steps so far have read and written */
 } specdec__states;
 
@@ -38876,7 +38876,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
     s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
     s->count = (int)specdec__min_int(views, (1 << 30) / (s->max_checkpoints + 2)) * (s->max_checkpoints + 2);
     s->bytes = specdec__state_bytes(mixing);
-    s->input_floats = (size_t)mixing->layers * (size_t)mixing->kept;
+    s->input_floats = (size_t)mixing->layers * (size_t)mixing->input_count;
     s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
     s->free_slots = SPECDEC__TAKE(arena, int, s->count);
     s->references = SPECDEC__TAKE(arena, int, s->count);
@@ -38921,11 +38921,11 @@ SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slo
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
 
-/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->input_row. */
+/* Returns the stored inputs (input_count) of one token for one recurrent layer. place: an entry of state->input_row. */
 SPECDEC__INLINE float *specdec__state_inputs_address(const specdec__states *s, const specdec__state *state, int place,
                                                      int layer)
 {
-    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.kept;
+    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.input_count;
 }
 
 /* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */
@@ -39203,7 +39203,7 @@ enum {
     SPECDEC__KV_COMMIT,    /* the next first_number entries of path were committed; then second_number entries stay
                               nodes (-1: all later nodes) */
     SPECDEC__KV_TRUNCATE,  /* the view was cut to its first first_number keys */
-    SPECDEC__KV_SHARE,     /* second_number keys of view `other`, from first_number on, were appended */
+    SPECDEC__KV_SHARE,     /* second_number keys of source_view, from first_number on, were appended */
     SPECDEC__KV_EVENTS
 };
 
@@ -39211,7 +39211,7 @@ enum {
 typedef struct specdec__kv_event {
     int kind;                        /* SPECDEC__KV_RESERVE, ... */
     specdec__view *view;             /* the changed view */
-    specdec__view *other;            /* the view whose keys were shared; NULL: none */
+    specdec__view *source_view;      /* the view whose keys were shared; NULL: none */
     int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
     const int *path;                 /* committed nodes, in order; then nodes that stay; NULL: none */
     int renumbered;                  /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes
@@ -39426,7 +39426,7 @@ SPECDEC__INLINE void specdec__kv_notify(const specdec__kv *kv, int kind, specdec
         return;
     news.kind = kind;
     news.view = view;
-    news.other = other;
+    news.source_view = other;
     news.first_number = a;
     news.second_number = b;
     news.path = path;
@@ -40226,7 +40226,7 @@ typedef struct specdec__batch {
     const int32_t *tokens;         /* (n) token id of each node */
     const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
     specdec__view *const *views;   /* (n) view of each node: the keys of its sequence */
-    const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
+    const unsigned char *wants_logits; /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
                                       run */
     const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
                                       the first nodes of a view, each the parent of the next; read by recurrent layers
@@ -40238,7 +40238,7 @@ typedef struct specdec__batch {
 typedef struct specdec__state_reader {
     const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
     int count;         /* states of each node */
-    int first;         /* the first of the step's nodes whose states are copied */
+    int first_node;    /* the first of the step's nodes whose states are copied */
     float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
 } specdec__state_reader;
 
@@ -40337,8 +40337,9 @@ typedef struct specdec__mix_rows {
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
                                       specdec__forward_mix_run_layer */
     int *row_of_node;              /* (max_nodes) row of each node */
-    int raw_stride, convolved_stride, output_stride; /* floats between rows of `raw`, of `convolved`, of outputs in h */
-    float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
+    int projected_stride, convolved_stride, output_stride; /* floats between rows of `projected`, of `convolved`, of
+                                                              outputs in h */
+    float *projected;              /* (n, projected_stride) outputs of a layer's input matrices */
     float *convolved;              /* (rows, convolved_stride) outputs of the convolution; then the decay and the rate
                                       of each head */
     float *zeros;                  /* (channels) zeros: inputs before the first token */
@@ -40381,7 +40382,7 @@ typedef struct specdec__context {
                                   cache; 0: all values are sound */
     /* the current step: */
     const specdec__batch *batch; /* the nodes of the step */
-    int first, n, row_count;     /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+    int first_node, n, row_count; /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
                                     rows have logits */
     /* for all steps: */
     int max_nodes;             /* nodes of a step, at max_nodes */
@@ -40414,7 +40415,7 @@ typedef struct specdec__context {
     float *queries;            /* (max_nodes, q) queries, and their gates if there are any, before RoPE */
     float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
     /* for latent attention (>>forward/latent): */
-    float *low;                /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
+    float *query_latent;       /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
     float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
     float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
                                   sums of latent rows */
@@ -40425,13 +40426,13 @@ typedef struct specdec__context {
                                   chosen, ff of an expert) */
     float *y;                  /* (max_nodes, max(e, ff, stride of experts)) output of `up`, of a router, or what is to
                                   be added to x */
-    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
+    float *up, *expert_outputs; /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
                                   chosen, e or latent), then that of the shared expert (max_nodes, e) */
     float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
     specdec__expert_routes routes; /* which experts each row goes through */
-    specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
+    specdec__mix_rows mix;     /* for recurrent layers; its `projected` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
                                          cache has 8-bit codes */
@@ -40445,7 +40446,7 @@ typedef struct specdec__context {
     /* arrays for a batch: */
     int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
     specdec__view **views;     /* (max_nodes) of specdec__batch */
-    unsigned char *wanted;     /* (max_nodes) of specdec__batch */
+    unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
     unsigned char *certain;    /* (max_nodes) of specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
@@ -40556,7 +40557,8 @@ static void specdec__context_take_routes(specdec__context *c, specdec__arena *ar
     c->routes.job = SPECDEC__TAKE(arena, specdec__expert_job, columns);
 }
 
-/* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
+/* Takes memory for recurrent layers from an arena, except for `projected`, which shares the memory of attention's
+   buffers. */
 static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
@@ -40565,7 +40567,7 @@ static void specdec__context_take_mix(specdec__context *c, const specdec__kv_dem
     const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.raw_stride = specdec__forward_stride(m->input_width);
+    c->mix.projected_stride = specdec__forward_stride(m->input_width);
     c->mix.output_stride = specdec__forward_stride(m->output_width);
     c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
     c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
@@ -40614,7 +40616,8 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->k_width));
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->v_width));
     if (m->latent_attention.rank) {
-        c->low = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
+        c->query_latent = SPECDEC__TAKE(arena, float,
+                                        n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
         c->absorbed = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->heads *
                                                                                       m->latent_attention.rank));
     }
@@ -40633,15 +40636,15 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_has_experts(m)) {
         c->up = SPECDEC__TAKE(arena, float, inner);
-        c->parts = SPECDEC__TAKE(arena, float,
-                                 columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
+        c->expert_outputs = SPECDEC__TAKE(arena, float,
+                                          columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
         c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
         c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
     if (SPECDEC__RECURRENT && c->model->mixing.layers)
-        c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
+        c->mix.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.projected_stride);
     specdec__arena_beyond(arena, end);
 }
 
@@ -40738,7 +40741,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
-    c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
+    c->wants_logits = SPECDEC__TAKE(arena, unsigned char, n);
     c->certain = SPECDEC__TAKE(arena, unsigned char, n);
     c->path = SPECDEC__TAKE(arena, int, n);
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
@@ -41615,7 +41618,7 @@ static void specdec__forward_compute_angles(specdec__context *c, int rope, int r
         int a = m->trait[SPECDEC__NEOX] ? i : 2 * i, b = m->trait[SPECDEC__NEOX] ? i + half : 2 * i + 1;
         float s, k;
 
-        specdec__sine_cosine((double)c->position[c->first + row] * c->frequency[rope][i], &s, &k);
+        specdec__sine_cosine((double)c->position[c->first_node + row] * c->frequency[rope][i], &s, &k);
         cosine[a] = cosine[b] = k * scale;
         sine[b] = s * scale;
         sine[a] = -sine[b];
@@ -41659,7 +41662,7 @@ static void specdec__forward_rotate_head(const specdec__context *c, const specde
 static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
-    const int times = m->query_growth > 0 ? c->position[c->first + row] / m->rope_original : 0;
+    const int times = m->query_growth > 0 ? c->position[c->first_node + row] / m->rope_original : 0;
 
     if (!times)
         return l->query_scale;
@@ -41710,7 +41713,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
                                              int head)
 {
     const specdec__kv_layer *to = specdec__context_kv_layer(c, l);
-    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first + row];
+    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first_node + row];
     const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
     const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
     specdec__scratch *s = &c->scratch[thread];
@@ -42005,7 +42008,7 @@ static int specdec__forward_list_queries(const specdec__context *c, const specde
     int node = first + at / part, own = at % part, i;
 
     for (i = 0; i < count; i++) {
-        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
+        query[i] = (size_t)(node - c->first_node) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
         if (i && own)
             range[i] = range[i - 1];
         else
@@ -42077,7 +42080,8 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
         count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
                                               query, range);
         specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
-                                             specdec__forward_query_column(c, u->layer, first - c->first + at / part,
+                                             specdec__forward_query_column(c, u->layer,
+                                                                           first - c->first_node + at / part,
                                                                            u->first_head + at % part),
                                              count);
         specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
@@ -42102,7 +42106,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
         size_t query[4];
 
         for (i = 0; i < count; i++) {
-            query[i] = (size_t)(node - c->first) * heads + (size_t)(at + i);
+            query[i] = (size_t)(node - c->first_node) * heads + (size_t)(at + i);
             range[i] = seen;
         }
         for (done = seen.from; done < seen.to; ) {
@@ -42232,7 +42236,8 @@ static specdec__range specdec__forward_seen_stretches(const specdec__context *c,
 static specdec__sums specdec__forward_locate_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
                                                   int head)
 {
-    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
+    const size_t at = ((size_t)i * (size_t)c->n +
+                       (size_t)(node - c->first_node)) * (size_t)l->shape.heads + (size_t)head;
     specdec__sums sums = c->sums;
 
     sums.width = 16 + specdec__context_kv_layer(c, l)->value_dim;
@@ -42256,7 +42261,7 @@ static void specdec__forward_attend_stretch(specdec__context *c, specdec__scratc
         for (head = 0; head < count; head++)
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
-    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first, 0);
+    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first_node, 0);
     for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
         specdec__forward_attend_block(c, s, u, block);
 }
@@ -42292,7 +42297,7 @@ static void specdec__forward_write_attended(specdec__context *c, const specdec__
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
     const specdec__sums sums = specdec__forward_locate_sums(c, l, 0, node, from);
-    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
+    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first_node);
     const size_t apart = c->absorbed ? (size_t)c->n * column : size;
     float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
     float *row = sums.row;
@@ -42332,8 +42337,8 @@ SPECDEC__FOR_SIZE
    stretch or all stretches). A unit's sums stay in the second-level cache while it reads pages; each page serves all
    its nodes. */
 typedef struct specdec__attention_division {
-    int rounds, parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units have
-                                            one each, else 1; units in all */
+    int rounds, head_parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units
+                                                 have one each, else 1; units in all */
 } specdec__attention_division;
 
 /* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
@@ -42346,18 +42351,18 @@ static specdec__attention_division specdec__forward_divide_attention(const specd
     const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
     specdec__attention_division by;
 
-    by.parts = by.stretches = 1;
+    by.head_parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
         seen->to - seen->from <= c->max_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
-    while (heads * by.stretches * by.rounds * by.parts < threads && by.parts < group)
+    while (heads * by.stretches * by.rounds * by.head_parts < threads && by.head_parts < group)
         do
-            by.parts++;
-        while (group % by.parts);
-    by.units = heads * by.stretches * by.rounds * by.parts;
+            by.head_parts++;
+        while (group % by.head_parts);
+    by.units = heads * by.stretches * by.rounds * by.head_parts;
     return by;
 }
 
@@ -42366,17 +42371,17 @@ static specdec__attention_unit specdec__forward_make_unit(const specdec__context
                                                           const specdec__attention_division *by, int i)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
-    const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
+    const int part = i / by->stretches % by->head_parts, round = i / by->stretches / by->head_parts % by->rounds;
     specdec__attention_unit u;
 
     memset(&u, 0, sizeof u);
     u.layer = layer;
     u.kv = specdec__context_kv_layer(c, layer);
-    u.kv_head = i / by->stretches / by->parts / by->rounds;
-    u.first_head = u.kv_head * group + part * (group / by->parts);
-    u.end_head = u.first_head + group / by->parts;
-    u.first_node = c->first + c->n * round / by->rounds;
-    u.end_node = c->first + c->n * (round + 1) / by->rounds;
+    u.kv_head = i / by->stretches / by->head_parts / by->rounds;
+    u.first_head = u.kv_head * group + part * (group / by->head_parts);
+    u.end_head = u.first_head + group / by->head_parts;
+    u.first_node = c->first_node + c->n * round / by->rounds;
+    u.end_node = c->first_node + c->n * (round + 1) / by->rounds;
     u.stretches = specdec__forward_seen_stretches(c, u.kv->span, u.first_node, u.end_node);
     if (by->stretches > 1) {
         u.stretches.from = c->stretches[u.kv->span].from + stretch;
@@ -42404,7 +42409,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
         return 0;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
-            const int node = c->first + from % c->n, head = from / c->n * group;
+            const int node = c->first_node + from % c->n, head = from / c->n * group;
 
             for (i = 1; i < by.stretches; i++)
                 specdec__forward_merge_sums(c, layer, i, node, head, head + group);
@@ -42563,7 +42568,7 @@ static const float *specdec__forward_mix_row_inputs(const specdec__context *c, c
                                                     const specdec__mix_row *row)
 {
     if (row->node >= 0)
-        return c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + c->kv.states.mixing.first_kept;
+        return c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + c->kv.states.mixing.first_input;
     return specdec__state_inputs_address(&c->kv.states, &part->view->state, row->input_index, layer);
 }
 
@@ -42650,7 +42655,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
         c->kernels->norm(out + at, c->mix.unit_weights + (block < m->groups ? 0 : m->rows),
                          c->model->epsilon / (float)m->rows, m->rows, 0, m->rows, out + at);
     if (m->kind == SPECDEC__SHORT) {
-        const float *gate = c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + m->channels + at;
+        const float *gate = c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + m->channels + at;
         float *gated = c->h + (size_t)row->node * (size_t)c->mix.output_stride + at;
 
         for (i = 0; i < count; i++)
@@ -42748,7 +42753,7 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
 {
     specdec__states *s = &c->kv.states;
     const specdec__mixing *m = &s->mixing;
-    const size_t row = (size_t)m->channels, inputs = (size_t)m->kept * sizeof(float);
+    const size_t row = (size_t)m->channels, inputs = (size_t)m->input_count * sizeof(float);
     const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first_row : c->mix.rows;
     const float *taps[SPECDEC__MOST_TAPS];
     int i, half;
@@ -42784,7 +42789,7 @@ static void specdec__forward_mix_apply_gate(specdec__context *c, const specdec__
     const specdec__mixing *m = &c->kv.states.mixing;
     const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
     float *out = c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)group * (size_t)size;
-    float *gate = c->mix.raw + (size_t)node * (size_t)c->mix.raw_stride + (size_t)group * (size_t)size;
+    float *gate = c->mix.projected + (size_t)node * (size_t)c->mix.projected_stride + (size_t)group * (size_t)size;
 
     if (m->kind == SPECDEC__DELTA)
         c->kernels->norm(out, norm, c->model->epsilon, size, 0, size, out);
@@ -42806,7 +42811,7 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
 
     if (m->kind == SPECDEC__SHORT) {
         for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-            float *row = c->mix.raw + (size_t)i * (size_t)c->mix.raw_stride;
+            float *row = c->mix.projected + (size_t)i * (size_t)c->mix.projected_stride;
 
             for (k = 0; k < m->channels; k++)
                 row[k] *= row[2 * m->channels + k];
@@ -42822,9 +42827,9 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.raw, the outputs of its input matrices.
-   Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns 1 when
-   cancelled. */
+/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.projected, the outputs of its input
+   matrices. Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns
+   1 when cancelled. */
 static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
@@ -43219,11 +43224,12 @@ static void specdec__forward_sum_experts(specdec__context *c, int thread, float 
         memset(y, 0, (size_t)count * sizeof *y);
         for (k = i * chosen; k < (i + 1) * chosen; k++)
             c->kernels->add_scaled(y, c->routes.weight[k],
-                                   c->parts + (size_t)c->routes.column[k] * (size_t)stride + at, count);
+                                   c->expert_outputs + (size_t)c->routes.column[k] * (size_t)stride + at, count);
     }
 }
 
-/* Adds the shared expert's output in c->parts to y, times the sigmoid of its router's output, if it has a router. */
+/* Adds the shared expert's output in c->expert_outputs to y, times the sigmoid of its router's output, if it has a
+   router. */
 static void specdec__forward_add_shared_expert(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -43235,7 +43241,7 @@ static void specdec__forward_add_shared_expert(specdec__context *c, int thread, 
         const int routed = layer->matrix[SPECDEC__SHARED_ROUTER].rows;
 
         c->kernels->add_scaled(c->y + begin, routed ? 1 / (1 + specdec__exp(-c->shared_router[i])) : 1,
-                               c->parts + begin, count);
+                               c->expert_outputs + begin, count);
     }
 }
 
@@ -43320,14 +43326,14 @@ static int specdec__forward_project_latent_queries(specdec__context *c, int thre
     const int low = specdec__forward_stride(latent->query_rank);
     specdec__matrix_product t[2];
 
-    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->low, low)
+    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->query_latent, low)
                               : specdec__forward_product(layer, SPECDEC__Q, -1, c->queries, queries);
     t[1] = specdec__forward_product(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
     if (latent->query_rank) {
         in = specdec__forward_make_input(c->h, c->n, low, NULL);
-        in.source = c->low;
+        in.source = c->query_latent;
         in.norm = layer->vector[SPECDEC__LOW_NORM];
         t[0] = specdec__forward_product(layer, SPECDEC__Q_B, -1, c->queries, queries);
         if (specdec__forward_project(c, thread, &in, t, 1))
@@ -43431,21 +43437,22 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
     return specdec__pool_barrier(c->pool);
 }
 
-/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.raw they write. Returns how many. */
+/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.projected they write. Returns how many. */
 static int specdec__forward_mix_list_products(const specdec__context *c, const specdec__layer *layer,
                                               specdec__matrix_product *t)
 {
     const specdec__mixing *m = &c->model->mixing;
     const struct { int matrix, at; } made[] = {
-        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->first_kept},
-        {SPECDEC__MIX_BETA, m->first_kept + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_kept + m->channels},
-        {SPECDEC__MIX_ALPHA, m->first_kept + m->channels + specdec__round_up(m->heads, 16)}};
+        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0},
+        {SPECDEC__MIX_QKV, m->first_input},
+        {SPECDEC__MIX_BETA, m->first_input + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_input + m->channels},
+        {SPECDEC__MIX_ALPHA, m->first_input + m->channels + specdec__round_up(m->heads, 16)}};
     int i, count = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
         if (layer->matrix[made[i].matrix].rows)
-            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
-                                                  c->mix.raw_stride);
+            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.projected + made[i].at,
+                                                  c->mix.projected_stride);
     return count;
 }
 
@@ -43521,7 +43528,7 @@ static void specdec__forward_compute_layer_embedding(specdec__context *c, int th
 
     specdec__quant_to_float(inputs->token_table.type,
                             inputs->token_table.file +
-                                (size_t)c->batch->tokens[c->first + i] * inputs->token_table.row_bytes,
+                                (size_t)c->batch->tokens[c->first_node + i] * inputs->token_table.row_bytes,
                             (size_t)all, table);
     c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
     for (at = 0; at < all; at += width) {
@@ -43690,7 +43697,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     const int columns = c->n * c->model->chosen_experts, ff = specdec__forward_stride(c->model->expert_ff);
     const int width = c->latent ? specdec__forward_stride(c->model->latent) : c->e;
     const int gated = layer->matrix[SPECDEC__EXPERT_GATE].rows > 0;
-    specdec__matrix_input in = specdec__forward_make_input(c->parts, columns, width, NULL);
+    specdec__matrix_input in = specdec__forward_make_input(c->expert_outputs, columns, width, NULL);
     specdec__matrix_product t[2];
 
     in.norm = layer->vector[SPECDEC__EXPERT_NORM];
@@ -43703,7 +43710,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
         return 1;
     in = specdec__forward_activated_input(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
     in.source_rows = c->routes.row;
-    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
+    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->expert_outputs, width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
     specdec__forward_sum_experts(c, thread, c->latent ? c->latent : c->y, width);
@@ -43716,8 +43723,8 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* Computes y = norm(y) + norm(parts): y is the output of the experts, parts that of the network beside them (the trait
-   DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
+/* Computes y = norm(y) + norm(dense): y is the output of the experts, dense that of the network beside them, which lies
+   in c->expert_outputs (the trait DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
 static int specdec__forward_add_dense_network(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -43732,8 +43739,8 @@ static int specdec__forward_add_dense_network(specdec__context *c, int thread, c
     for (i = part.first_row; i < part.end_row; i++) {
         const size_t row = (size_t)i * (size_t)c->e;
 
-        specdec__forward_norm_function(c)(c->parts + row, layer->vector[SPECDEC__AFTER_NETWORK], c->model->epsilon,
-                                          width, at, to, c->y + row);
+        specdec__forward_norm_function(c)(c->expert_outputs + row, layer->vector[SPECDEC__AFTER_NETWORK],
+                                          c->model->epsilon, width, at, to, c->y + row);
         c->kernels->add_scaled(c->y + row + at, 1, c->h + row + at, to - at);
     }
     return specdec__pool_barrier(c->pool);
@@ -43750,7 +43757,7 @@ static int specdec__forward_run_expert_half(specdec__context *c, int thread, con
     if (specdec__forward_route_rows(c, thread, layer) || specdec__forward_run_experts(c, thread, layer))
         return 1;
     if (layer->shape.feed_forward) {
-        if (specdec__forward_run_network(c, thread, layer, &in, c->parts))
+        if (specdec__forward_run_network(c, thread, layer, &in, c->expert_outputs))
             return 1;
         if (shared)
             specdec__forward_add_shared_expert(c, thread, layer);
@@ -43772,8 +43779,9 @@ static void specdec__forward_copy_states(const specdec__context *c, int thread, 
         const specdec__state_reader *taps = &c->taps[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
-            for (j = taps->first + thread; taps->layers[i] == layer && j < c->n; j += specdec__pool_active(c->pool)) {
-                float *out = taps->out + ((size_t)(j - taps->first) * (size_t)taps->count + (size_t)i) * width;
+            for (j = taps->first_node + thread; taps->layers[i] == layer &&
+                 j < c->n; j += specdec__pool_active(c->pool)) {
+                float *out = taps->out + ((size_t)(j - taps->first_node) * (size_t)taps->count + (size_t)i) * width;
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
@@ -43843,7 +43851,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
             continue;
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
-        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
+        specdec__quant_to_float(table->type,
+                                table->file + (size_t)c->batch->tokens[c->first_node + i] * table->row_bytes,
                                 (size_t)width, row);
         c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
         specdec__forward_check_row(c, thread, i, row, width, SPECDEC__FINITE_FACTOR);
@@ -44016,7 +44025,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
-        if (batch->wanted == NULL || batch->wanted[i])
+        if (batch->wants_logits == NULL || batch->wants_logits[i])
             c->rows[c->row_count++] = i - batch->done_count;
     }
     if (c->row_count > c->max_rows && !c->model->lacks_output)
@@ -44025,7 +44034,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
     c->batch = batch;
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->stretches[i] = specdec__forward_seen_stretches(c, i, batch->done_count, batch->n);
-    c->first = batch->done_count;
+    c->first_node = batch->done_count;
     c->n = batch->n - batch->done_count;
     return SPECDEC_OK;
 }
@@ -44080,7 +44089,7 @@ static specdec__batch specdec__forward_make_batch(const specdec__context *c, int
     batch.tokens = c->tokens;
     batch.parents = c->parents;
     batch.views = c->views;
-    batch.wanted = batch.certain = NULL;
+    batch.wants_logits = batch.certain = NULL;
     return batch;
 }
 
@@ -44165,7 +44174,7 @@ static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__
     const int skip = specdec__max_int(rows->states_from - at, 0);
 
     c->taps[0] = rows->taps;
-    c->taps[0].first = skip;
+    c->taps[0].first_node = skip;
     if (skip >= n)
         c->taps[0].out = NULL;
     else if (c->taps[0].out)
@@ -44205,11 +44214,11 @@ static specdec_result specdec__forward_prefill(specdec__context *c, specdec__vie
         for (i = 0; i < n; i++) {
             c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
             c->parents[i] = i - 1;
-            c->wanted[i] = (unsigned char)(at + i >= rows->logits_from);
+            c->wants_logits[i] = (unsigned char)(at + i >= rows->logits_from);
             c->path[i] = i;
             c->certain[i] = at + i < count - 1; /* the last token may be a root later */
         }
-        batch.wanted = c->wanted;
+        batch.wants_logits = c->wants_logits;
         batch.certain = c->certain;
         specdec__forward_set_up_prefill(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
@@ -51328,9 +51337,9 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     for (i = 0; i < b->size; i++) {
         c->tokens[i] = i ? b->mask_token : p->tokens[0];
         c->parents[i] = i - 1;
-        c->wanted[i] = i >= b->draft_row && i < b->draft_row + rows;
+        c->wants_logits[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
     specdec__view_free_reserved(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
@@ -54584,7 +54593,7 @@ static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_follow(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
 /* Calls the drafters' prepare for a sequence that is part of the next step. */
@@ -55884,7 +55893,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         rows += tree->n;
         for (; n < root + tree->n; n++) {
             c->views[n] = &t->view;
-            c->wanted[n] = n >= root;
+            c->wants_logits[n] = n >= root;
             c->certain[n] = n < root;
         }
         for (i = t->first; i < root; i++) {
@@ -55897,7 +55906,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         }
     }
     batch = specdec__forward_make_batch(c, 0, n);
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     batch.certain = c->certain;
     return batch;
 }
@@ -58026,7 +58035,7 @@ static void specdec__link_tell(void *listener, const specdec__kv_event *news)
     int i;
 
     specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
-    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 1, news->source_view ? (uint32_t)specdec__link_view(link, news->source_view) : 0xffffffffu);
     specdec__wire_put(to, 2, (uint32_t)news->first_number);
     specdec__wire_put(to, 3, (uint32_t)news->second_number);
     specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
@@ -58193,7 +58202,8 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     specdec__wire_put(to, 3, (uint32_t)batch->done_count);
     specdec__wire_put(to, 4, (uint32_t)c->n);
     for (i = batch->done_count, to += 20; i < batch->n; i++, to += 12) {
-        const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
+        const int wanted = !batch->wants_logits || batch->wants_logits[i];
+        const int certain = batch->certain && batch->certain[i];
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
         specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
@@ -58295,10 +58305,11 @@ static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *
 
 static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 {
-    if (!n->other || n->other == n->view || n->view->length || n->first_number || n->second_number > n->other->length)
+    if (!n->source_view || n->source_view == n->view || n->view->length || n->first_number ||
+        n->second_number > n->source_view->length)
         return 0;
     /* fails where rank 0's has failed, too */
-    specdec__view_share(n->view, &link->context->kv, n->other, n->first_number, n->second_number);
+    specdec__view_share(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
     link->nodes = 0;
     return 1;
 }
@@ -58319,7 +58330,7 @@ static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reade
     news.kind = kind;
     news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
     other = specdec__wire_int(in, -1, link->view_count - 1);
-    news.other = other < 0 ? NULL : link->views[other];
+    news.source_view = other < 0 ? NULL : link->views[other];
     news.first_number = specdec__wire_int(in, 0, commits ? c->max_nodes : 1 << 30);
     news.second_number = specdec__wire_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
     news.renumbered = specdec__wire_int(in, 0, c->max_nodes);
@@ -58356,7 +58367,7 @@ static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wi
         c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
         c->parents[i] = specdec__wire_int(in, -1, i - 1);
         view = specdec__wire_int(in, 0, 4 * link->view_count - 1);
-        c->wanted[i] = (unsigned char)(view & 1);
+        c->wants_logits[i] = (unsigned char)(view & 1);
         c->certain[i] = (unsigned char)(view >> 1 & 1);
         view >>= 2;
         c->views[i] = link->views[view];
@@ -58429,7 +58440,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         specdec__link_hear_doom(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_make_batch(c, done, done + n);
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     batch.certain = c->certain;
     return specdec__link_stage(link, &batch, x, empty);
 }
@@ -61410,8 +61421,8 @@ static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t plac
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
-    c.at = place < from ? from : place;
-    c.is_bad = c.at >= to;
+    c.offset = place < from ? from : place;
+    c.is_bad = c.offset >= to;
     return c;
 }
 
@@ -61425,14 +61436,14 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
     if (c.is_bad) /* none left */
         return 0;
-    from = c.at;
+    from = c.offset;
     pair->key = specdec__cursor_string(&c);
     pair->value = specdec__cursor_value(&c);
     if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
-    pair->record.size = c.at - from;
-    *place = c.at;
+    pair->record.size = c.offset - from;
+    *place = c.offset;
     return 1;
 }
 
@@ -61445,7 +61456,7 @@ int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gg
     c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
     if (c.is_bad || specdec__gguf_read_tensor(gguf, &c, tensor))
         return 0;
-    *place = c.at;
+    *place = c.offset;
     return 1;
 }
 
@@ -61457,10 +61468,10 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
         return 0;
     c.data = array->items;
     c.size = array->bytes;
-    c.at = *place;
+    c.offset = *place;
     c.is_bad = 0;
     *string = specdec__cursor_string(&c);
-    *place = c.is_bad ? *place : c.at;
+    *place = c.is_bad ? *place : c.offset;
     return !c.is_bad;
 }
 

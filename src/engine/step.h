@@ -83,7 +83,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         rows += tree->n;
         for (; n < root + tree->n; n++) {
             c->views[n] = &t->view;
-            c->wanted[n] = n >= root;
+            c->wants_logits[n] = n >= root;
             c->certain[n] = n < root;
         }
         for (i = t->first; i < root; i++) {
@@ -96,7 +96,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         }
     }
     batch = specdec__forward_make_batch(c, 0, n);
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     batch.certain = c->certain;
     return batch;
 }

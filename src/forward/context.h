@@ -26,7 +26,7 @@ typedef struct specdec__batch {
     const int32_t *tokens;         /* (n) token id of each node */
     const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
     specdec__view *const *views;   /* (n) view of each node: the keys of its sequence */
-    const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
+    const unsigned char *wants_logits; /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
                                       run */
     const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
                                       the first nodes of a view, each the parent of the next; read by recurrent layers
@@ -38,7 +38,7 @@ typedef struct specdec__batch {
 typedef struct specdec__state_reader {
     const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
     int count;         /* states of each node */
-    int first;         /* the first of the step's nodes whose states are copied */
+    int first_node;    /* the first of the step's nodes whose states are copied */
     float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
 } specdec__state_reader;
 
@@ -137,8 +137,9 @@ typedef struct specdec__mix_rows {
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
                                       specdec__forward_mix_run_layer */
     int *row_of_node;              /* (max_nodes) row of each node */
-    int raw_stride, convolved_stride, output_stride; /* floats between rows of `raw`, of `convolved`, of outputs in h */
-    float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
+    int projected_stride, convolved_stride, output_stride; /* floats between rows of `projected`, of `convolved`, of
+                                                              outputs in h */
+    float *projected;              /* (n, projected_stride) outputs of a layer's input matrices */
     float *convolved;              /* (rows, convolved_stride) outputs of the convolution; then the decay and the rate
                                       of each head */
     float *zeros;                  /* (channels) zeros: inputs before the first token */
@@ -181,7 +182,7 @@ typedef struct specdec__context {
                                   cache; 0: all values are sound */
     /* the current step: */
     const specdec__batch *batch; /* the nodes of the step */
-    int first, n, row_count;     /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+    int first_node, n, row_count; /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
                                     rows have logits */
     /* for all steps: */
     int max_nodes;             /* nodes of a step, at max_nodes */
@@ -214,7 +215,7 @@ typedef struct specdec__context {
     float *queries;            /* (max_nodes, q) queries, and their gates if there are any, before RoPE */
     float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
     /* for latent attention (>>forward/latent): */
-    float *low;                /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
+    float *query_latent;       /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
     float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
     float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
                                   sums of latent rows */
@@ -225,13 +226,13 @@ typedef struct specdec__context {
                                   chosen, ff of an expert) */
     float *y;                  /* (max_nodes, max(e, ff, stride of experts)) output of `up`, of a router, or what is to
                                   be added to x */
-    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
+    float *up, *expert_outputs; /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
                                   chosen, e or latent), then that of the shared expert (max_nodes, e) */
     float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
     specdec__expert_routes routes; /* which experts each row goes through */
-    specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
+    specdec__mix_rows mix;     /* for recurrent layers; its `projected` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
                                          cache has 8-bit codes */
@@ -245,7 +246,7 @@ typedef struct specdec__context {
     /* arrays for a batch: */
     int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
     specdec__view **views;     /* (max_nodes) of specdec__batch */
-    unsigned char *wanted;     /* (max_nodes) of specdec__batch */
+    unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
     unsigned char *certain;    /* (max_nodes) of specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
@@ -356,7 +357,8 @@ static void specdec__context_take_routes(specdec__context *c, specdec__arena *ar
     c->routes.job = SPECDEC__TAKE(arena, specdec__expert_job, columns);
 }
 
-/* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
+/* Takes memory for recurrent layers from an arena, except for `projected`, which shares the memory of attention's
+   buffers. */
 static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
@@ -365,7 +367,7 @@ static void specdec__context_take_mix(specdec__context *c, const specdec__kv_dem
     const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.raw_stride = specdec__forward_stride(m->input_width);
+    c->mix.projected_stride = specdec__forward_stride(m->input_width);
     c->mix.output_stride = specdec__forward_stride(m->output_width);
     c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
     c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
@@ -414,7 +416,8 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->k_width));
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->v_width));
     if (m->latent_attention.rank) {
-        c->low = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
+        c->query_latent = SPECDEC__TAKE(arena, float,
+                                        n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
         c->absorbed = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->heads *
                                                                                       m->latent_attention.rank));
     }
@@ -433,15 +436,15 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_has_experts(m)) {
         c->up = SPECDEC__TAKE(arena, float, inner);
-        c->parts = SPECDEC__TAKE(arena, float,
-                                 columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
+        c->expert_outputs = SPECDEC__TAKE(arena, float,
+                                          columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
         c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
         c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
     if (SPECDEC__RECURRENT && c->model->mixing.layers)
-        c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
+        c->mix.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.projected_stride);
     specdec__arena_beyond(arena, end);
 }
 
@@ -538,7 +541,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
-    c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
+    c->wants_logits = SPECDEC__TAKE(arena, unsigned char, n);
     c->certain = SPECDEC__TAKE(arena, unsigned char, n);
     c->path = SPECDEC__TAKE(arena, int, n);
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);

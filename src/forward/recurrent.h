@@ -159,7 +159,7 @@ static const float *specdec__forward_mix_row_inputs(const specdec__context *c, c
                                                     const specdec__mix_row *row)
 {
     if (row->node >= 0)
-        return c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + c->kv.states.mixing.first_kept;
+        return c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + c->kv.states.mixing.first_input;
     return specdec__state_inputs_address(&c->kv.states, &part->view->state, row->input_index, layer);
 }
 
@@ -246,7 +246,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
         c->kernels->norm(out + at, c->mix.unit_weights + (block < m->groups ? 0 : m->rows),
                          c->model->epsilon / (float)m->rows, m->rows, 0, m->rows, out + at);
     if (m->kind == SPECDEC__SHORT) {
-        const float *gate = c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + m->channels + at;
+        const float *gate = c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + m->channels + at;
         float *gated = c->h + (size_t)row->node * (size_t)c->mix.output_stride + at;
 
         for (i = 0; i < count; i++)
@@ -344,7 +344,7 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
 {
     specdec__states *s = &c->kv.states;
     const specdec__mixing *m = &s->mixing;
-    const size_t row = (size_t)m->channels, inputs = (size_t)m->kept * sizeof(float);
+    const size_t row = (size_t)m->channels, inputs = (size_t)m->input_count * sizeof(float);
     const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first_row : c->mix.rows;
     const float *taps[SPECDEC__MOST_TAPS];
     int i, half;
@@ -380,7 +380,7 @@ static void specdec__forward_mix_apply_gate(specdec__context *c, const specdec__
     const specdec__mixing *m = &c->kv.states.mixing;
     const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
     float *out = c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)group * (size_t)size;
-    float *gate = c->mix.raw + (size_t)node * (size_t)c->mix.raw_stride + (size_t)group * (size_t)size;
+    float *gate = c->mix.projected + (size_t)node * (size_t)c->mix.projected_stride + (size_t)group * (size_t)size;
 
     if (m->kind == SPECDEC__DELTA)
         c->kernels->norm(out, norm, c->model->epsilon, size, 0, size, out);
@@ -402,7 +402,7 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
 
     if (m->kind == SPECDEC__SHORT) {
         for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-            float *row = c->mix.raw + (size_t)i * (size_t)c->mix.raw_stride;
+            float *row = c->mix.projected + (size_t)i * (size_t)c->mix.projected_stride;
 
             for (k = 0; k < m->channels; k++)
                 row[k] *= row[2 * m->channels + k];
@@ -418,9 +418,9 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.raw, the outputs of its input matrices.
-   Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns 1 when
-   cancelled. */
+/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.projected, the outputs of its input
+   matrices. Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns
+   1 when cancelled. */
 static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;

@@ -145,7 +145,7 @@ static int specdec__model_find_tensor_with_word(const specdec__model *m, const c
     uint64_t i;
     size_t k;
 
-    c.at = m->gguf.tensors_at;
+    c.offset = m->gguf.tensors_at;
     for (i = 0; i < m->gguf.tensor_count; i++) {
         const specdec__bytes found = specdec__gguf_skip_record(&m->gguf, &c, 1);
 
@@ -504,7 +504,7 @@ static specdec_result specdec__model_refuse_unread_in_part(const specdec__model 
     specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
     uint64_t i;
 
-    c.at = part->tensors_at;
+    c.offset = part->tensors_at;
     for (i = 0; i < part->tensor_count; i++) {
         const specdec__bytes name = specdec__gguf_skip_record(part, &c, 1);
 

@@ -436,7 +436,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
         x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
-        x->channels = x->kept = x->output_width = m->embedding;
+        x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
         return r.result ? r.result : specdec__model_check_mixing(x, x->input_width, error);
     }
@@ -450,7 +450,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
                              x->rows);
-    x->output_width = x->first_kept = inner;
+    x->output_width = x->first_input = inner;
     x->values = inner / x->heads;
     wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
     if (wide > most)
@@ -461,8 +461,8 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->value_channel = x->kind == SPECDEC__DELTA ? wide : 0;
     x->keys_by_modulo = m->trait[SPECDEC__KEYS_BY_MODULO];
     x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
-    x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
-    x->input_width = inner + x->kept;
+    x->input_count = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
+    x->input_width = inner + x->input_count;
     return specdec__model_check_mixing(x, wide, error);
 }
 

@@ -576,7 +576,7 @@ typedef struct specdec_model {
     const specdec__chat *chat;               /* the chat format that the template was recognised as; NULL: no
                                                 template */
     specdec__gguf gguf;                      /* the file; the first one of a model in several files */
-    int parts, tensors;                      /* files of the model: see >>model/parts; tensors in all of them */
+    int file_count, tensors;                 /* files of the model: see >>model/parts; tensors in all of them */
     size_t part_bytes;                       /* bytes of all files in memory */
     specdec__bytes mapped;                   /* the mapping of the file, to be unmapped at the end; empty: the caller's
                                                 memory */

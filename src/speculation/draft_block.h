@@ -247,9 +247,9 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     for (i = 0; i < b->size; i++) {
         c->tokens[i] = i ? b->mask_token : p->tokens[0];
         c->parents[i] = i - 1;
-        c->wanted[i] = i >= b->draft_row && i < b->draft_row + rows;
+        c->wants_logits[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
     specdec__view_free_reserved(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
