@@ -41324,7 +41324,7 @@ static void specdec__forward_finish_logits(specdec__context *c, int thread)
  * ================================================================================================================== */
 
 /* Multiplies the columns of each head by the matrix of that head: out (n, stride) has `size` values for each head in a
-   row. Columns [head * n, head * n + n) of c->columns belong to a head. */
+   row. Columns [head * n, head * n + n) of c->columns are those of one head. */
 static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
                                             float *out, int size, int stride)
 {
