@@ -40362,7 +40362,7 @@ typedef struct specdec__screen {
                         by */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
-    uint64_t rows, rows_read, whole_steps; /* rows of logits that were bounds first; rows of the matrix read for them;
+    uint64_t rows, rows_read, rows_whole;  /* rows of logits that were bounds first; rows of the matrix read for them;
                                               rows of logits read whole */
     int64_t saved;   /* bytes of weights that were not read; see specdec_info */
 } specdec__screen;
@@ -40451,7 +40451,7 @@ typedef struct specdec__context {
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
                                                            drafters */
-    float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
+    float *reads;              /* (n, specdec__forward_states_stride) hidden states of another model that the next step
                                   reads; NULL: x already holds what they give, or the model reads none */
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
@@ -40522,7 +40522,7 @@ SPECDEC__INLINE const specdec__kv_layer *specdec__context_kv_layer(const specdec
 }
 
 /* Returns the floats between rows of the hidden states of another model that a model reads. */
-static int specdec__forward_read_stride(const specdec__model *m)
+static int specdec__forward_states_stride(const specdec__model *m)
 {
     return specdec__forward_stride(m->reads.count * m->reads.width);
 }
@@ -40697,7 +40697,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
-    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_states_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
@@ -40785,7 +40785,7 @@ static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__contex
 }
 
 /* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
-SPECDEC__INLINE int specdec__screen_choice(const specdec__context *c)
+SPECDEC__INLINE int specdec__screen_kind_of_step(const specdec__context *c)
 {
     return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }
@@ -43804,7 +43804,7 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
 
     if (reads->is_nextn) {
         c->kernels->norm(embedding, reads->token_norm, epsilon, width, 0, width, h);
-        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_read_stride(c->model), reads->state_norm,
+        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_states_stride(c->model), reads->state_norm,
                          epsilon, width, 0, width, h + width);
         return;
     }
@@ -43819,7 +43819,7 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
 static int specdec__forward_project_states(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
-    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_read_stride(c->model),
+    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_states_stride(c->model),
                                                            NULL);
     specdec__matrix_product t;
 
@@ -43862,7 +43862,7 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
 }
 
 /* Computes a thread's share of the logits of the wanted rows of x, or of their bounds, or of no logits, as
-   specdec__screen_choice says. In any case h (row_count, e) becomes their hidden states. A function of the thread
+   specdec__screen_kind_of_step says. In any case h (row_count, e) becomes their hidden states. A function of the thread
    pool. */
 static void specdec__forward_compute_logits(void *argument, int thread)
 {
@@ -43878,14 +43878,14 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     in.source_rows = c->rows;
     c->scratch[thread].current_half = 2 * m->layers;
     if (thread == 0)
-        c->screen.computed = specdec__screen_choice(c);
-    if (specdec__screen_choice(c) == SPECDEC__SCREEN_LOGITS) {
+        c->screen.computed = specdec__screen_kind_of_step(c);
+    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish_logits(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__screen_choice(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
+    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_compute_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))
@@ -44180,7 +44180,7 @@ static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__
     else if (c->taps[0].out)
         c->taps[0].out += (size_t)(at + skip - rows->states_from) * width;
     if (rows->reads)
-        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_read_stride(c->model);
+        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_states_stride(c->model);
 }
 
 /* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
@@ -45566,7 +45566,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 static void specdec__settle_whole(specdec__context *c)
 {
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
-    c->screen.whole_steps++;
+    c->screen.rows_whole++;
     c->screen.saved -= specdec__screen_plane_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
     specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }
@@ -50534,8 +50534,8 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_pairs {
     specdec__view view; /* keys of the pairs that were run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
-                           none, of a kept sequence */
+    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_states_stride): of `count` pairs from `from` on;
+                           NULL: none, of a kept sequence */
     int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
 } specdec__draft_pairs;
 
@@ -50543,7 +50543,7 @@ typedef struct specdec__draft_layer {
     specdec__levels levels;
     specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
-    float *reads;                /* (tree size, specdec__forward_read_stride): such states, where a step reads them as
+    float *reads;                /* (tree size, specdec__forward_states_stride): such states, where a step reads them as
                                     the target's; NULL: they are its residual stream at once */
     int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
     specdec__context context;
@@ -50567,7 +50567,7 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
     t->count = 0;
     if (t->from || !m->lead || !t->states)
         return;
-    memset(t->states, 0, (size_t)specdec__forward_read_stride(m->context.model) * sizeof *t->states);
+    memset(t->states, 0, (size_t)specdec__forward_states_stride(m->context.model) * sizeof *t->states);
     t->count = 1;
 }
 
@@ -50620,7 +50620,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
     float *to = m->reads ? m->reads : c->x;
-    const int stride = m->reads ? specdec__forward_read_stride(d->model) : c->e;
+    const int stride = m->reads ? specdec__forward_states_stride(d->model) : c->e;
     specdec__batch batch;
     specdec_result result;
     int i;
@@ -50667,7 +50667,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
     t->from = other->from;
     t->count = specdec__min_int(other->count, length + m->lead - other->from);
     memcpy(t->states, other->states,
-           (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
+           (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
 
 /* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
@@ -50693,7 +50693,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
                                                   specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
-    const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
+    const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
     const int end = specdec__min_int(t->from + t->count, heard->count - 1 + m->lead);
     specdec_result result;
     int gone;
@@ -50723,7 +50723,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
         const float *from = d->taps.out + (size_t)node * (size_t)width;
         specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
                                                                  : specdec__draft_layer_forget(m, heard, error);
-        float *to = t->states + (size_t)t->count * (size_t)specdec__forward_read_stride(d->model);
+        float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
             return result;
@@ -50761,7 +50761,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     specdec__draft_layer counted, *m = SPECDEC__TAKE(arena, specdec__draft_layer, 1);
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
-    const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
+    const size_t stride = (size_t)specdec__forward_states_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;
@@ -50844,7 +50844,7 @@ typedef struct specdec__draft_assistant {
     const specdec__context *target;
     float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
-    float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
+    float *reads;   /* (tree size, specdec__forward_states_stride): embeddings, and the states before */
     int place, n;   /* of the current level: index of its first state, and number of states */
     /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
@@ -50863,7 +50863,7 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
 {
     const specdec__reads *reads = &m->context.model->reads;
     const specdec__matrix *table = m->target->embedding;
-    float *row = m->reads + (size_t)i * (size_t)specdec__forward_read_stride(m->context.model);
+    float *row = m->reads + (size_t)i * (size_t)specdec__forward_states_stride(m->context.model);
 
     specdec__quant_to_float(table->type, table->file + (size_t)token * table->row_bytes, (size_t)reads->width, row);
     m->target->kernels->scale(row, m->target->model->fact[SPECDEC__EMBEDDING_SCALE], reads->width);
@@ -51081,7 +51081,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
     m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
-    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
@@ -51124,7 +51124,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__draft_block {
     specdec__levels levels;
     specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
-    float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): states of tokens */
     float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
     float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
@@ -51405,7 +51405,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[heard->at];
     const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
-    const size_t stride = (size_t)specdec__forward_read_stride(d->model);
+    const size_t stride = (size_t)specdec__forward_states_stride(d->model);
     const int end = heard->from + heard->n;
     specdec_result result = SPECDEC_OK;
     int i, from, to;
@@ -51463,7 +51463,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
     const specdec__block_model *b = &model->block;
-    const size_t stride = (size_t)specdec__forward_read_stride(model);
+    const size_t stride = (size_t)specdec__forward_states_stride(model);
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;
@@ -60537,7 +60537,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
     info->screened_read = t->engine->target.screen.rows_read;
-    info->screened_whole = t->engine->target.screen.whole_steps;
+    info->screened_whole = t->engine->target.screen.rows_whole;
     info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;

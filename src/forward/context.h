@@ -162,7 +162,7 @@ typedef struct specdec__screen {
                         by */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
-    uint64_t rows, rows_read, whole_steps; /* rows of logits that were bounds first; rows of the matrix read for them;
+    uint64_t rows, rows_read, rows_whole;  /* rows of logits that were bounds first; rows of the matrix read for them;
                                               rows of logits read whole */
     int64_t saved;   /* bytes of weights that were not read; see specdec_info */
 } specdec__screen;
@@ -251,7 +251,7 @@ typedef struct specdec__context {
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
                                                            drafters */
-    float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
+    float *reads;              /* (n, specdec__forward_states_stride) hidden states of another model that the next step
                                   reads; NULL: x already holds what they give, or the model reads none */
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
@@ -322,7 +322,7 @@ SPECDEC__INLINE const specdec__kv_layer *specdec__context_kv_layer(const specdec
 }
 
 /* Returns the floats between rows of the hidden states of another model that a model reads. */
-static int specdec__forward_read_stride(const specdec__model *m)
+static int specdec__forward_states_stride(const specdec__model *m)
 {
     return specdec__forward_stride(m->reads.count * m->reads.width);
 }
@@ -497,7 +497,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
-    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_states_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(

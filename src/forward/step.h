@@ -576,7 +576,7 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
 
     if (reads->is_nextn) {
         c->kernels->norm(embedding, reads->token_norm, epsilon, width, 0, width, h);
-        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_read_stride(c->model), reads->state_norm,
+        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_states_stride(c->model), reads->state_norm,
                          epsilon, width, 0, width, h + width);
         return;
     }
@@ -591,7 +591,7 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
 static int specdec__forward_project_states(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
-    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_read_stride(c->model),
+    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_states_stride(c->model),
                                                            NULL);
     specdec__matrix_product t;
 
@@ -634,7 +634,7 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
 }
 
 /* Computes a thread's share of the logits of the wanted rows of x, or of their bounds, or of no logits, as
-   specdec__screen_choice says. In any case h (row_count, e) becomes their hidden states. A function of the thread
+   specdec__screen_kind_of_step says. In any case h (row_count, e) becomes their hidden states. A function of the thread
    pool. */
 static void specdec__forward_compute_logits(void *argument, int thread)
 {
@@ -650,14 +650,14 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     in.source_rows = c->rows;
     c->scratch[thread].current_half = 2 * m->layers;
     if (thread == 0)
-        c->screen.computed = specdec__screen_choice(c);
-    if (specdec__screen_choice(c) == SPECDEC__SCREEN_LOGITS) {
+        c->screen.computed = specdec__screen_kind_of_step(c);
+    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish_logits(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__screen_choice(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
+    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_compute_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))
@@ -952,7 +952,7 @@ static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__
     else if (c->taps[0].out)
         c->taps[0].out += (size_t)(at + skip - rows->states_from) * width;
     if (rows->reads)
-        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_read_stride(c->model);
+        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_states_stride(c->model);
 }
 
 /* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
