@@ -16,7 +16,7 @@ SPECDEC__FOR_SIZE
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
 typedef struct specdec__text_stage {
     specdec__text_match_function *match; /* NULL: end of the list */
-    int kind;
+    int kind; /* SPECDEC__STAGE_... */
 } specdec__text_stage;
 
 /* How far a stage looks behind a match, so that a part of a text can be split without the rest. EXACT: one character;
@@ -409,7 +409,7 @@ enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 typedef struct specdec__vocab_words {
     const char *name;
     specdec__text_word_function *word;
-    size_t digits;
+    size_t digits; /* most digits of a number in one word */
     int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
     int add_bos;       /* default of add_bos_token; 2: overrides the file */
     const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
@@ -492,8 +492,8 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
    (or, where no file was at hand, by a special token). Some of these pre-tokenizers are not supported: files are then
    refused with their name. */
 static const struct {
-    uint32_t merges, id;
-    const char *text, *words;
+    uint32_t merges, id; /* number of merges; id of the token */
+    const char *text, *words; /* text of the token; name of the pre-tokenizer */
 } specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
                             {151387, 10000, "\xc4\xa0rise", "qwen2"},
                             {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
