@@ -290,7 +290,7 @@ static int used_pages(const specdec *t)
 {
     const specdec__kv *kv = &t->engine->target.kv;
 
-    return kv->span[0].count - kv->span[0].free_count - kv->span[0].idle + kv->span[1].count - kv->span[1].free_count - kv->span[1].idle;
+    return kv->span[0].count - kv->span[0].free_count - kv->span[0].only_kept + kv->span[1].count - kv->span[1].free_count - kv->span[1].only_kept;
 }
 
 /* Text i of several, saved in the middle of what it does, goes on in any place; the others do not notice. */

@@ -136,7 +136,7 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) ==
+        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.view_keys, error)) ==
             SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose_format(&e->chat, e->target_model->chat, &e->target_model->vocab,
@@ -290,7 +290,7 @@ specdec *specdec_child(specdec *t, int i)
 
     for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
-        for (k = 0; k < t->engine->room.views; k++) {
+        for (k = 0; k < t->engine->room.max_views; k++) {
             specdec *x = &t->engine->sequences[k];
 
             if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
@@ -562,7 +562,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, logits || count <= 0);
-    specdec__rows wanted = specdec__forward_wanted(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
@@ -572,7 +572,7 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
                                                   int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
-    specdec__rows wanted = specdec__forward_wanted(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
     int i;
 
     if (!result && specdec__in_cluster(&t->engine->config))
@@ -695,7 +695,7 @@ static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
-    if (t->engine->room.views > 1)
+    if (t->engine->room.max_views > 1)
         return specdec__engine_step(t->engine, NULL);
     if (!specdec__engine_make_ready(t)) /* the only sequence */
         return SPECDEC_DONE;
@@ -879,23 +879,23 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->sequences = t->engine->room.views;
+    info->sequences = t->engine->room.max_views;
     for (i = 0; i < info->sequences; i++)
         info->open_sequences += t->engine->sequences[i].open;
     pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
-    info->cache_prefixes = pages->idle * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->only_kept) * SPECDEC__KEYS;
+    info->cache_prefixes = pages->only_kept * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
     info->state_bytes = specdec__state_bytes(&m->mixing);
-    info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
+    info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
-    info->screened_read = t->engine->target.screen.read;
-    info->screened_whole = t->engine->target.screen.whole;
+    info->screened_read = t->engine->target.screen.rows_read;
+    info->screened_whole = t->engine->target.screen.whole_steps;
     info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
@@ -929,9 +929,9 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     const int vocab = t->model->vocab_size;
     int i;
 
-    if (count < 0 || count > t->engine->target.most - 1 || (!count && !t->handed_out))
+    if (count < 0 || count > t->engine->target.max_nodes - 1 || (!count && !t->handed_out))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count,
-                             !t->handed_out, t->engine->target.most - 1);
+                             !t->handed_out, t->engine->target.max_nodes - 1);
     for (i = 0; i < count; i++)
         if (parents[i] < -1 || parents[i] >= i)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
@@ -945,7 +945,7 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
 static specdec_result specdec__nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
-    const specdec__rows none = specdec__forward_wanted(t->handed_out);
+    const specdec__prefill_rows none = specdec__prefill_rows_from(t->handed_out);
     specdec_result result = SPECDEC_OK;
 
     specdec__engine_reroot(t, t->handed_out);
@@ -962,15 +962,15 @@ static specdec_result specdec__nodes_begin(specdec *t)
 static specdec_result specdec__nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
-    specdec__batch batch = specdec__forward_alone(c, &t->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, &t->view, 0, n);
     specdec_result result;
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
     result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
     if (!result)
-        result = specdec__forward_sound(c, 0, n, &t->error);
-    specdec__view_unreserve(&t->view, &c->kv);
+        result = specdec__forward_check_step(c, 0, n, &t->error);
+    specdec__view_free_reserved(&t->view, &c->kv);
     return result;
 }
 
@@ -1018,11 +1018,12 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
         n = 0;
         if (!length || length > t->engine->chat_bytes)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "label %d has %zu bytes", i, length);
-        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes, (size_t)(c->most - *nodes),
-                                   &n, t->engine->scratch, t->engine->scratch_bytes, &t->error);
+        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes,
+                                   (size_t)(c->max_nodes - *nodes), &n, t->engine->scratch, t->engine->scratch_bytes,
+                                   &t->error);
         if (result == SPECDEC_ERROR_BUFFER || !n)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, n ? "the labels have more than the %d tokens of a "
-                                 "step" : "there is a label without one of the %d tokens of a step", c->most - 1);
+                                 "step" : "there is a label without one of the %d tokens of a step", c->max_nodes - 1);
         if (result)
             return result;
         for (k = 0; k < n; k++)

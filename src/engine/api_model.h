@@ -36,8 +36,8 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
     result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack(m, specdec__engine_screening(config, &unused), arena, pool, &config->hooks,
-                                       error);
+        result = specdec__model_repack_matrices(m, specdec__engine_screening(config, &unused), arena, pool,
+                                                &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
 }

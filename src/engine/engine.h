@@ -58,7 +58,7 @@ typedef struct specdec__engine {
     int busy;                    /* 1: a call is running */
     int ended;                   /* 1: by specdec_deinit */
 
-    specdec__room room;
+    specdec__kv_demand room;
     specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */

@@ -104,9 +104,9 @@ static int specdec__stream_fork_limit(const specdec_config *c, int room)
 /* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
    is too large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
-                                    const specdec__room *room, specdec__arena *arena)
+                                    const specdec__kv_demand *room, specdec__arena *arena)
 {
-    const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
     const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     const size_t noted = c->logprobs ? tokens : 0;
@@ -118,7 +118,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     unsigned char *stop_bytes, *token_text, *piece, *parts;
     float *logprobs, *surprise;
 
-    specdec__context_view(target, &view, room, 0, arena);
+    specdec__context_init_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
@@ -137,7 +137,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     if (!t)
         return;
     t->model = model;
-    t->context = room->length;
+    t->context = room->view_keys;
     t->room = (int)tokens;
     t->view = view;
     t->tokens = text;
@@ -182,7 +182,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && specdec__mixing_is(&model->mixing))
+    if (settings->slide && specdec__mixing_exists(&model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);

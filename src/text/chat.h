@@ -162,7 +162,7 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_by_name(co
 static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__chat_format *format,
                                                                const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     int missing = 0, i;
     uint32_t id;
 

@@ -557,7 +557,7 @@ static int specdec__conversation_contains_mark(specdec__bytes text, const char *
    of the vocabulary. */
 static const specdec__calls *specdec__conversation_find_row(specdec__bytes text, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     size_t k;
     uint32_t id;
 

@@ -76,7 +76,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
 /* The text of a token by a walk over all texts before it, as long as there is no index. */
 static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t id)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
 
     while (id--)
         specdec__cursor_string(&c);
@@ -228,8 +228,8 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     uint32_t i;
 
     result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC_GGUF_F32, &source->scores, error);
-    if (!result && !(specdec__gguf_find(gguf, "tokenizer.ggml.token_type", &source->types) && source->types.is_array &&
-                     source->types.type == SPECDEC_GGUF_U32))
+    if (!result && !(specdec__gguf_find_value(gguf, "tokenizer.ggml.token_type", &source->types) &&
+                     source->types.is_array && source->types.type == SPECDEC_GGUF_U32))
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, &source->types, error);
     if (!result)
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &source->merges, error);
@@ -286,7 +286,7 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
    the types of other tokens depend. */
 static void specdec__vocab_scan_texts(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
@@ -294,7 +294,7 @@ static void specdec__vocab_scan_texts(specdec__vocab *v)
 
         v->marks_present |= row ? row->has : 0;
     }
-    c = specdec__cursor_over(v->texts, v->texts_size);
+    c = specdec__cursor_at_start(v->texts, v->texts_size);
     v->no_merge_crosses_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
@@ -341,7 +341,7 @@ static specdec_result specdec__vocab_take_indexes(specdec__vocab *v, specdec__ar
    Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
@@ -422,7 +422,7 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
    merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
+    specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
     uint32_t rank;
 
     for (rank = 0; rank < v->merge_count; rank++) {

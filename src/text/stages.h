@@ -529,11 +529,11 @@ static const specdec__vocab_words *specdec__words_find_by_name(specdec__bytes na
 /* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
 static SPECDEC__UNUSED const char *specdec__words_similar_name(specdec__bytes name)
 {
-    size_t i, least = specdec__name_far(name);
+    size_t i, least = specdec__name_max_distance(name);
     const char *nearest = "";
 
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
+        specdec__name_keep_nearest(name, specdec__vocab_words_known[i].name, &least, &nearest);
     return nearest;
 }
 

@@ -36,7 +36,7 @@ FAULTS = [
     ("model/gguf", "if (value < low || value > high)", "if (value < low || value >= high)", "broken_files model"),
     ("model/rope", "specdec__exp_double(-2.0 * i / dim", "specdec__exp_double(-2.0 * i / (dim + 1)", "conformance"),
     ("cache/reserve", "for (; i < count && at < s->length; i++, at++)", "for (; i < count && at <= s->length; i++, at++)", "pages texts compose"),
-    ("forward/attention", "specdec__forward_end(c, node) - base)", "specdec__forward_end(c, node) - base - 1)", "conformance"),
+    ("forward/attention", "specdec__forward_count_seen_keys(c, node) - base)", "specdec__forward_count_seen_keys(c, node) - base - 1)", "conformance"),
     ("forward/multiply", "if (rows >= SPECDEC__ROWS) {", "if (rows > SPECDEC__ROWS) {", "quant_wide conformance"),
     ("base/base", "#define SPECDEC__NOISE_MOST 22.1808f", "#define SPECDEC__NOISE_MOST 2.1808f", "sample"),
     ("speculation/tree", "(times[i] + l * draft_time)", "(times[i] + (l + 1) * draft_time)", "tree_tables tree"),
