@@ -43,8 +43,8 @@ enum {
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
    header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
-#define SPECDEC__LIVE_SHIFT 25
-#define SPECDEC__LIVE_BYTES 40
+#define SPECDEC__LIVE_SHIFT 25 /* bits of a header below the live kinds */
+#define SPECDEC__LIVE_BYTES 40 /* bytes of live kinds that may follow in any order */
 #define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
 #define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
 #define SPECDEC__KIND_OTHER 128u
@@ -72,7 +72,7 @@ enum {
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
     SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_UNLISTED UINT32_MAX
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* in a SET record: the key names no property of the schema */
 
 /* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
    bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
@@ -82,6 +82,7 @@ enum {
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
+/* Limits of an automaton. */
 enum {
     SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
     SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */

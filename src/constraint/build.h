@@ -43,6 +43,7 @@ typedef struct specdec__build {
     size_t error_at;                              /* byte offset of the error in the source */
 } specdec__build;
 
+/* Kinds of nodes of a syntax tree. */
 enum {
     SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
     SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,

@@ -166,7 +166,7 @@ SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t f
     }
 }
 
-/* Is a thread in a state where `height` bytes of these kinds, in any order, may follow? */
+/* May `height` bytes of the given kinds, in any order, follow in the state of a thread? */
 SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
                                                uint32_t kinds, uint32_t height)
 {

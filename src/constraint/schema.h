@@ -19,6 +19,7 @@ SPECDEC__FOR_SIZE
    (anyOf, oneOf, not, if ...) become branches. A shape is the set of facts that one choice of an option in every branch
    gives; all combinations are tried in turn. */
 
+/* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
 #define SPECDEC__TYPE_NULL 1u
 #define SPECDEC__TYPE_FALSE 2u
 #define SPECDEC__TYPE_TRUE 4u
@@ -716,7 +717,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     return i == 1;
 }
 
-/* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
+/* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
 static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;

@@ -293,6 +293,7 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
            specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->build, d);
 }
 
+/* Regular expressions of white space and of any text, for raw strings. */
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 

@@ -116,6 +116,7 @@ typedef struct specdec__chat {
     specdec__bytes culprit;             /* the part of the template that caused the failure */
 } specdec__chat;
 
+/* Sizes of buffers for recognising a template. */
 enum {
     SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
     SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of the template's texts that are kept */

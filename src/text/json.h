@@ -10,6 +10,7 @@ SPECDEC__FOR_SIZE
 
 enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
 
+/* Kinds of JSON values. */
 enum {
     SPECDEC__JSON_NULL, SPECDEC__JSON_FALSE, SPECDEC__JSON_TRUE, SPECDEC__JSON_NUMBER, SPECDEC__JSON_STRING,
     SPECDEC__JSON_ARRAY, SPECDEC__JSON_OBJECT

@@ -14,6 +14,7 @@ SPECDEC__FOR_SIZE
    of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
    function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
+/* A stage of a pre-tokenizer. */
 typedef struct specdec__text_stage {
     specdec__text_match_function *match; /* NULL: end of the list */
     int kind; /* SPECDEC__STAGE_... */
@@ -58,10 +59,12 @@ static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
     return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
 }
+/* Is a character in [\p{P}\p{S}]? */
 static int specdec__text_is_sign(const specdec__text_character *c)
 {
     return (c->facts & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
 }
+/* Is a character in [\p{L}\p{M}]? */
 static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
@@ -71,10 +74,12 @@ static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
 }
+/* Is a character in [A-Za-z]? */
 static int specdec__text_is_latin(const specdec__text_character *c)
 {
     return (c->code | 32) >= 'a' && (c->code | 32) <= 'z';
 }
+/* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* [\p{P}$+<=>^~|`] */
 static int specdec__text_is_falcon_sign(const specdec__text_character *c)
@@ -179,6 +184,7 @@ static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
 }
+/* Is a character a sign of Chinese texts, as Youtu lists them? */
 static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
@@ -186,6 +192,7 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
+/* Is a character Bopomofo? */
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;

@@ -210,21 +210,25 @@ static specdec__template_value specdec__template_undefined_value(void)
     return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
+/* Jinja's none. */
 static specdec__template_value specdec__template_none_value(void)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
+/* true or false as a value. */
 static specdec__template_value specdec__template_bool_value(int truth)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
+/* An integer as a value. */
 static specdec__template_value specdec__template_integer_value(int64_t number)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
+/* A double as a value. */
 static specdec__template_value specdec__template_double_value(double number)
 {
     specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);

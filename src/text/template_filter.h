@@ -1018,7 +1018,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
     return specdec__template_method_pad(t, &text, call, how);
 }
 
-/* Jinja's filters by name. */
+/* Jinja's filters, by name. how: the last argument of call(). */
 static const struct {
     const char *name;
     int how;
@@ -1052,7 +1052,7 @@ static const struct {
     {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_wordcount},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
-/* Is a row a filter of the table? */
+/* Is `which` the number of a row of the table of filters? */
 static int specdec__template_is_filter(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);

@@ -741,6 +741,7 @@ typedef struct specdec__template_method {
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
 
+/* Kinds of values that have a method. */
 #define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
 #define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
 #define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)

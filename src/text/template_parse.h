@@ -597,7 +597,9 @@ static void specdec__template_compile_leave(specdec__template *t, int breaks)
         specdec__template_jump_back(t, t->block[i].middle);
 }
 
+/* Compiles {% break %}. */
 static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_leave(t, 1); }
+/* Compiles {% continue %}. */
 static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_leave(t, 0); }
 
 /* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped

@@ -522,7 +522,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     return specdec__template_finish_string(t, from);
 }
 
-/* Functions by name. */
+/* Functions that every template may call, by name. */
 static const struct {
     const char *name;
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
