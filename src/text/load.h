@@ -166,7 +166,7 @@ static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__b
 /* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
 static const struct {
     const char *key;
-    unsigned short at;
+    unsigned short at; /* offset in specdec__vocab */
     unsigned char is_flag;
 } specdec__vocab_id_table[] = {
     {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
