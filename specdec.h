@@ -15730,7 +15730,7 @@ enum {
 /* Well-known texts of tokens, and the type or purpose of a token with such a text. */
 static const struct specdec__vocab_marked {
     const char *text;
-    unsigned char kind, has, gap;
+    unsigned char kind, has, gap; /* SPECDEC__MARK_...; bit for marks_present; SPECDEC__GAP_... */
 } specdec__vocab_marks[] = {
     {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
@@ -16336,6 +16336,7 @@ SPECDEC__FOR_SIZE
 
 enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
 
+/* Kinds of JSON values. */
 enum {
     SPECDEC__JSON_NULL, SPECDEC__JSON_FALSE, SPECDEC__JSON_TRUE, SPECDEC__JSON_NUMBER, SPECDEC__JSON_STRING,
     SPECDEC__JSON_ARRAY, SPECDEC__JSON_OBJECT
@@ -16347,7 +16348,7 @@ typedef struct specdec__json_node {
     uint32_t from, to; /* byte offsets of the value's text, a string's quotes included */
     uint32_t next;
     uint32_t count;    /* items of an array; members of an object */
-    uint8_t kind;
+    uint8_t kind; /* SPECDEC__JSON_... */
     uint8_t escaped;   /* string: it has escapes; number: it has a fraction or an exponent */
 } specdec__json_node;
 
@@ -16546,8 +16547,8 @@ static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_
 
 /* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
-    uint32_t node, count;
-    int object;
+    uint32_t node, count; /* its node; items or members so far */
+    int object; /* 1: an object, 0: an array */
 } specdec__json_open;
 
 /* Counts a node, and stores it while there is room. */
@@ -17040,9 +17041,10 @@ SPECDEC__FOR_SIZE
    of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
    function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
+/* A stage of a pre-tokenizer. */
 typedef struct specdec__text_stage {
     specdec__text_match_function *match; /* NULL: end of the list */
-    int kind;
+    int kind; /* SPECDEC__STAGE_... */
 } specdec__text_stage;
 
 /* How far a stage looks behind a match, so that a part of a text can be split without the rest. EXACT: one character;
@@ -17084,10 +17086,12 @@ static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
     return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
 }
+/* Is a character in [\p{P}\p{S}]? */
 static int specdec__text_is_sign(const specdec__text_character *c)
 {
     return (c->facts & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
 }
+/* Is a character in [\p{L}\p{M}]? */
 static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
@@ -17097,10 +17101,12 @@ static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
 }
+/* Is a character in [A-Za-z]? */
 static int specdec__text_is_latin(const specdec__text_character *c)
 {
     return (c->code | 32) >= 'a' && (c->code | 32) <= 'z';
 }
+/* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* [\p{P}$+<=>^~|`] */
 static int specdec__text_is_falcon_sign(const specdec__text_character *c)
@@ -17205,6 +17211,7 @@ static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
 }
+/* Is a character a sign of Chinese texts, as Youtu lists them? */
 static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
@@ -17212,6 +17219,7 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
+/* Is a character Bopomofo? */
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
@@ -17435,7 +17443,7 @@ enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 typedef struct specdec__vocab_words {
     const char *name;
     specdec__text_word_function *word;
-    size_t digits;
+    size_t digits; /* most digits of a number in one word */
     int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
     int add_bos;       /* default of add_bos_token; 2: overrides the file */
     const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
@@ -17518,8 +17526,8 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
    (or, where no file was at hand, by a special token). Some of these pre-tokenizers are not supported: files are then
    refused with their name. */
 static const struct {
-    uint32_t merges, id;
-    const char *text, *words;
+    uint32_t merges, id; /* number of merges; id of the token */
+    const char *text, *words; /* text of the token; name of the pre-tokenizer */
 } specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
                             {151387, 10000, "\xc4\xa0rise", "qwen2"},
                             {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
@@ -17620,7 +17628,7 @@ static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__b
 typedef struct specdec__text_stretch {
     const unsigned char *text;
     size_t length; /* bytes, the prefix included */
-    size_t prefix; /* 0 or 1 */
+    size_t prefix; /* 1: byte 0 is an added space; else 0 */
 } specdec__text_stretch;
 
 /* A byte of a stretch, as plain text. */
@@ -17864,7 +17872,7 @@ static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__b
 /* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
 static const struct {
     const char *key;
-    unsigned short at;
+    unsigned short at; /* offset in specdec__vocab */
     unsigned char is_flag;
 } specdec__vocab_id_table[] = {
     {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
@@ -18288,7 +18296,7 @@ SPECDEC__FOR_SIZE
 /* An array that receives tokens; count also counts tokens beyond the capacity. */
 typedef struct specdec__text_sink {
     int32_t *tokens;
-    size_t capacity, count;
+    size_t capacity, count; /* room for tokens; tokens so far */
     int after_unknown; /* the last token was the unknown token: SPM writes it once for several unknown characters in a
                           row */
 } specdec__text_sink;
@@ -18306,12 +18314,12 @@ static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
    byte. */
 typedef struct specdec__text_merger {
     const specdec__vocab *vocab;
-    specdec__text_stretch run;
+    specdec__text_stretch stretch;
     uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
     uint32_t *symbol_token; /* (n) token id of a symbol, or none */
     uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
     uint32_t *tournament;   /* (2 * blocks) offsets: best of each block from index blocks on, best of all at index 1 */
-    size_t blocks;
+    size_t blocks; /* number of blocks of SPECDEC__TEXT_MERGE_BLOCK bytes */
 } specdec__text_merger;
 
 /* A score as a key: higher scores give lower keys, but never SPECDEC__TEXT_NONE. */
@@ -18330,14 +18338,14 @@ static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
     size_t next = at + m->symbol_bytes[at];
     int32_t id;
 
-    if (next >= m->run.length)
+    if (next >= m->stretch.length)
         return SPECDEC__TEXT_NONE;
     if (SPECDEC__VOCAB_IS_BPE(m->vocab->model)) {
         if (m->symbol_token[at] == SPECDEC__TEXT_NONE || m->symbol_token[next] == SPECDEC__TEXT_NONE)
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find_stretch(m->vocab, &m->run, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
     return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
 }
 
@@ -18355,7 +18363,7 @@ static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
     size_t at = block * SPECDEC__TEXT_MERGE_BLOCK, end = at + SPECDEC__TEXT_MERGE_BLOCK;
     uint32_t best = (uint32_t)at;
 
-    for (end = end < m->run.length ? end : m->run.length; at < end; at++)
+    for (end = end < m->stretch.length ? end : m->stretch.length; at < end; at++)
         best = specdec__text_better_offset(m, best, (uint32_t)at);
     m->tournament[m->blocks + block] = best;
 }
@@ -18374,22 +18382,22 @@ static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t k
 /* Creates the first symbols: bytes for byte-level BPE, else characters. */
 static void specdec__text_create_symbols(specdec__text_merger *m)
 {
-    size_t n = m->run.length, at, size = 1, node;
+    size_t n = m->stretch.length, at, size = 1, node;
 
     for (at = 0; at < n; at += size) {
-        unsigned char byte = specdec__text_stretch_byte(&m->run, at);
+        unsigned char byte = specdec__text_stretch_byte(&m->stretch, at);
         int32_t id;
 
         if (SPECDEC__VOCAB_IS_BYTES(m->vocab->model)) {
             id = m->vocab->byte_token[byte];
         } else {
             if (byte >= 0x80) {
-                int sequence = specdec__utf8_sequence_bytes(m->run.text + at - m->run.prefix, n - at);
+                int sequence = specdec__utf8_sequence_bytes(m->stretch.text + at - m->stretch.prefix, n - at);
                 size = sequence > 0 ? (size_t)sequence : 1;
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
+            id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
         }
         for (node = at; node < at + size; node++)
             m->merge_key[node] = SPECDEC__TEXT_NONE;
@@ -18413,7 +18421,7 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
-        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
         specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
         if (at) {
@@ -18433,7 +18441,7 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
 
     for (pass = 0; pass < 2 && known; pass++)
         for (i = at; i < at + m->symbol_bytes[at]; i++) {
-            spelled[0] = specdec__text_stretch_byte(&m->run, i);
+            spelled[0] = specdec__text_stretch_byte(&m->stretch, i);
             size = SPECDEC__VOCAB_IS_BYTES(m->vocab->model)
                        ? 1
                        : specdec__text_spell_byte(m->vocab->model, spelled[0], spelled);
@@ -18478,7 +18486,7 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
                              "a word of %zu bytes needs %zu bytes of scratch, %zu are left",
                              n, specdec__text_merge_scratch(n), scratch_size);
     m.vocab = v;
-    m.run = *run;
+    m.stretch = *run;
     m.symbol_bytes = scratch;
     m.symbol_token = scratch + n;
     m.merge_key = scratch + 2 * n;
@@ -18756,7 +18764,7 @@ typedef struct specdec__text_stream {
     int held_count;
     int drop_space;        /* 1: the next plain token begins a text, so that the space that SPM put in front is
                               dropped */
-    int show_special;
+    int show_special; /* 1: control tokens are written as they are spelled */
 } specdec__text_stream;
 
 /* Begins a decoded text. previous: the token in front of the first one; -1: none. */
@@ -18989,7 +18997,7 @@ enum {
 /* How a family of models writes tool calls. NULL: the mark is not written. */
 typedef struct specdec__calls {
     const char *name;
-    int form, flags;
+    int form, flags; /* SPECDEC__CALLS_... */
     const char *section, *mark, *id; /* in front of all calls; in front of each call; between a call's identifier and
                                         its name */
     const char *middle;              /* between name and arguments; "": white space or "<" */
@@ -20311,15 +20319,15 @@ enum {
 
 /* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
-    uint8_t kind;
+    uint8_t kind; /* SPECDEC__TEMPLATE_... */
     uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
     uint16_t spare;
-    uint32_t size;
+    uint32_t size; /* bytes, items or members */
     union {
         int64_t integer;
         double real;
-        const void *at;
-    } of;
+        const void *data;
+    } as;
 } specdec__template_value;
 
 /* A variable of a scope, or an attribute of a namespace: a list of names and values. */
@@ -20363,7 +20371,7 @@ typedef struct specdec__template_name {
 /* A compiled macro: its parameters, and whether its body uses caller, varargs or kwargs. */
 typedef struct specdec__template_macro {
     specdec__template_value name, parameters; /* a list of names */
-    int caller, varargs, kwargs;
+    int caller, varargs, kwargs; /* 1: the body uses these names */
 } specdec__template_macro;
 
 /* A macro as a value: its code, and the scope in which it was defined. */
@@ -20387,19 +20395,19 @@ typedef struct specdec__template_frame {
 
 /* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
 typedef struct specdec__template_block {
-    int kind;
+    int kind; /* the letter of its statement, such as 'i': if, 'f': for */
     int32_t begin, middle;          /* indices of instructions */
     int32_t end_jumps, break_jumps; /* heads of chains of jumps, each naming the one before; -1: empty */
     size_t source;                  /* byte offset in the text */
     specdec__template_macro *macro;
-    specdec__template_value name, attribute;
+    specdec__template_value name, attribute; /* of a macro or block; of a namespace */
 } specdec__template_block;
 
-/* A token of a tag. */
+/* A token of Jinja within a tag {{ }} or {% %}. */
 typedef struct specdec__template_token {
     int kind;       /* SPECDEC__TEMPLATE_TAG_END to _QUOTED, or an operator's characters */
-    size_t from, to;
-    specdec__template_value value;
+    size_t from, to; /* byte offsets in the text */
+    specdec__template_value value; /* of a name or literal */
 } specdec__template_token;
 
 /* A template that is being compiled and run. Memory grows from both ends: values from the front, code and names from
@@ -20441,8 +20449,8 @@ typedef struct specdec__template {
 
 /* Arguments of a call: positional ones, and pairs of a name and a value. */
 typedef struct specdec__template_call {
-    const specdec__template_value *value, *named;
-    int count, names;
+    const specdec__template_value *positional, *named; /* named: pairs of a name and a value */
+    int positional_count, named_count;
 } specdec__template_call;
 
 /* A pointer and a size as specdec__bytes. */
@@ -20464,7 +20472,7 @@ static specdec__template_value specdec__template_number_value(int kind, int64_t 
 
     memset(&value, 0, sizeof value);
     value.kind = (uint8_t)kind;
-    value.of.integer = number;
+    value.as.integer = number;
     return value;
 }
 
@@ -20474,26 +20482,30 @@ static specdec__template_value specdec__template_undefined_value(void)
     return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
+/* Jinja's none. */
 static specdec__template_value specdec__template_none_value(void)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
+/* true or false as a value. */
 static specdec__template_value specdec__template_bool_value(int truth)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
+/* An integer as a value. */
 static specdec__template_value specdec__template_integer_value(int64_t number)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
+/* A double as a value. */
 static specdec__template_value specdec__template_double_value(double number)
 {
     specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);
 
-    value.of.real = number;
+    value.as.real = number;
     return value;
 }
 
@@ -20502,7 +20514,7 @@ static specdec__template_value specdec__template_sized_value(int kind, const voi
 {
     specdec__template_value value = specdec__template_number_value(kind, 0);
 
-    value.of.at = at;
+    value.as.data = at;
     value.size = (uint32_t)size;
     return value;
 }
@@ -20516,13 +20528,13 @@ static specdec__template_value specdec__template_string_value(const char *text)
 /* The bytes of a string value. */
 static const char *specdec__template_string_bytes(const specdec__template_value *value)
 {
-    return (const char *)value->of.at;
+    return (const char *)value->as.data;
 }
 
 /* The items of a list, tuple or dict. */
 static const specdec__template_value *specdec__template_list_items(const specdec__template_value *value)
 {
-    return (const specdec__template_value *)value->of.at;
+    return (const specdec__template_value *)value->as.data;
 }
 
 /* ---- Errors; memory. */
@@ -20654,7 +20666,7 @@ static specdec__template_value specdec__template_finish_string(const specdec__te
 /* Does string a end at the end of the memory in use, so that it can be extended in place? */
 static int specdec__template_is_last_string(const specdec__template *t, const specdec__template_value *a)
 {
-    const size_t place = specdec__template_memory_offset(t, a->of.at);
+    const size_t place = specdec__template_memory_offset(t, a->as.data);
 
     return place != SIZE_MAX && place + a->size == t->used && place >= t->kept_bytes;
 }
@@ -20664,11 +20676,11 @@ static specdec__template_value specdec__template_concatenate(specdec__template *
                                                              const specdec__template_value *b)
 {
     const int behind = specdec__template_is_last_string(t, a);
-    const size_t from = behind ? specdec__template_memory_offset(t, a->of.at) : t->used;
+    const size_t from = behind ? specdec__template_memory_offset(t, a->as.data) : t->used;
 
     if (!behind)
-        specdec__template_append(t, a->of.at, a->size);
-    specdec__template_append(t, b->of.at, b->size);
+        specdec__template_append(t, a->as.data, a->size);
+    specdec__template_append(t, b->as.data, b->size);
     return specdec__template_finish_string(t, from);
 }
 
@@ -20710,7 +20722,7 @@ static specdec__template_value specdec__template_substring(const specdec__templa
 {
     specdec__template_value out = *string;
 
-    out.of.at = specdec__template_string_bytes(string) + from;
+    out.as.data = specdec__template_string_bytes(string) + from;
     out.size = (uint32_t)(to - from);
     return out;
 }
@@ -20737,7 +20749,7 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
     for (; what->size <= in->size && from <= in->size - what->size; from++) {
         if (!what->size)
             return from;
-        if (text[from] == *specdec__template_string_bytes(what) && memcmp(text + from, what->of.at, what->size) == 0)
+        if (text[from] == *specdec__template_string_bytes(what) && memcmp(text + from, what->as.data, what->size) == 0)
             return from;
     }
     return (size_t)in->size + 1;
@@ -20747,12 +20759,12 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
 static int specdec__template_string_is(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
-           memcmp(value->of.at, text, value->size) == 0;
+           memcmp(value->as.data, text, value->size) == 0;
 }
 
 /* ---- Comparing values. */
 
-/* Is a value a list, tuple, view or iterator, whose items are at value->of.at? */
+/* Is a value a list, tuple, view or iterator, whose items are at value->as.data? */
 static int specdec__template_is_list_like(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_ITERATOR;
@@ -20767,7 +20779,7 @@ static int specdec__template_is_number(const specdec__template_value *value)
 /* The value of a number as a double. */
 static double specdec__template_as_double(const specdec__template_value *value)
 {
-    return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->of.real : (double)value->of.integer;
+    return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->as.real : (double)value->as.integer;
 }
 
 /* Is a value true, as in Python: not zero, not empty? */
@@ -20775,8 +20787,8 @@ static int specdec__template_is_true(const specdec__template_value *value)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
-    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->of.integer != 0;
-    case SPECDEC__TEMPLATE_DOUBLE: return value->of.real != 0;
+    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->as.integer != 0;
+    case SPECDEC__TEMPLATE_DOUBLE: return value->as.real != 0;
     case SPECDEC__TEMPLATE_STRING: case SPECDEC__TEMPLATE_LIST: case SPECDEC__TEMPLATE_TUPLE:
     case SPECDEC__TEMPLATE_VIEW: case SPECDEC__TEMPLATE_DICT: return value->size > 0;
     default: return 1;
@@ -20817,7 +20829,7 @@ static int specdec__template_values_equal(specdec__template *t, const specdec__t
         return a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE
                    ? !(specdec__template_as_double(a) < specdec__template_as_double(b)) &&
                          !(specdec__template_as_double(a) > specdec__template_as_double(b))
-                   : a->of.integer == b->of.integer;
+                   : a->as.integer == b->as.integer;
     if (a->kind != b->kind)
         return 0;
     if (a->kind <= SPECDEC__TEMPLATE_NONE)
@@ -20827,13 +20839,13 @@ static int specdec__template_values_equal(specdec__template *t, const specdec__t
         if (a->size != b->size)
             return 0;
     } else {
-        return a->of.at == b->of.at;
+        return a->as.data == b->as.data;
     }
-    if (!a->size || a->of.at == b->of.at)
+    if (!a->size || a->as.data == b->as.data)
         return 1;
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
         specdec__template_count_work(t, a->size);
-        return memcmp(a->of.at, b->of.at, a->size) == 0;
+        return memcmp(a->as.data, b->as.data, a->size) == 0;
     }
     if (!depth) {
         specdec__template_fail(t, "it compares what is too deep");
@@ -20861,7 +20873,7 @@ static const specdec__template_value *specdec__template_find_member(specdec__tem
         const specdec__template_value *own = specdec__template_list_items(dict) + 2 * i;
 
         if (own->kind == SPECDEC__TEMPLATE_STRING && name->kind == SPECDEC__TEMPLATE_STRING) {
-            if (own->size == name->size && (!own->size || memcmp(own->of.at, name->of.at, own->size) == 0))
+            if (own->size == name->size && (!own->size || memcmp(own->as.data, name->as.data, own->size) == 0))
                 return own + 1;
         } else if (specdec__template_values_equal(t, own, name, 4)) {
             return own + 1;
@@ -20884,11 +20896,11 @@ static int specdec__template_compare_values(specdec__template *t, const specdec_
         const double x = specdec__template_as_double(a), y = specdec__template_as_double(b);
 
         if (a->kind != SPECDEC__TEMPLATE_DOUBLE && b->kind != SPECDEC__TEMPLATE_DOUBLE)
-            return a->of.integer < b->of.integer ? -1 : a->of.integer > b->of.integer;
+            return a->as.integer < b->as.integer ? -1 : a->as.integer > b->as.integer;
         return x < y ? -1 : x > y;
     }
     if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
-        order = common ? memcmp(a->of.at, b->of.at, common) : 0;
+        order = common ? memcmp(a->as.data, b->as.data, common) : 0;
         return order ? (order < 0 ? -1 : 1) : a->size < b->size ? -1 : a->size > b->size;
     }
     if (a->kind != b->kind || (a->kind != SPECDEC__TEMPLATE_LIST && a->kind != SPECDEC__TEMPLATE_TUPLE) || !depth) {
@@ -21171,7 +21183,7 @@ typedef struct specdec__template_level {
 static void specdec__template_append_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
-        specdec__template_append(t, string->of.at, string->size);
+        specdec__template_append(t, string->as.data, string->size);
 }
 
 /* Appends a line end and the indentation of a level. */
@@ -21233,11 +21245,11 @@ static void specdec__template_append_plain(specdec__template *t, const specdec__
     switch (value->kind) {
     case SPECDEC__TEMPLATE_NONE: specdec__template_append_text(t, form->json ? "null" : "None"); break;
     case SPECDEC__TEMPLATE_BOOL:
-        specdec__template_append_text(t, value->of.integer ? (form->json ? "true" : "True")
+        specdec__template_append_text(t, value->as.integer ? (form->json ? "true" : "True")
                                                         : (form->json ? "false" : "False"));
         break;
-    case SPECDEC__TEMPLATE_INTEGER: specdec__template_append_integer(t, value->of.integer); break;
-    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_append_double(t, value->of.real, form->json); break;
+    case SPECDEC__TEMPLATE_INTEGER: specdec__template_append_integer(t, value->as.integer); break;
+    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_append_double(t, value->as.real, form->json); break;
     case SPECDEC__TEMPLATE_STRING: specdec__template_append_quoted_string(t, form, value); break;
     default:
         if (form->json || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
@@ -21281,7 +21293,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
         if (!depth || t->failed)
             return;
         if (level[depth - 1].next_item)
-            specdec__template_append(t, form->item_separator.of.at, form->item_separator.size);
+            specdec__template_append(t, form->item_separator.as.data, form->item_separator.size);
         specdec__template_append_line_end(t, form, depth);
         value = specdec__template_list_items(&level[depth - 1].value);
         if (level[depth - 1].value.kind == SPECDEC__TEMPLATE_DICT) {
@@ -21289,7 +21301,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
                                                   level[depth - 1].next_item ? level[depth - 1].name : NULL);
             level[depth - 1].name = value;
             specdec__template_append_plain(t, value, form, 1);
-            specdec__template_append(t, form->name_separator.of.at, form->name_separator.size);
+            specdec__template_append(t, form->name_separator.as.data, form->name_separator.size);
             value++;
         } else {
             value += level[depth - 1].next_item;
@@ -21327,11 +21339,11 @@ static const specdec__template_value *specdec__template_get_argument(const specd
 {
     int i;
 
-    if (index >= 0 && index < call->count)
-        return &call->value[index];
-    for (i = 0; name && i < call->names; i++)
+    if (index >= 0 && index < call->positional_count)
+        return &call->positional[index];
+    for (i = 0; name && i < call->named_count; i++)
         if (call->named[2 * i].size == strlen(name) &&
-            memcmp(call->named[2 * i].of.at, name, call->named[2 * i].size) == 0)
+            memcmp(call->named[2 * i].as.data, name, call->named[2 * i].size) == 0)
             return &call->named[2 * i + 1];
     return NULL;
 }
@@ -21355,7 +21367,7 @@ static int64_t specdec__template_integer_argument(specdec__template *t, const sp
         return otherwise;
     if (value->kind != SPECDEC__TEMPLATE_INTEGER && value->kind != SPECDEC__TEMPLATE_BOOL)
         specdec__template_fail(t, "an argument is no integer");
-    return value->of.integer;
+    return value->as.integer;
 }
 
 /* The string of an argument; otherwise: its default. An absent argument without default has size 0. */
@@ -21574,7 +21586,7 @@ static specdec__template_value specdec__template_replace_string(specdec__templat
         if (found > self->size)
             break;
         specdec__template_append(t, specdec__template_string_bytes(self) + at, found - at);
-        specdec__template_append(t, by->of.at, by->size);
+        specdec__template_append(t, by->as.data, by->size);
         at = found + old->size;
         if (!old->size) { /* an empty string occurs between all characters */
             if (found == self->size)
@@ -21599,7 +21611,7 @@ static specdec__template_value specdec__template_method_replace(specdec__templat
     const specdec__template_value by = specdec__template_string_argument(t, call, 1, "new", "");
 
     (void)unused;
-    if (call->count < 2 && call->names == 0)
+    if (call->positional_count < 2 && call->named_count == 0)
         return specdec__template_fail(t, "replace needs two strings");
     return specdec__template_replace_string(t, self, &old, &by,
                                             specdec__template_integer_argument(t, call, 2, "count", -1));
@@ -21612,7 +21624,7 @@ static size_t specdec__template_find_last_string(const specdec__template_value *
     size_t at;
 
     for (at = to >= what->size ? to - what->size + 1 : 0; at-- > 0;)
-        if (!what->size || memcmp(specdec__template_string_bytes(in) + at, what->of.at, what->size) == 0)
+        if (!what->size || memcmp(specdec__template_string_bytes(in) + at, what->as.data, what->size) == 0)
             return at;
     return (size_t)in->size + 1;
 }
@@ -21753,7 +21765,7 @@ static specdec__template_value specdec__template_method_begins(specdec__template
         specdec__template_count_work(t, what[i].size);
         if (what[i].kind == SPECDEC__TEMPLATE_STRING && what[i].size <= self->size &&
             (!what[i].size || memcmp(specdec__template_string_bytes(self) + (end ? self->size - what[i].size : 0),
-                                     what[i].of.at, what[i].size) == 0))
+                                     what[i].as.data, what[i].size) == 0))
             return specdec__template_bool_value(1);
     }
     return specdec__template_bool_value(0);
@@ -21769,7 +21781,7 @@ static specdec__template_value specdec__template_method_find(specdec__template *
     specdec__template_value head = *self;
     size_t at, count = 0;
 
-    if (call->count < 1)
+    if (call->positional_count < 1)
         return specdec__template_fail(t, "it looks for nothing");
     specdec__template_count_work(t, self->size);
     if (how == 4) {
@@ -21798,9 +21810,9 @@ static specdec__template_value specdec__template_join_list(specdec__template *t,
         const specdec__template_value *item = specdec__template_list_items(list) + i;
 
         if (i)
-            specdec__template_append(t, between->of.at, between->size);
+            specdec__template_append(t, between->as.data, between->size);
         if (item->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, item->of.at, item->size);
+            specdec__template_append(t, item->as.data, item->size);
         else if (!any)
             specdec__template_fail(t, "it joins what are no strings");
         else if (item->kind != SPECDEC__TEMPLATE_UNDEFINED)
@@ -21907,7 +21919,7 @@ static specdec__template_value specdec__template_method_pad(specdec__template *t
 
     if (left <= 0)
         return *self;
-    specdec__template_append(t, self->of.at, (size_t)sign);
+    specdec__template_append(t, self->as.data, (size_t)sign);
     specdec__template_append_times(t, &fill, before);
     specdec__template_append(t, specdec__template_string_bytes(self) + sign, self->size - (size_t)sign);
     specdec__template_append_times(t, &fill, left - before);
@@ -21941,14 +21953,14 @@ static specdec__template_value specdec__template_method_format(specdec__template
             number = next++;
         if (number >= 0)
             value = specdec__template_get_argument(call, number, NULL);
-        for (i = 0; number < 0 && i < call->names; i++)
+        for (i = 0; number < 0 && i < call->named_count; i++)
             if (call->named[2 * i].size == end - at - 1 &&
-                memcmp(call->named[2 * i].of.at, text + at + 1, end - at - 1) == 0)
+                memcmp(call->named[2 * i].as.data, text + at + 1, end - at - 1) == 0)
                 value = &call->named[2 * i + 1];
         if (text[at] == '}' || end >= self->size || !value)
             return specdec__template_fail(t, "a field of a format is not known");
         if (value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->of.at, value->size);
+            specdec__template_append(t, value->as.data, value->size);
         else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
             specdec__template_append_value(t, value, &form);
         at = end;
@@ -22052,6 +22064,7 @@ typedef struct specdec__template_method {
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
 
+/* Kinds of values that have a method. */
 #define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
 #define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
 #define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
@@ -22125,7 +22138,7 @@ static specdec__template_value specdec__template_undefined_name(const specdec__t
     specdec__template_value out = specdec__template_undefined_value();
 
     if (name->kind == SPECDEC__TEMPLATE_STRING) {
-        out.of.at = name->of.at;
+        out.as.data = name->as.data;
         out.size = name->size;
     }
     return out;
@@ -22136,7 +22149,7 @@ static specdec__template_value specdec__template_fail_undefined(specdec__templat
                                                                 const specdec__template_value *value)
 {
     return specdec__template_fail_with(t, "it uses what is not defined",
-                                       specdec__template_as_bytes(value->of.at, value->of.at ? value->size : 0));
+                                       specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
 }
 
 /* The method of a value with a name, bound to the value; undefined: the value has no method of this name. */
@@ -22162,7 +22175,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {
-    const specdec__template_loop *loop = (const specdec__template_loop *)self->of.at;
+    const specdec__template_loop *loop = (const specdec__template_loop *)self->as.data;
     const int64_t index = (int64_t)loop->index, count = (int64_t)loop->count;
     const struct { const char *name; int64_t value; } numbers[] = {
         {"index", index + 1}, {"index0", index}, {"revindex", count - index}, {"revindex0", count - index - 1},
@@ -22181,7 +22194,7 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     if (specdec__template_string_is(name, "nextitem") && index + 1 < count)
         return loop->items[index + 1];
     if (specdec__template_string_is(name, "cycle") || specdec__template_string_is(name, "changed"))
-        return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->of.at,
+        return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
                                              specdec__template_string_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
     return specdec__template_undefined_name(name);
 }
@@ -22205,15 +22218,16 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     if (name->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_undefined_name(name);
     if (self->kind == SPECDEC__TEMPLATE_SPACE) {
-        for (binding = ((const specdec__template_scope *)self->of.at)->first_binding; binding; binding = binding->next)
-            if (binding->name.size == name->size && memcmp(binding->name.of.at, name->of.at, name->size) == 0)
+        for (binding = ((const specdec__template_scope *)self->as.data)->first_binding; binding;
+             binding = binding->next)
+            if (binding->name.size == name->size && memcmp(binding->name.as.data, name->as.data, name->size) == 0)
                 return binding->value;
         return specdec__template_undefined_name(name);
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
     if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_is(name, "name"))
-        return ((const specdec__template_closure *)self->of.at)->macro->name;
+        return ((const specdec__template_closure *)self->as.data)->macro->name;
     method = specdec__template_bind_method(t, self, name);
     if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
         return method;
@@ -22234,7 +22248,7 @@ static int specdec__template_slice_bounds(specdec__template *t, const specdec__t
             specdec__template_fail(t, "the bounds of a slice are no integers");
             return 0;
         }
-    bounds[2] = part[2].kind == SPECDEC__TEMPLATE_NONE ? 1 : part[2].of.integer;
+    bounds[2] = part[2].kind == SPECDEC__TEMPLATE_NONE ? 1 : part[2].as.integer;
     if (!bounds[2]) {
         specdec__template_fail(t, "a slice has steps of nothing");
         return 0;
@@ -22245,8 +22259,8 @@ static int specdec__template_slice_bounds(specdec__template *t, const specdec__t
         if (part[i].kind == SPECDEC__TEMPLATE_NONE) {
             bounds[i] = (i == 0) == (bounds[2] > 0) ? least : most;
         } else {
-            bounds[i] = part[i].of.integer < 0 ? (part[i].of.integer < -count ? least : part[i].of.integer + count)
-                                               : part[i].of.integer;
+            bounds[i] = part[i].as.integer < 0 ? (part[i].as.integer < -count ? least : part[i].as.integer + count)
+                                               : part[i].as.integer;
             bounds[i] = bounds[i] < least ? least : bounds[i] > most ? most : bounds[i];
         }
     }
@@ -22300,7 +22314,7 @@ static specdec__template_value specdec__template_get_item(specdec__template *t, 
                                                           const specdec__template_value *key)
 {
     const int string = self->kind == SPECDEC__TEMPLATE_STRING;
-    int64_t count, index = key->of.integer;
+    int64_t count, index = key->as.integer;
     size_t at;
 
     if (key->kind == SPECDEC__TEMPLATE_SLICE)
@@ -22436,8 +22450,8 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     case SPECDEC__TEMPLATE_IS_DEFINED: return kind != SPECDEC__TEMPLATE_UNDEFINED;
     case SPECDEC__TEMPLATE_IS_UNDEFINED: return kind == SPECDEC__TEMPLATE_UNDEFINED;
     case SPECDEC__TEMPLATE_IS_NONE: return kind == SPECDEC__TEMPLATE_NONE;
-    case SPECDEC__TEMPLATE_IS_TRUE: return kind == SPECDEC__TEMPLATE_BOOL && value->of.integer;
-    case SPECDEC__TEMPLATE_IS_FALSE: return kind == SPECDEC__TEMPLATE_BOOL && !value->of.integer;
+    case SPECDEC__TEMPLATE_IS_TRUE: return kind == SPECDEC__TEMPLATE_BOOL && value->as.integer;
+    case SPECDEC__TEMPLATE_IS_FALSE: return kind == SPECDEC__TEMPLATE_BOOL && !value->as.integer;
     case SPECDEC__TEMPLATE_IS_BOOLEAN: return kind == SPECDEC__TEMPLATE_BOOL;
     case SPECDEC__TEMPLATE_IS_INTEGER: return kind == SPECDEC__TEMPLATE_INTEGER;
     case SPECDEC__TEMPLATE_IS_FLOAT: return kind == SPECDEC__TEMPLATE_DOUBLE;
@@ -22464,7 +22478,7 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     default:
         if (!specdec__template_is_number(value) || kind == SPECDEC__TEMPLATE_DOUBLE)
             specdec__template_fail(t, "it asks whether something is even that is no integer");
-        return value->of.integer % 2 == 0 ? how == SPECDEC__TEMPLATE_IS_EVEN : how == SPECDEC__TEMPLATE_IS_ODD;
+        return value->as.integer % 2 == 0 ? how == SPECDEC__TEMPLATE_IS_EVEN : how == SPECDEC__TEMPLATE_IS_ODD;
     }
 }
 
@@ -22480,24 +22494,24 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
         return 0;
     }
     how = specdec__template_tests[which].how;
-    if (call->count != (how >= SPECDEC__TEMPLATE_IS_IN) || call->names) {
+    if (call->positional_count != (how >= SPECDEC__TEMPLATE_IS_IN) || call->named_count) {
         specdec__template_fail(t, "a test has the wrong number of arguments");
         return 0;
     }
     switch (how) {
     case SPECDEC__TEMPLATE_IS_IN: return specdec__template_is_in(t, other, value);
     case SPECDEC__TEMPLATE_IS_SAME:
-        return value->kind == other->kind && (specdec__template_is_number(value) || value->of.at == other->of.at) &&
+        return value->kind == other->kind && (specdec__template_is_number(value) || value->as.data == other->as.data) &&
                specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH);
     case SPECDEC__TEMPLATE_IS_DIVISIBLE:
         if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
-            !other->of.integer || other->of.integer == -1) {
+            !other->as.integer || other->as.integer == -1) {
             if (specdec__template_is_true(other))
                 return 1;
             specdec__template_fail(t, "it divides by nothing");
             return 0;
         }
-        return value->of.integer % other->of.integer == 0;
+        return value->as.integer % other->as.integer == 0;
     case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
         return specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
                (how == SPECDEC__TEMPLATE_IS_EQUAL);
@@ -22761,7 +22775,7 @@ static specdec__template_value specdec__template_parse_number(const specdec__tem
     if (*found)
         return specdec__template_integer_value(negative ? -integer : integer);
     memset(&number, 0, sizeof number);
-    number.text = (const unsigned char *)text->of.at;
+    number.text = (const unsigned char *)text->as.data;
     number.size = text->size;
     number.nodes = &node;
     number.room = 1;
@@ -22789,14 +22803,14 @@ static specdec__template_value specdec__template_filter_number(specdec__template
         number = specdec__template_parse_number(&number, base, &found);
     }
     if (found && !real && number.kind == SPECDEC__TEMPLATE_DOUBLE) {
-        found = number.of.real > -9e18 && number.of.real < 9e18;
+        found = number.as.real > -9e18 && number.as.real < 9e18;
         if (found)
-            number = specdec__template_integer_value((int64_t)number.of.real);
+            number = specdec__template_integer_value((int64_t)number.as.real);
     }
     if (!found)
         return otherwise ? *otherwise : real ? specdec__template_double_value(0) : specdec__template_integer_value(0);
     return real ? specdec__template_double_value(specdec__template_as_double(&number))
-                : specdec__template_integer_value(number.of.integer);
+                : specdec__template_integer_value(number.as.integer);
 }
 
 /* Filter abs: the absolute value of a number. */
@@ -22806,11 +22820,11 @@ static specdec__template_value specdec__template_filter_abs(specdec__template *t
     (void)call;
     (void)unused;
     if (!specdec__template_is_number(value) ||
-        (value->kind != SPECDEC__TEMPLATE_DOUBLE && value->of.integer == INT64_MIN))
+        (value->kind != SPECDEC__TEMPLATE_DOUBLE && value->as.integer == INT64_MIN))
         return specdec__template_fail(t, "abs needs a number");
     if (value->kind == SPECDEC__TEMPLATE_DOUBLE)
-        return specdec__template_double_value(value->of.real < 0 ? -value->of.real : value->of.real);
-    return specdec__template_integer_value(value->of.integer < 0 ? -value->of.integer : value->of.integer);
+        return specdec__template_double_value(value->as.real < 0 ? -value->as.real : value->as.real);
+    return specdec__template_integer_value(value->as.integer < 0 ? -value->as.integer : value->as.integer);
 }
 
 /* Filter round(precision=0, method='common'): a number rounded to decimal places. */
@@ -22827,7 +22841,7 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
     if (!specdec__template_is_number(value) || precision < 0 || precision > 15)
         return specdec__template_fail(t, "round needs a number");
     if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_is(&method, "common"))
-        return specdec__template_integer_value(value->of.integer);
+        return specdec__template_integer_value(value->as.integer);
     for (i = 0; i < precision; i++)
         scale *= 10;
     number *= scale;
@@ -22856,7 +22870,7 @@ static specdec__template_value specdec__template_filter_length(specdec__template
     if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
         return specdec__template_integer_value(0);
     if (value->kind == SPECDEC__TEMPLATE_LOOP)
-        return specdec__template_integer_value((int64_t)((const specdec__template_loop *)value->of.at)->count);
+        return specdec__template_integer_value((int64_t)((const specdec__template_loop *)value->as.data)->count);
     if (value->kind < SPECDEC__TEMPLATE_LIST || value->kind > SPECDEC__TEMPLATE_DICT ||
         value->kind == SPECDEC__TEMPLATE_ITERATOR)
         return specdec__template_fail(t, "it asks for the length of what has none");
@@ -22931,8 +22945,8 @@ static specdec__template_call specdec__template_rest_arguments(const specdec__te
 {
     specdec__template_call rest = *call;
 
-    rest.value += from < call->count ? from : call->count;
-    rest.count -= from < call->count ? from : call->count;
+    rest.positional += from < call->positional_count ? from : call->positional_count;
+    rest.positional_count -= from < call->positional_count ? from : call->positional_count;
     return rest;
 }
 
@@ -22956,13 +22970,14 @@ static specdec__template_value specdec__template_filter_map(specdec__template *t
     size_t i;
 
     (void)unused;
-    if (!attribute && (!call->count || call->value[0].kind != SPECDEC__TEMPLATE_STRING))
+    if (!attribute && (!call->positional_count || call->positional[0].kind != SPECDEC__TEMPLATE_STRING))
         return specdec__template_fail(t, "map needs an attribute or a filter");
     for (i = 0; out && i < list.size && !t->failed; i++) {
         const specdec__template_value *item = specdec__template_list_items(&list) + i;
 
-        out[i] = attribute ? specdec__template_attribute_path(t, item, attribute, otherwise)
-                           : specdec__template_run_filter(t, specdec__template_find_filter(call->value), item, &rest);
+        out[i] = attribute
+                     ? specdec__template_attribute_path(t, item, attribute, otherwise)
+                     : specdec__template_run_filter(t, specdec__template_find_filter(call->positional), item, &rest);
     }
     return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
 }
@@ -22978,16 +22993,16 @@ static specdec__template_value specdec__template_filter_select(specdec__template
     specdec__template_value *out = specdec__template_new_list(t, list.size);
     size_t i, count = 0;
 
-    if (call->count < test)
+    if (call->positional_count < test)
         return specdec__template_fail(t, "it chooses by an attribute that is missing");
     for (i = 0; out && i < list.size && !t->failed; i++) {
         specdec__template_value item = specdec__template_list_items(&list)[i];
         int wanted;
 
         if (test)
-            item = specdec__template_attribute_path(t, &item, call->value, NULL);
-        wanted = call->count > test
-                     ? specdec__template_run_test(t, specdec__template_find_test(call->value + test), &item, &rest)
+            item = specdec__template_attribute_path(t, &item, call->positional, NULL);
+        wanted = call->positional_count > test
+                     ? specdec__template_run_test(t, specdec__template_find_test(call->positional + test), &item, &rest)
                      : specdec__template_is_true(&item);
         if (wanted != how % 2)
             out[count++] = specdec__template_list_items(&list)[i];
@@ -23133,18 +23148,18 @@ static specdec__template_value specdec__template_add(specdec__template *t, const
     if (lists) {
         items = specdec__template_new_list(t, (size_t)a->size + b->size);
         if (items && a->size)
-            memcpy(items, a->of.at, a->size * sizeof *items);
+            memcpy(items, a->as.data, a->size * sizeof *items);
         if (items && b->size)
-            memcpy(items + a->size, b->of.at, b->size * sizeof *items);
+            memcpy(items + a->size, b->as.data, b->size * sizeof *items);
         return specdec__template_sized_value(a->kind, items, items ? (size_t)a->size + b->size : 0);
     }
     if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
         return specdec__template_fail(t, "it adds what cannot be added");
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
         return specdec__template_double_value(specdec__template_as_double(a) + specdec__template_as_double(b));
-    if (b->of.integer > 0 ? a->of.integer > INT64_MAX - b->of.integer : a->of.integer < INT64_MIN - b->of.integer)
+    if (b->as.integer > 0 ? a->as.integer > INT64_MAX - b->as.integer : a->as.integer < INT64_MIN - b->as.integer)
         return specdec__template_fail(t, "a number is too large");
-    return specdec__template_integer_value(a->of.integer + b->of.integer);
+    return specdec__template_integer_value(a->as.integer + b->as.integer);
 }
 
 /* Filter sum(attribute, start): the sum of the items or their attributes. */
@@ -23300,10 +23315,10 @@ static specdec__template_value specdec__template_format_percent(specdec__templat
         if (!value || !kind || !strchr("srd", kind) || (kind == 'd' && !specdec__template_is_number(value)))
             return specdec__template_fail(t, "a field of a format is not known, or its value is missing");
         if (kind == 's' && value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->of.at, value->size);
+            specdec__template_append(t, value->as.data, value->size);
         else if (kind == 'd')
-            specdec__template_append_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->of.real
-                                                                                    : value->of.integer);
+            specdec__template_append_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->as.real
+                                                                                    : value->as.integer);
         else if (kind == 'r' || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
             specdec__template_append_value(t, value, &form);
         used++;
@@ -23321,7 +23336,7 @@ static specdec__template_value specdec__template_filter_format(specdec__template
     const specdec__template_value text = specdec__template_to_string(t, value);
 
     (void)unused;
-    return specdec__template_format_percent(t, &text, call->value, (size_t)call->count);
+    return specdec__template_format_percent(t, &text, call->positional, (size_t)call->positional_count);
 }
 
 /* Filter center(width=80): the string between spaces. */
@@ -23334,7 +23349,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
     return specdec__template_method_pad(t, &text, call, how);
 }
 
-/* Jinja's filters by name. */
+/* Jinja's filters, by name. how: the last argument of call(). */
 static const struct {
     const char *name;
     int how;
@@ -23368,7 +23383,7 @@ static const struct {
     {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_wordcount},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
-/* Is a row a filter of the table? */
+/* Is `which` the number of a row of the table of filters? */
 static int specdec__template_is_filter(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
@@ -23721,7 +23736,7 @@ static specdec__template_value specdec__template_intern_name(specdec__template *
         hash = hash * 31 + (unsigned char)specdec__template_string_bytes(&name)[i];
     head = &t->names[(hash ^ hash >> 6) % SPECDEC__COUNT(t->names)];
     for (own = *head; own; own = own->next)
-        if (own->value.size == name.size && memcmp(own->value.of.at, name.of.at, name.size) == 0)
+        if (own->value.size == name.size && memcmp(own->value.as.data, name.as.data, name.size) == 0)
             return own->value;
     own = (specdec__template_name *)specdec__template_take_permanent(t, sizeof *own);
     if (!own)
@@ -24183,7 +24198,7 @@ static void specdec__template_compile_comparison(specdec__template *t, int op)
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
-static void specdec__template_compile_choice(specdec__template *t, int32_t begin)
+static void specdec__template_compile_conditional(specdec__template *t, int32_t begin)
 {
     int32_t middle = (int32_t)t->code_count, no, end;
 
@@ -24229,7 +24244,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
             specdec__template_emit_code(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
-        specdec__template_compile_choice(t, begin);
+        specdec__template_compile_conditional(t, begin);
     t->depth--;
 }
 
@@ -24262,7 +24277,7 @@ static specdec__template_block *specdec__template_innermost_block(specdec__templ
     return NULL;
 }
 
-/* {% if %} */
+/* Compiles {% if %}. */
 static void specdec__template_compile_if(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'i');
@@ -24272,7 +24287,7 @@ static void specdec__template_compile_if(specdec__template *t)
         block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* {% elif %} */
+/* Compiles {% elif %}. */
 static void specdec__template_compile_elif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
@@ -24298,7 +24313,7 @@ static void specdec__template_end_iterations(specdec__template *t, specdec__temp
     block->kind = 'e';
 }
 
-/* {% else %} of an if or a for. */
+/* Compiles {% else %} of an if or a for. */
 static void specdec__template_compile_else(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -24317,7 +24332,7 @@ static void specdec__template_compile_else(specdec__template *t)
     block->begin = -1;
 }
 
-/* {% endif %} */
+/* Compiles {% endif %}. */
 static void specdec__template_compile_endif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
@@ -24371,7 +24386,7 @@ static void specdec__template_compile_target(specdec__template *t, int attribute
     specdec__template_exchange_code(t, begin, unpack);
 }
 
-/* {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
+/* Compiles {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
 static void specdec__template_compile_for(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'f');
@@ -24401,7 +24416,7 @@ static void specdec__template_compile_for(specdec__template *t)
         block->begin = block->middle = next;
 }
 
-/* {% endfor %} */
+/* Compiles {% endfor %}. */
 static void specdec__template_compile_endfor(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -24415,7 +24430,7 @@ static void specdec__template_compile_endfor(specdec__template *t)
     t->blocks--;
 }
 
-/* {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
+/* Compiles {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
 static void specdec__template_compile_leave(specdec__template *t, int breaks)
 {
     int i = t->blocks - 1, inner = 0;
@@ -24434,7 +24449,9 @@ static void specdec__template_compile_leave(specdec__template *t, int breaks)
         specdec__template_jump_back(t, t->block[i].middle);
 }
 
+/* Compiles {% break %}. */
 static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_leave(t, 1); }
+/* Compiles {% continue %}. */
 static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_leave(t, 0); }
 
 /* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
@@ -24465,7 +24482,7 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
     t->blocks--;
 }
 
-/* {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
+/* Compiles {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
 static void specdec__template_compile_set(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
@@ -24484,10 +24501,10 @@ static void specdec__template_compile_set(specdec__template *t)
     specdec__template_begin_capture(t, 's', begin);
 }
 
-/* {% endset %} */
+/* Compiles {% endset %}. */
 static void specdec__template_compile_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
 
-/* {% filter FILTERS %} */
+/* Compiles {% filter FILTERS %}. */
 static void specdec__template_compile_filter_block(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
@@ -24499,7 +24516,7 @@ static void specdec__template_compile_filter_block(specdec__template *t)
     specdec__template_begin_capture(t, 'l', begin);
 }
 
-/* {% endfilter %} */
+/* Compiles {% endfilter %}. */
 static void specdec__template_compile_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
 
 /* Compiles the parameters of a macro, with their defaults, which are computed at the beginning of the macro. Returns
@@ -24555,7 +24572,7 @@ static specdec__template_macro *specdec__template_compile_definition(specdec__te
     return macro;
 }
 
-/* {% macro NAME(PARAMETERS) %} */
+/* Compiles {% macro NAME(PARAMETERS) %}. */
 static void specdec__template_compile_macro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -24572,7 +24589,7 @@ static void specdec__template_compile_macro(specdec__template *t)
     macro->parameters = specdec__template_compile_parameters(t);
 }
 
-/* {% endmacro %} */
+/* Compiles {% endmacro %}. */
 static void specdec__template_compile_endmacro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'm');
@@ -24587,8 +24604,8 @@ static void specdec__template_compile_endmacro(specdec__template *t)
     t->blocks--;
 }
 
-/* {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order of the
-   code: arguments of the call, macro, call. */
+/* Compiles {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order
+   of the code: arguments of the call, macro, call. */
 static void specdec__template_compile_call_block(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -24627,7 +24644,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
         specdec__template_copy_code(t, begin + 1, last);
 }
 
-/* {% endcall %} */
+/* Compiles {% endcall %}. */
 static void specdec__template_compile_endcall(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'c');
@@ -24642,14 +24659,14 @@ static void specdec__template_compile_endcall(specdec__template *t)
     t->blocks--;
 }
 
-/* {% generation %}: a block with a scope of its own. */
+/* Compiles {% generation %}: a block with a scope of its own. */
 static void specdec__template_compile_scope(specdec__template *t)
 {
     if (specdec__template_open_block(t, 'w'))
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
-/* {% with NAME = VALUE, ... %} */
+/* Compiles {% with NAME = VALUE, ... %}. */
 static void specdec__template_compile_with(specdec__template *t)
 {
     specdec__template_compile_scope(t);
@@ -24664,7 +24681,7 @@ static void specdec__template_compile_with(specdec__template *t)
     }
 }
 
-/* {% block NAME %} */
+/* Compiles {% block NAME %}. */
 static void specdec__template_compile_block(specdec__template *t)
 {
     specdec__template_compile_scope(t);
@@ -24683,7 +24700,7 @@ static void specdec__template_compile_end_scope(specdec__template *t)
     }
 }
 
-/* {{ EXPRESSION }} */
+/* Compiles {{ EXPRESSION }}. */
 static void specdec__template_compile_print(specdec__template *t)
 {
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
@@ -24951,7 +24968,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
         return specdec__template_fail(t, "it needs too much memory");
     out = specdec__template_new_list(t, specdec__size_multiply(a->size, (size_t)times));
     for (i = 0; out && a->size && i < times; i++)
-        memcpy(out + (size_t)i * a->size, a->of.at, a->size * sizeof *out);
+        memcpy(out + (size_t)i * a->size, a->as.data, a->size * sizeof *out);
     return specdec__template_sized_value(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
@@ -24959,7 +24976,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
 static specdec__template_value specdec__template_multiply(specdec__template *t, const specdec__template_value *a,
                                                           const specdec__template_value *b)
 {
-    const int64_t x = a->of.integer, y = b->of.integer;
+    const int64_t x = a->as.integer, y = b->as.integer;
 
     if (a->kind == SPECDEC__TEMPLATE_INTEGER && b->kind >= SPECDEC__TEMPLATE_STRING &&
         b->kind <= SPECDEC__TEMPLATE_TUPLE)
@@ -25009,14 +25026,14 @@ static specdec__template_value specdec__template_divide(specdec__template *t, in
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
         return specdec__template_double_value(op == SPECDEC__TEMPLATE_FLOOR ? specdec__template_floor(x / y)
                                                                       : x - specdec__template_floor(x / y) * y);
-    if (b->of.integer == -1)
-        return op == SPECDEC__TEMPLATE_FLOOR && a->of.integer == INT64_MIN
+    if (b->as.integer == -1)
+        return op == SPECDEC__TEMPLATE_FLOOR && a->as.integer == INT64_MIN
                    ? specdec__template_fail(t, "a number is too large")
-                   : specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? -a->of.integer : 0);
-    whole = a->of.integer / b->of.integer;
-    whole -= a->of.integer % b->of.integer && (a->of.integer < 0) != (b->of.integer < 0);
+                   : specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? -a->as.integer : 0);
+    whole = a->as.integer / b->as.integer;
+    whole -= a->as.integer % b->as.integer && (a->as.integer < 0) != (b->as.integer < 0);
     return specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? whole
-                                                                         : a->of.integer - whole * b->of.integer);
+                                                                         : a->as.integer - whole * b->as.integer);
 }
 
 /* Python's a ** b. */
@@ -25027,10 +25044,10 @@ static specdec__template_value specdec__template_power(specdec__template *t, con
     int64_t i;
 
     if (!specdec__template_is_number(a) ||
-        (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) || b->of.integer < 0 ||
-        b->of.integer > 1000)
+        (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) || b->as.integer < 0 ||
+        b->as.integer > 1000)
         return specdec__template_fail(t, "it raises to a power that is not known");
-    for (i = 0; i < b->of.integer && !t->failed; i++)
+    for (i = 0; i < b->as.integer && !t->failed; i++)
         out = specdec__template_multiply(t, &out, a);
     return out;
 }
@@ -25044,11 +25061,11 @@ static specdec__template_value specdec__template_subtract(specdec__template *t, 
     if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
         return specdec__template_fail(t, "it subtracts what cannot be subtracted");
     if (b->kind == SPECDEC__TEMPLATE_DOUBLE)
-        negative.of.real = -b->of.real;
-    else if (b->of.integer == INT64_MIN)
+        negative.as.real = -b->as.real;
+    else if (b->as.integer == INT64_MIN)
         return specdec__template_fail(t, "a number is too large");
     else
-        negative.of.integer = -b->of.integer;
+        negative.as.integer = -b->as.integer;
     return specdec__template_add(t, a, &negative);
 }
 
@@ -25144,7 +25161,7 @@ static specdec__template_binding *specdec__template_find_variable(const specdec_
 {
     specdec__template_binding *binding = scope->first_binding;
 
-    while (binding && (binding->name.of.at != name->of.at || binding->name.size != name->size))
+    while (binding && (binding->name.as.data != name->as.data || binding->name.size != name->size))
         binding = binding->next;
     return binding;
 }
@@ -25190,8 +25207,8 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
         return;
     }
     if (value.kind >= SPECDEC__TEMPLATE_STRING && value.size)
-        place = specdec__template_memory_offset(t, value.of.at);
-    if (specdec__template_set_variable(t, (specdec__template_scope *)(uintptr_t)binding->value.of.at, &names[1],
+        place = specdec__template_memory_offset(t, value.as.data);
+    if (specdec__template_set_variable(t, (specdec__template_scope *)(uintptr_t)binding->value.as.data, &names[1],
                                        value) ||
         (place != SIZE_MAX && place >= t->kept_bytes && place >= t->input_end && place < t->limit))
         t->kept_bytes = t->used;
@@ -25242,12 +25259,12 @@ static specdec__template_value specdec__template_call_range(specdec__template *t
     int64_t from = 0, to, step, count, i;
     specdec__template_value *out;
 
-    to = specdec__template_integer_argument(t, call, call->count > 1, NULL, 0);
-    if (call->count > 1)
+    to = specdec__template_integer_argument(t, call, call->positional_count > 1, NULL, 0);
+    if (call->positional_count > 1)
         from = specdec__template_integer_argument(t, call, 0, NULL, 0);
     step = specdec__template_integer_argument(t, call, 2, NULL, 1);
-    if (!call->count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 || to > 1000000000 ||
-        step < -1000000000 || step > 1000000000)
+    if (!call->positional_count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 ||
+        to > 1000000000 || step < -1000000000 || step > 1000000000)
         return specdec__template_fail(t, "a range is not allowed");
     count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
     count = count < 0 ? 0 : count;
@@ -25264,7 +25281,7 @@ static specdec__template_value specdec__template_call_namespace(specdec__templat
                                                                 const specdec__template_call *call)
 {
     specdec__template_scope *space = (specdec__template_scope *)specdec__template_take_memory(t, 1, sizeof *space);
-    const specdec__template_value *dict = call->count ? call->value : NULL;
+    const specdec__template_value *dict = call->positional_count ? call->positional : NULL;
     size_t i;
 
     if (!space)
@@ -25279,7 +25296,7 @@ static specdec__template_value specdec__template_call_namespace(specdec__templat
             specdec__template_set_variable(t, space, &own, specdec__template_list_items(dict)[2 * i + 1]);
         }
     }
-    for (i = 0; i < (size_t)call->names; i++) {
+    for (i = 0; i < (size_t)call->named_count; i++) {
         specdec__template_value name = call->named[2 * i];
 
         name.kind = SPECDEC__TEMPLATE_STRING;
@@ -25314,21 +25331,24 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
 /* dict(NAME=VALUE, ...). */
 static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
-    if (call->count && (call->count > 1 || call->value->kind != SPECDEC__TEMPLATE_DICT || call->names))
+    if (call->positional_count &&
+        (call->positional_count > 1 || call->positional->kind != SPECDEC__TEMPLATE_DICT || call->named_count))
         return specdec__template_fail(t, "dict is not known with such arguments");
-    return call->count ? *call->value : specdec__template_new_dict(t, call->named, (size_t)call->names);
+    return call->positional_count ? *call->positional
+                                  : specdec__template_new_dict(t, call->named, (size_t)call->named_count);
 }
 
 /* raise_exception(MESSAGE): the template stops with an error. */
 static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
-    const specdec__template_value text = specdec__template_to_string(t, call->count ? call->value : &nothing);
+    const specdec__template_value text = specdec__template_to_string(t, call->positional_count ? call->positional
+                                                                                               : &nothing);
 
     if (!t->failed)
         t->raised = 1;
     return specdec__template_fail_with(t, "the template refuses the conversation",
-                                       specdec__template_as_bytes(text.of.at, text.size));
+                                       specdec__template_as_bytes(text.as.data, text.size));
 }
 
 /* Appends a number with leading zeros. */
@@ -25433,7 +25453,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     return specdec__template_finish_string(t, from);
 }
 
-/* Functions by name. */
+/* Functions that every template may call, by name. */
 static const struct {
     const char *name;
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
@@ -25490,10 +25510,10 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
                                          : specdec__template_list_items(&more_named)[i - 2 * (size_t)names];
     for (i = 2 * (size_t)names; i < 2 * ((size_t)names + more_named.size); i += 2)
         named[i] = specdec__template_intern_name(t, named[i]);
-    call->value = value;
+    call->positional = value;
     call->named = named;
-    call->count = count + (int)more.size;
-    call->names = names + (int)more_named.size;
+    call->positional_count = count + (int)more.size;
+    call->named_count = names + (int)more_named.size;
     t->values -= count + 2 * names;
 }
 
@@ -25503,9 +25523,9 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     specdec__template_call call;
 
     memset(&call, 0, sizeof call);
-    call.count = packed & 255;
-    call.names = packed >> 8 & 255;
-    if (t->values < call.count + 2 * call.names) {
+    call.positional_count = packed & 255;
+    call.named_count = packed >> 8 & 255;
+    if (t->values < call.positional_count + 2 * call.named_count) {
         specdec__template_fail(t, "its stack is empty");
         return call;
     }
@@ -25513,9 +25533,9 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
         specdec__template_expand_arguments(t, packed, &call);
         return call;
     }
-    t->values -= call.count + 2 * call.names;
-    call.value = t->stack + t->values;
-    call.named = call.value + call.count;
+    t->values -= call.positional_count + 2 * call.named_count;
+    call.positional = t->stack + t->values;
+    call.named = call.positional + call.positional_count;
     return call;
 }
 
@@ -25526,20 +25546,20 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     const specdec__template_value *names = specdec__template_list_items(&macro->parameters);
     const specdec__template_value varargs = specdec__template_intern_name(t, specdec__template_string_value("varargs"));
     const specdec__template_value kwargs = specdec__template_intern_name(t, specdec__template_string_value("kwargs"));
-    specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->names), *rest, name;
+    specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->named_count), *rest, name;
     size_t others = 0, count = macro->parameters.size, k;
     int i;
 
-    for (i = 0; i < call->count && (size_t)i < count; i++)
-        specdec__template_set_variable(t, t->scope, &names[i], call->value[i]);
-    if ((size_t)call->count > count && !macro->varargs)
+    for (i = 0; i < call->positional_count && (size_t)i < count; i++)
+        specdec__template_set_variable(t, t->scope, &names[i], call->positional[i]);
+    if ((size_t)call->positional_count > count && !macro->varargs)
         specdec__template_fail(t, "a macro is given too many arguments");
-    for (i = 0; i < call->names && pairs && !t->failed; i++) {
+    for (i = 0; i < call->named_count && pairs && !t->failed; i++) {
         name = call->named[2 * i];
         name.kind = SPECDEC__TEMPLATE_STRING;
-        for (k = 0; k < count && (names[k].of.at != name.of.at || names[k].size != name.size); k++)
+        for (k = 0; k < count && (names[k].as.data != name.as.data || names[k].size != name.size); k++)
             ;
-        if (k < count ? k < (size_t)call->count
+        if (k < count ? k < (size_t)call->positional_count
                       : !macro->kwargs && !(macro->caller && specdec__template_string_is(&name, "caller")))
             specdec__template_fail(t, "a macro is given an argument twice, or one that it has not");
         if (k < count || (macro->caller && specdec__template_string_is(&name, "caller"))) {
@@ -25553,10 +25573,10 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
         specdec__template_set_variable(t, t->scope, &kwargs,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, pairs, others));
     if (macro->varargs && !t->failed) {
-        others = (size_t)call->count > count ? (size_t)call->count - count : 0;
+        others = (size_t)call->positional_count > count ? (size_t)call->positional_count - count : 0;
         rest = specdec__template_new_list(t, others);
         if (rest && others)
-            memcpy(rest, call->value + count, others * sizeof *rest);
+            memcpy(rest, call->positional + count, others * sizeof *rest);
         specdec__template_set_variable(t, t->scope, &varargs,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, rest, rest ? others : 0));
     }
@@ -25566,19 +25586,19 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
 static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_call *call)
 {
-    specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->of.at;
-    const specdec__template_value list = specdec__template_list_value(call->value, (size_t)call->count);
+    specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->as.data;
+    const specdec__template_value list = specdec__template_list_value(call->positional, (size_t)call->positional_count);
     specdec__template_value *own;
 
     if (self->size == UINT32_MAX)
-        return call->count ? call->value[loop->index % (size_t)call->count]
+        return call->positional_count ? call->positional[loop->index % (size_t)call->positional_count]
                            : specdec__template_fail(t, "cycle needs values");
     if (loop->changed_called &&
         specdec__template_values_equal(t, &loop->last_changed, &list, SPECDEC__TEMPLATE_COMPARE_DEPTH))
         return specdec__template_bool_value(0);
     own = specdec__template_new_list(t, list.size);
     if (own && list.size)
-        memcpy(own, list.of.at, list.size * sizeof *own);
+        memcpy(own, list.as.data, list.size * sizeof *own);
     loop->changed_called = 1;
     loop->last_changed = specdec__template_list_value(own, list.size);
     t->kept_bytes = t->used;
@@ -25590,7 +25610,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
 {
     const specdec__template_call call = specdec__template_take_arguments(t, packed);
     const specdec__template_value callee = specdec__template_pop_value(t);
-    const specdec__template_closure *closure = (const specdec__template_closure *)callee.of.at;
+    const specdec__template_closure *closure = (const specdec__template_closure *)callee.as.data;
     specdec__template_value out;
     specdec__template_frame *frame;
 
@@ -25728,7 +25748,7 @@ static void specdec__template_write_value(specdec__template *t)
     const specdec__template_value value = specdec__template_pop_value(t);
     const specdec__template_value text = specdec__template_to_string(t, &value);
 
-    specdec__template_write_output(t, text.of.at, text.size);
+    specdec__template_write_output(t, text.as.data, text.size);
     specdec__template_release_memory(t);
 }
 
@@ -25757,7 +25777,7 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
         constant = (const specdec__template_value *)specdec__template_constant(t, argument);
     switch (op) {
-    case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->of.at, constant->size); return;
+    case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->as.data, constant->size); return;
     case SPECDEC__TEMPLATE_EMIT: specdec__template_write_value(t); return;
     case SPECDEC__TEMPLATE_CONSTANT: specdec__template_push_value(t, *constant); return;
     case SPECDEC__TEMPLATE_LOAD: specdec__template_push_value(t, specdec__template_load_name(t, constant)); return;
@@ -25780,7 +25800,7 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     case SPECDEC__TEMPLATE_NEGATE: case SPECDEC__TEMPLATE_PLUS:
         below = specdec__template_integer_value(0);
         if (op == SPECDEC__TEMPLATE_NEGATE && top.kind == SPECDEC__TEMPLATE_DOUBLE)
-            specdec__template_push_value(t, specdec__template_double_value(-top.of.real));
+            specdec__template_push_value(t, specdec__template_double_value(-top.as.real));
         else
             specdec__template_push_value(t, op == SPECDEC__TEMPLATE_NEGATE ? specdec__template_subtract(t, &below, &top)
                                                                      : specdec__template_add(t, &below, &top));
@@ -26002,7 +26022,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
             continue;
         if (depth == SPECDEC__TEMPLATE_NESTED)
             return specdec__template_fail(t, "its messages are too deep");
-        open[depth].next = (specdec__template_value *)(uintptr_t)slot->of.at;
+        open[depth].next = (specdec__template_value *)(uintptr_t)slot->as.data;
         open[depth++].left = (size_t)slot->size * (slot->kind == SPECDEC__TEMPLATE_DICT ? 2 : 1);
     }
     return t->failed ? specdec__template_undefined_value() : all;
@@ -26191,6 +26211,7 @@ typedef struct specdec__chat {
     specdec__bytes culprit;             /* the part of the template that caused the failure */
 } specdec__chat;
 
+/* Sizes of buffers for recognising a template. */
 enum {
     SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
     SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of the template's texts that are kept */
@@ -26205,12 +26226,12 @@ typedef struct specdec__chat_found {
 /* Working memory for recognising a template; memory[bytes] is for running the template. */
 typedef struct specdec__chat_work {
     specdec__template running_template;
-    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES];
-    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8];
+    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES]; /* of the template; of a format */
+    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: it comes from a message */
     specdec__chat_found *found;
     void *memory;
     size_t bytes;
-    int64_t local_time;
+    int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and plain[], a bit for each byte of the text; 1: the byte is a message's and
@@ -26806,11 +26827,11 @@ static specdec__bytes specdec__text_bytes(specdec_text text)
 
 /* A JSON text that is being read into a specdec_chat_input, whose parts are put into the arena. */
 typedef struct specdec__reader {
-    specdec__json j;
+    specdec__json json;
     specdec__arena *arena;
     specdec_error *error;
     int message;          /* number of the message being read, for errors; -1: none */
-    specdec_result failed;
+    specdec_result failed; /* the first error; SPECDEC_OK: none */
 } specdec__reader;
 
 /* Stores an error, unless an earlier one is stored. */
@@ -26835,9 +26856,9 @@ static void *specdec__reader_take_memory(specdec__reader *r, size_t count, size_
 /* The node of an object's member; 0: the member is absent or null. */
 static size_t specdec__reader_find_member(const specdec__reader *r, size_t object, const char *name)
 {
-    const size_t node = specdec__json_find_member(&r->j, object, name);
+    const size_t node = specdec__json_find_member(&r->json, object, name);
 
-    return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
+    return node && r->json.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
 }
 
 /* The value of a JSON string, copied with a terminating zero; empty for node 0. what: its name for errors. */
@@ -26849,15 +26870,15 @@ static specdec_text specdec__reader_read_string(specdec__reader *r, size_t node,
 
     if (!node)
         return text;
-    if (r->j.nodes[node].kind != SPECDEC__JSON_STRING) {
+    if (r->json.nodes[node].kind != SPECDEC__JSON_STRING) {
         specdec__reader_fail(r, what);
         return text;
     }
-    most = r->j.nodes[node].to - r->j.nodes[node].from;
+    most = r->json.nodes[node].to - r->json.nodes[node].from;
     bytes = (char *)specdec__reader_take_memory(r, most, 1);
     if (bytes) {
         text.bytes = bytes;
-        text.length = specdec__json_string_value(&r->j, node, bytes, most - 1);
+        text.length = specdec__json_string_value(&r->json, node, bytes, most - 1);
     }
     return text;
 }
@@ -26870,7 +26891,7 @@ static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t no
 
     if (!node)
         return text;
-    raw = specdec__json_raw_text(&r->j, node);
+    raw = specdec__json_raw_text(&r->json, node);
     text.bytes = (const char *)raw.data;
     text.length = raw.size;
     return text;
@@ -26880,7 +26901,7 @@ static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t no
 static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node)
 {
     static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
-    const specdec__json_node *nodes = r->j.nodes;
+    const specdec__json_node *nodes = r->json.nodes;
     specdec_text text = {NULL, 0};
     size_t part = node + 1, room;
     uint32_t i;
@@ -26890,18 +26911,18 @@ static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node
         return specdec__reader_read_string(r, node, wrong);
     bytes = (char *)specdec__reader_take_memory(r, (size_t)nodes[node].to - nodes[node].from, 1);
     for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
-        const size_t type = specdec__json_find_member(&r->j, part, "type"),
-                     say = specdec__json_find_member(&r->j, part, "text");
+        const size_t type = specdec__json_find_member(&r->json, part, "type"),
+                     say = specdec__json_find_member(&r->json, part, "text");
 
         room = nodes[node].to - nodes[node].from - text.length;
         if (!say || nodes[say].kind != SPECDEC__JSON_STRING ||
-            (type && !specdec__json_string_equals(&r->j, type, "text", 4))) {
+            (type && !specdec__json_string_equals(&r->json, type, "text", 4))) {
             specdec__reader_fail(r, wrong);
             break;
         }
         if (i)
             bytes[text.length++] = '\n';
-        text.length += specdec__json_string_value(&r->j, say, bytes + text.length, room - 1);
+        text.length += specdec__json_string_value(&r->json, say, bytes + text.length, room - 1);
     }
     text.bytes = bytes;
     return text;
@@ -26910,7 +26931,7 @@ static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node
 /* Reads the tool_calls of an assistant's message. */
 static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
-    const specdec__json_node *nodes = r->j.nodes;
+    const specdec__json_node *nodes = r->json.nodes;
     specdec_tool_call *calls;
     size_t call = node + 1;
     uint32_t i;
@@ -26925,7 +26946,7 @@ static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_
     for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
         const size_t inner = specdec__reader_find_member(r, call, "function"), of = inner ? inner : call;
         const size_t arguments = specdec__reader_find_member(r, of, "arguments"),
-                     name = specdec__json_find_member(&r->j, of, "name");
+                     name = specdec__json_find_member(&r->json, of, "name");
 
         if (!name)
             specdec__reader_fail(r, "a call has no name");
@@ -26945,7 +26966,7 @@ static void specdec__reader_read_message(specdec__reader *r, size_t node, specde
 {
     size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
 
-    if (r->j.nodes[node].kind != SPECDEC__JSON_OBJECT) {
+    if (r->json.nodes[node].kind != SPECDEC__JSON_OBJECT) {
         specdec__reader_fail(r, "it is no object");
         return;
     }
@@ -26970,7 +26991,7 @@ static void specdec__reader_read_tool_choice(specdec__reader *r, size_t node, sp
     if (!node)
         return;
     for (i = 0; i < 3; i++)
-        if (specdec__json_string_equals(&r->j, node, words[i], strlen(words[i]))) {
+        if (specdec__json_string_equals(&r->json, node, words[i], strlen(words[i]))) {
             input->tool_choice = (specdec_tool_choice)i;
             return;
         }
@@ -26989,20 +27010,20 @@ static void specdec__reader_read_members(specdec__reader *r, specdec_chat_input 
     specdec_chat_message *messages;
     size_t node = list + 1;
 
-    if (!list || r->j.nodes[list].kind != SPECDEC__JSON_ARRAY) {
+    if (!list || r->json.nodes[list].kind != SPECDEC__JSON_ARRAY) {
         specdec__reader_fail(r, "there is no list of messages");
         return;
     }
-    messages = (specdec_chat_message *)specdec__reader_take_memory(r, r->j.nodes[list].count, sizeof *messages);
-    for (r->message = 0; messages && r->message < (int)r->j.nodes[list].count && !r->failed;
-         r->message++, node = r->j.nodes[node].next)
+    messages = (specdec_chat_message *)specdec__reader_take_memory(r, r->json.nodes[list].count, sizeof *messages);
+    for (r->message = 0; messages && r->message < (int)r->json.nodes[list].count && !r->failed;
+         r->message++, node = r->json.nodes[node].next)
         specdec__reader_read_message(r, node, &messages[r->message]);
     input->messages = messages;
-    input->count = (int)r->j.nodes[list].count;
+    input->count = (int)r->json.nodes[list].count;
     r->message = -1;
     input->tools = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "tools"));
     input->arguments = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "chat_template_kwargs"));
-    input->continues = continues && r->j.nodes[continues].kind == SPECDEC__JSON_TRUE;
+    input->continues = continues && r->json.nodes[continues].kind == SPECDEC__JSON_TRUE;
     specdec__reader_read_tool_choice(r, specdec__reader_find_member(r, 0, "tool_choice"), input);
 }
 
@@ -27017,14 +27038,14 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
     r.arena = arena;
     r.error = error;
     r.message = -1;
-    r.j.text = (const unsigned char *)text;
-    r.j.size = size;
-    if (!specdec__json_parse(&r.j))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.error_at,
-                             r.j.failed);
-    r.j.room = r.j.count;
-    r.j.nodes = (specdec__json_node *)specdec__reader_take_memory(&r, r.j.room, sizeof *r.j.nodes);
-    if (r.j.nodes && specdec__json_parse(&r.j))
+    r.json.text = (const unsigned char *)text;
+    r.json.size = size;
+    if (!specdec__json_parse(&r.json))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.json.error_at,
+                             r.json.failed);
+    r.json.room = r.json.count;
+    r.json.nodes = (specdec__json_node *)specdec__reader_take_memory(&r, r.json.room, sizeof *r.json.nodes);
+    if (r.json.nodes && specdec__json_parse(&r.json))
         specdec__reader_read_members(&r, input);
     return r.failed;
 }
@@ -27235,7 +27256,7 @@ typedef struct specdec__conversation_work {
     specdec__bytes text;  /* text of the template */
     unsigned char *memory;
     size_t bytes;
-    int64_t local_time;
+    int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__conversation_work;
 
 /* Renders a conversation by a template, with the beginning of the model's turn. Errors: ARGUMENT (the template refuses
@@ -27495,8 +27516,8 @@ enum {
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
    header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
-#define SPECDEC__LIVE_SHIFT 25
-#define SPECDEC__LIVE_BYTES 40
+#define SPECDEC__LIVE_SHIFT 25 /* bits of a header below the live kinds */
+#define SPECDEC__LIVE_BYTES 40 /* bytes of live kinds that may follow in any order */
 #define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
 #define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
 #define SPECDEC__KIND_OTHER 128u
@@ -27524,7 +27545,7 @@ enum {
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
     SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_UNLISTED UINT32_MAX
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* in a SET record: the key names no property of the schema */
 
 /* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
    bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
@@ -27534,6 +27555,7 @@ enum {
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
+/* Limits of an automaton. */
 enum {
     SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
     SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
@@ -27567,15 +27589,15 @@ typedef struct specdec__automaton_thread {
 typedef struct specdec__stack_node {
     uint32_t return_state; /* the state to which the called rule returns */
     uint32_t counter;      /* repetitions or items so far; for an object: next property | members so far << 16 */
-    uint16_t parent, height;
+    uint16_t parent, height; /* parent: the level below; height: levels of the stack up to this one */
 } specdec__stack_node;
 
 /* The state of a text in a constraint. It holds no pointers, so a copy of it is a state of its own. */
 struct specdec_constraint_state {
     uint16_t threads, nodes; /* numbers of both; nodes[0] is never used */
     uint32_t dropped;        /* not 0: alternatives were dropped for lack of room */
-    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS];
-    specdec__stack_node node[SPECDEC__STACK_NODES];
+    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS]; /* (threads) the open alternatives */
+    specdec__stack_node node[SPECDEC__STACK_NODES]; /* (nodes) the stacks of all threads */
 };
 
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
@@ -27587,9 +27609,9 @@ typedef struct specdec__automaton {
     specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
     specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
-    uint32_t state_node_count, new_count;
+    uint32_t state_node_count, new_count; /* numbers of stack nodes */
     uint32_t first_new, new_room; /* new nodes below this one belong to earlier bytes */
-    uint32_t next_count, visit_count;
+    uint32_t next_count, visit_count; /* numbers of threads behind the byte, and of visited states */
     uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
 } specdec__automaton;
 
@@ -28143,8 +28165,8 @@ SPECDEC__FOR_SIZE
 
 /* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
-    uint32_t *data;
-    uint32_t count, room;
+    uint32_t *data; /* (count of capacity) items */
+    uint32_t count, capacity;
 } specdec__vector;
 
 /* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
@@ -28176,6 +28198,7 @@ typedef struct specdec__build {
     size_t error_at;                              /* byte offset of the error in the source */
 } specdec__build;
 
+/* Kinds of nodes of a syntax tree. */
 enum {
     SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
     SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
@@ -28236,16 +28259,16 @@ static uint32_t *specdec__build_reserve_scratch(specdec__build *b, size_t count)
 /* Appends room for `count` items to a vector. Returns the index of the first one; UINT32_MAX: the block is full. */
 static uint32_t specdec__vector_extend(specdec__build *b, specdec__vector *v, uint32_t count)
 {
-    if (count > v->room - v->count) {
-        const uint32_t room = v->room + count > 2 * v->room ? v->room + count + 16 : 2 * v->room;
-        uint32_t *data = v->room < 1u << 28 ? specdec__build_reserve_scratch(b, room) : NULL;
+    if (count > v->capacity - v->count) {
+        const uint32_t room = v->capacity + count > 2 * v->capacity ? v->capacity + count + 16 : 2 * v->capacity;
+        uint32_t *data = v->capacity < 1u << 28 ? specdec__build_reserve_scratch(b, room) : NULL;
 
         if (!data)
             return UINT32_MAX;
         if (v->count)
             memcpy(data, v->data, (size_t)v->count * 4);
         v->data = data;
-        v->room = room;
+        v->capacity = room;
     }
     v->count += count;
     return v->count - count;
@@ -28587,7 +28610,7 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
 
 /* A DFA over classes of bytes, which are intervals. State 0 rejects, state 1 is the first. */
 typedef struct specdec__dfa {
-    uint32_t states, classes;
+    uint32_t states, classes; /* numbers of states and of classes of bytes */
     unsigned char class_first[257];     /* (classes) first byte of each class */
     unsigned char class_of[256];        /* class of each byte */
     specdec__vector next;               /* (states, classes) next state */
@@ -29109,7 +29132,7 @@ SPECDEC__FOR_SIZE
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
     const unsigned char *text;
-    size_t size, at;
+    size_t size, at; /* bytes of the text; bytes that were parsed */
     int depth; /* number of open brackets */
 } specdec__source;
 
@@ -30308,6 +30331,7 @@ SPECDEC__FOR_SIZE
 /* The DFAs of this part read the text of a JSON string between its quotes. Each character is spelled in one way only
    (control characters also as \u00XX), so that products of two DFAs compare equal texts. */
 
+/* Parts of the regular expressions of formats. */
 #define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
 #define SPECDEC__LEAP "([02468][048]|[13579][26])" /* two digits that are divisible by 4 */
 #define SPECDEC__DATE \
@@ -30538,7 +30562,8 @@ SPECDEC__FOR_SIZE
 /* A decimal number: its digits, `whole` of them in front of the point, without leading zeros, `fraction` of them behind
    it, without trailing zeros. */
 typedef struct specdec__decimal {
-    int negative, whole, fraction;
+    int negative;        /* 1: with a minus sign */
+    int whole, fraction; /* digits in front of the point, behind it */
     char digits[SPECDEC__DECIMAL_DIGITS];
 } specdec__decimal;
 
@@ -30841,6 +30866,7 @@ SPECDEC__FOR_SIZE
    (anyOf, oneOf, not, if ...) become branches. A shape is the set of facts that one choice of an option in every branch
    gives; all combinations are tried in turn. */
 
+/* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
 #define SPECDEC__TYPE_NULL 1u
 #define SPECDEC__TYPE_FALSE 2u
 #define SPECDEC__TYPE_TRUE 4u
@@ -30936,8 +30962,8 @@ typedef struct specdec__fact {
 
 /* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
 typedef struct specdec__schema {
-    specdec__build *b;
-    specdec__json j;
+    specdec__build *build; /* the constraint that is being built */
+    specdec__json json;    /* the parsed text of the schemas */
     int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
     int free_space;
     uint32_t error_node;                         /* JSON node of the error */
@@ -30946,12 +30972,14 @@ typedef struct specdec__schema {
     specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
     specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
     specdec__vector pending_terms, opened_terms; /* terms of the current shape: to be taken apart; taken apart */
-    uint32_t types, branch_index, depth, shapes, keywords_seen;
+    uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
+    uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
+    uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
     /* the rule that is being built: */
     uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
     specdec__vector literals;     /* nodes of listed values (enum, const) */
     specdec__vector alternatives; /* first state of each */
-    uint32_t number_rule, integer_rule;
+    uint32_t number_rule, integer_rule; /* rules of any JSON number, any integer */
     specdec__dfa string_dfa;      /* any JSON string, between its quotes */
     uint32_t *string_states;      /* the states of string_dfa */
     uint32_t space_tree;          /* white space between tokens of JSON */
@@ -30971,23 +30999,23 @@ typedef struct specdec__schema {
 /* Refuses a schema because of a keyword. Returns 0. */
 static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
-    if (!s->b->failed) {
+    if (!s->build->failed) {
         s->error_node = owner;
         s->error_key = key;
     }
-    return specdec__build_fail(s->b, code, why);
+    return specdec__build_fail(s->build, code, why);
 }
 
 /* A JSON node of the schema's text. */
 static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
-    return &s->j.nodes[node];
+    return &s->json.nodes[node];
 }
 
 /* The value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
-    return (uint32_t)specdec__json_find_member(&s->j, object, name);
+    return (uint32_t)specdec__json_find_member(&s->json, object, name);
 }
 
 /* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
@@ -31009,13 +31037,13 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
     uint32_t i, p = a + 1, q = c + 1;
 
-    if (x->kind != y->kind || !specdec__build_count_work(s->b, 1))
+    if (x->kind != y->kind || !specdec__build_count_work(s->build, 1))
         return 0;
     if (x->kind == SPECDEC__JSON_NUMBER) {
         specdec__decimal one, two;
 
-        if (!specdec__decimal_read(specdec__json_raw_text(&s->j, a), &one) ||
-            !specdec__decimal_read(specdec__json_raw_text(&s->j, c), &two))
+        if (!specdec__decimal_read(specdec__json_raw_text(&s->json, a), &one) ||
+            !specdec__decimal_read(specdec__json_raw_text(&s->json, c), &two))
             return 0;
         return !specdec__decimal_compare(&one, &two);
     }
@@ -31024,12 +31052,13 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
         size_t size;
 
         if (!x->escaped)
-            return specdec__json_string_equals(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
-        text = (char *)specdec__build_reserve_scratch(s->b, (x->to - x->from) / 4 + 1);
+            return specdec__json_string_equals(&s->json, c, (const char *)s->json.text + x->from + 1,
+                                               x->to - x->from - 2u);
+        text = (char *)specdec__build_reserve_scratch(s->build, (x->to - x->from) / 4 + 1);
         if (!text)
             return 0;
-        size = specdec__json_string_value(&s->j, a, text, x->to - x->from);
-        return specdec__json_string_equals(&s->j, c, text, size);
+        size = specdec__json_string_value(&s->json, a, text, x->to - x->from);
+        return specdec__json_string_equals(&s->json, c, text, size);
     }
     if (x->kind < SPECDEC__JSON_NUMBER)
         return 1;
@@ -31044,7 +31073,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
             continue;
         }
         for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_json_node(s, q + 1)->next)
-            if (!specdec__build_count_work(s->b, 1))
+            if (!specdec__build_count_work(s->build, 1))
                 return 0;
         if (q >= y->next || !specdec__json_equal(s, p + 1, q + 1))
             return 0;
@@ -31060,7 +31089,7 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
 
     if (!object || specdec__schema_json_node(s, object)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->build, 1))
         if (at == name || specdec__json_equal(s, at, name))
             found = at + 1;
     return found;
@@ -31071,7 +31100,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
 {
     int64_t value;
 
-    if (!specdec__json_read_integer(&s->j, fact->node, &value) || value < 0) {
+    if (!specdec__json_read_integer(&s->json, fact->node, &value) || value < 0) {
         specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
         return 0;
     }
@@ -31087,7 +31116,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw_text(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
+    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
@@ -31099,7 +31128,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
     uint32_t i, at = 0, all = 0;
 
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
-        while (specdec__schema_next_child(s, node, &at) && !s->b->failed)
+        while (specdec__schema_next_child(s, node, &at) && !s->build->failed)
             all |= specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING
                        ? specdec__schema_read_types(s, at)
                        : (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT,
@@ -31107,7 +31136,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
         return all;
     }
     for (i = 0; i < 8; i++)
-        if (specdec__json_string_equals(&s->j, node, names[i], strlen(names[i])))
+        if (specdec__json_string_equals(&s->json, node, names[i], strlen(names[i])))
             return types[i];
     return (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
 }
@@ -31148,7 +31177,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
             uint32_t place = 0;
 
             while (specdec__schema_next_child(s, node, &place))
-                if (specdec__json_string_equals(&s->j, place, name, count))
+                if (specdec__json_string_equals(&s->json, place, name, count))
                     item = place + 1;
         } else if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
             uint32_t number = 0;
@@ -31159,7 +31188,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
                 for (item = node + 1; number; number--)
                     item = specdec__schema_json_node(s, item)->next;
         }
-        if (!item || !specdec__build_count_work(s->b, 8))
+        if (!item || !specdec__build_count_work(s->build, 8))
             return (uint32_t)(*found = 0);
         node = item;
     }
@@ -31184,19 +31213,19 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
 
     while (!anchor && from && text[from - 1] != '/')
         from--;
-    for (node = 0; node < s->j.count && specdec__build_count_work(s->b, 1); node++) {
+    for (node = 0; node < s->json.count && specdec__build_count_work(s->build, 1); node++) {
         uint32_t id, name;
         specdec__bytes raw;
 
         if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             continue;
         name = anchor ? specdec__schema_get_member(s, node, "$anchor") : 0;
-        if (name && specdec__json_string_equals(&s->j, name, (const char *)text, size))
+        if (name && specdec__json_string_equals(&s->json, name, (const char *)text, size))
             return node;
         id = specdec__schema_get_id(s, node);
         if (!id)
             continue;
-        raw = specdec__json_raw_text(&s->j, id);
+        raw = specdec__json_raw_text(&s->json, id);
         raw.data++;
         raw.size -= 2;
         if (raw.size && raw.data[raw.size - 1] == '#')
@@ -31233,12 +31262,13 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
 
-    for (at = 0; at < node && specdec__build_count_work(s->b, 1); at++)
+    for (at = 0; at < node && specdec__build_count_work(s->build, 1); at++)
         if (specdec__schema_json_node(s, at)->next > node &&
             specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT && at != 0) {
             const uint32_t id = specdec__schema_get_id(s, at);
 
-            if ((id && s->j.text[specdec__schema_json_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
+            if ((id && s->json.text[specdec__schema_json_node(s, id)->from + 1] != '#') ||
+                specdec__schema_is_root(s, at))
                 base = at;
         } else if (specdec__schema_json_node(s, at)->next <= node &&
                    specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
@@ -31250,7 +31280,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 /* The schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, ref);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
     const unsigned char *text = raw.data + 1;
     size_t size = raw.size - 2, hash = 0;
     uint32_t node;
@@ -31286,7 +31316,7 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
 static void specdec__schema_push_fact(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node,
                                       uint32_t owner, uint32_t more)
 {
-    const uint32_t at = specdec__vector_extend(s->b, v, 4);
+    const uint32_t at = specdec__vector_extend(s->build, v, 4);
 
     if (at == UINT32_MAX)
         return;
@@ -31317,13 +31347,13 @@ static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t
 /* Adds a schema, or its negation, to the terms that are to be taken apart. */
 static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
-    specdec__vector_push(s->b, &s->pending_terms, node << 1 | negated);
+    specdec__vector_push(s->build, &s->pending_terms, node << 1 | negated);
 }
 
 /* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {
@@ -31370,7 +31400,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     case SPECDEC__KEY_ALL:
         if (value != SPECDEC__JSON_ARRAY)
             specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
-        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+        while (!s->build->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_add_term(s, at, 0);
         break;
     case SPECDEC__KEY_ANY: case SPECDEC__KEY_ONE:
@@ -31385,7 +31415,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     case SPECDEC__KEY_DEPENDENT:
         if (value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
-        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+        while (!s->build->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_push_fact(s, &s->branches, key->kind, at, owner, 0);
         break;
     case SPECDEC__KEY_ENUM:
@@ -31418,7 +31448,7 @@ static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
     for (i = 0; i < s->opened_terms.count; i++)
         if (s->opened_terms.data[i] == term)
             return;
-    specdec__vector_push(s->b, &s->opened_terms, term);
+    specdec__vector_push(s->build, &s->opened_terms, term);
     if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
         if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
             s->types = 0;
@@ -31438,7 +31468,7 @@ static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
         return;
     }
     s->keywords_seen = 0;
-    while (!s->b->failed && specdec__schema_next_child(s, node, &at) && specdec__build_count_work(s->b, 4)) {
+    while (!s->build->failed && specdec__schema_next_child(s, node, &at) && specdec__build_count_work(s->build, 4)) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
@@ -31475,7 +31505,7 @@ static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branc
     if (!mine)
         return 0;
     specdec__schema_add_term(s, mine, 0);
-    for (at = 0, k = 0; specdec__schema_next_child(s, branch->node, &at) && !s->b->failed; k++)
+    for (at = 0, k = 0; specdec__schema_next_child(s, branch->node, &at) && !s->build->failed; k++)
         if (k != i && !specdec__schema_is_disjoint(s, mine, at, 0))
             specdec__schema_add_term(s, at, 1);
     return 1;
@@ -31534,7 +31564,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     return i == 1;
 }
 
-/* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
+/* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
 static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;
@@ -31630,7 +31660,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
-        if (specdec__json_read_integer(&s->j, node, &number) && number <= 0)
+        if (specdec__json_read_integer(&s->json, node, &number) && number <= 0)
             s->types = 0;
         specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
@@ -31647,7 +31677,7 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
 {
     uint32_t at = 0;
 
-    while (specdec__schema_next_child(s, owner, &at) && specdec__build_count_work(s->b, 4)) {
+    while (specdec__schema_next_child(s, owner, &at) && specdec__build_count_work(s->build, 4)) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
         const uint32_t facts = s->facts.count, pending = s->pending_terms.count, types = s->types;
         uint32_t option;
@@ -31656,7 +31686,7 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
             (s->legacy_refs && key->kind != SPECDEC__KEY_REF && specdec__schema_get_member(s, owner, "$ref")))
             continue;
         /* The number of a keyword's options is found by trying: few keywords have more than two. */
-        for (option = 0; !s->b->failed; option++) {
+        for (option = 0; !s->build->failed; option++) {
             s->facts.count = facts;
             s->pending_terms.count = pending;
             s->types = types;
@@ -31692,11 +31722,11 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
 
-    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->b, 4))
+    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->build, 4))
         return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
     if ((value = specdec__schema_get_member(s, node, "type")) != 0)
         types &= specdec__schema_read_types(s, value);
-    if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->b->failed)
+    if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->build->failed)
         types &= specdec__schema_allowed_types(s, specdec__schema_find_ref(s, node, value), depth + 1);
     if ((value = specdec__schema_get_member(s, node, "const")) != 0)
         types &= specdec__schema_type_of(s, value);
@@ -31713,7 +31743,7 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
 
-    for (i = 0; i < 8 && !s->b->failed; i++) {
+    for (i = 0; i < 8 && !s->build->failed; i++) {
         const uint32_t ref = specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_OBJECT
                                  ? specdec__schema_get_member(s, node, "$ref") : 0;
 
@@ -31735,7 +31765,7 @@ static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32
         return specdec__json_equal(s, single, value);
     if (!list)
         return 1;
-    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
         if (specdec__json_equal(s, at, value))
             return 1;
     return 0;
@@ -31749,7 +31779,7 @@ static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, ui
 
     if (!list || specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
         if (specdec__json_equal(s, at, name))
             return 1;
     return 0;
@@ -31767,7 +31797,7 @@ static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t
         specdec__schema_get_member(s, c, "patternProperties") ||
         specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
         if (!specdec__schema_get_equal(s, properties, at))
             return 1;
     return 0;
@@ -31779,11 +31809,11 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
     const uint32_t types = specdec__schema_allowed_types(s, a, 0) & specdec__schema_allowed_types(s, c, 0);
     uint32_t listed, one, two, at = 0;
 
-    if (!types || s->b->failed || !specdec__build_count_work(s->b, 8))
+    if (!types || s->build->failed || !specdec__build_count_work(s->build, 8))
         return !types;
     a = specdec__schema_follow_refs(s, a);
     c = specdec__schema_follow_refs(s, c);
-    if (s->b->failed || specdec__schema_json_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
+    if (s->build->failed || specdec__schema_json_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
         specdec__schema_json_node(s, c)->kind != SPECDEC__JSON_OBJECT)
         return 0;
     if ((listed = specdec__schema_get_member(s, a, "const")) != 0 && !specdec__schema_lists_value(s, c, listed))
@@ -31803,7 +31833,7 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
         return 1;
     at = 0;
     while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
-           specdec__schema_next_child(s, one, &at) && !s->b->failed) {
+           specdec__schema_next_child(s, one, &at) && !s->build->failed) {
         const uint32_t other = specdec__schema_get_equal(s, two, at);
 
         if (other && (specdec__schema_requires_member(s, a, at) || specdec__schema_requires_member(s, c, at)) &&
@@ -31848,7 +31878,7 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
         j++;
     }
     count = j;
-    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->b, 1); i++) {
+    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->build, 1); i++) {
         const uint32_t *known = specdec__schema_conjunction(s, i);
 
         if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->child_style &&
@@ -31856,16 +31886,16 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
             (!count || memcmp(s->terms.data + known[0], term, (size_t)count * 4) == 0))
             return known[SPECDEC__CONJUNCTION_RULE];
     }
-    rule = specdec__build_add_rule(s->b);
+    rule = specdec__build_add_rule(s->build);
     first = s->terms.count;
     for (i = 0; i < count; i++)
-        specdec__vector_push(s->b, &s->terms, term[i]);
-    specdec__vector_push(s->b, &s->conjunctions, first);
-    specdec__vector_push(s->b, &s->conjunctions, count);
-    specdec__vector_push(s->b, &s->conjunctions, rule);
-    specdec__vector_push(s->b, &s->conjunctions, s->child_style);
-    specdec__vector_push(s->b, &s->conjunctions, tool);
-    return s->b->failed ? 0 : rule;
+        specdec__vector_push(s->build, &s->terms, term[i]);
+    specdec__vector_push(s->build, &s->conjunctions, first);
+    specdec__vector_push(s->build, &s->conjunctions, count);
+    specdec__vector_push(s->build, &s->conjunctions, rule);
+    specdec__vector_push(s->build, &s->conjunctions, s->child_style);
+    specdec__vector_push(s->build, &s->conjunctions, tool);
+    return s->build->failed ? 0 : rule;
 }
 
 SPECDEC__FOR_SPEED
@@ -31879,18 +31909,18 @@ SPECDEC__FOR_SIZE
 /* Adds an alternative to the rule that is being built: its first state. */
 static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 {
-    if (state && !s->b->failed)
-        specdec__vector_push(s->b, &s->alternatives, state);
+    if (state && !s->build->failed)
+        specdec__vector_push(s->build, &s->alternatives, state);
 }
 
 /* A state with one edge: the byte leads to `target`. */
 static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, uint32_t target)
 {
-    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
+    const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
     if (state) {
-        s->b->words[state + 2] = byte | byte << 8;
-        s->b->words[state + 3] = target;
+        s->build->words[state + 2] = byte | byte << 8;
+        s->build->words[state + 3] = target;
     }
     return state;
 }
@@ -31901,8 +31931,8 @@ static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint3
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
-    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
-    uint32_t i, *record = s->b->words + state;
+    const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
+    uint32_t i, *record = s->build->words + state;
 
     if (!state)
         return 0;
@@ -31925,9 +31955,9 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
 {
     uint32_t at;
 
-    while (s->value_states.count < 2 * (rule + 1) && !s->b->failed)
-        specdec__vector_push(s->b, &s->value_states, 0);
-    if (s->b->failed)
+    while (s->value_states.count < 2 * (rule + 1) && !s->build->failed)
+        specdec__vector_push(s->build, &s->value_states, 0);
+    if (s->build->failed)
         return 0;
     at = s->value_states.data[2 * rule];
     if (!at) {
@@ -31944,22 +31974,22 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
-    unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->b, raw.size / 4 + 1);
-    unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->b, 6 * raw.size / 4 + 1);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
+    unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->build, raw.size / 4 + 1);
+    unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->build, 6 * raw.size / 4 + 1);
     size_t count, i, at = 0;
 
     *size = 0;
     if (!text || !out)
         return NULL;
-    count = specdec__json_string_value(&s->j, node, (char *)text, raw.size);
+    count = specdec__json_string_value(&s->json, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
-        const char *known = text[i] && !s->b->raw_strings ? strchr(meant, text[i]) : NULL;
+        const char *known = text[i] && !s->build->raw_strings ? strchr(meant, text[i]) : NULL;
 
         if (known) {
             out[at++] = '\\';
             out[at++] = (unsigned char)names[known - meant];
-        } else if (text[i] < 32 && !s->b->raw_strings) {
+        } else if (text[i] < 32 && !s->build->raw_strings) {
             memcpy(out + at, "\\u00", 4);
             out[at + 4] = (unsigned char)digits[text[i] >> 4];
             out[at + 5] = (unsigned char)digits[text[i] & 15];
@@ -31986,12 +32016,12 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
         return (uint32_t)specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT,
                                                       "this must be a string");
-    size = specdec__json_raw_text(&s->j, fact->node).size;
-    text = (unsigned char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
+    size = specdec__json_raw_text(&s->json, fact->node).size;
+    text = (unsigned char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
     if (!text)
         return 0;
     source.text = text;
-    source.size = specdec__json_string_value(&s->j, fact->node, (char *)text, size);
+    source.size = specdec__json_string_value(&s->json, fact->node, (char *)text, size);
     if (format) {
         for (i = 0; i < SPECDEC__COUNT(specdec__formats); i++)
             if (source.size == strlen(specdec__formats[i].name) &&
@@ -32005,12 +32035,12 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
         source.text = (const unsigned char *)specdec__formats[i].expression;
         source.size = strlen(specdec__formats[i].expression);
     }
-    tree = specdec__regex_parse(s->b, &source, &none, format);
-    if (s->b->failed && !s->error_key) {
+    tree = specdec__regex_parse(s->build, &source, &none, format);
+    if (s->build->failed && !s->error_key) {
         s->error_node = fact->owner;
         s->error_key = "pattern";
-        if (s->b->failed == SPECDEC_ERROR_FORMAT)
-            s->b->failed = SPECDEC_ERROR_UNSUPPORTED;
+        if (s->build->failed == SPECDEC_ERROR_FORMAT)
+            s->build->failed = SPECDEC_ERROR_UNSUPPORTED;
     }
     return tree;
 }
@@ -32018,7 +32048,7 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
 /* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
 static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t at = 0, start;
 
@@ -32047,7 +32077,7 @@ static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint3
 static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
                                              uint32_t *length)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     specdec__dfa one;
     uint32_t tree, least, most, count;
 
@@ -32084,9 +32114,9 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 
     if (length[2] >= length[0] && length[3] <= length[1])
         return;
-    if (!specdec__strings_length_dfa(s->b, &one, length[0], length[1]) ||
-        !specdec__strings_intersect(s->b, d, any, &one, 0))
-        if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+    if (!specdec__strings_length_dfa(s->build, &one, length[0], length[1]) ||
+        !specdec__strings_intersect(s->build, d, any, &one, 0))
+        if (s->build->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
             s->error_node = owner;
             s->error_key = "maxLength";
         }
@@ -32150,10 +32180,11 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
 {
     specdec__dfa other, old = *d;
 
-    return specdec__numbers_regex_dfa(s->b, &other, text, strlen(text)) &&
-           specdec__dfa_product(s->b, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->b, d);
+    return specdec__numbers_regex_dfa(s->build, &other, text, strlen(text)) &&
+           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->build, d);
 }
 
+/* Regular expressions of white space and of any text, for raw strings. */
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
@@ -32167,7 +32198,7 @@ static const char specdec__raw_ambiguous_regex[] =
    line end must be written so. */
 static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
     const char *close = s->calls->value_end;
     const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
@@ -32204,19 +32235,19 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
                                      uint32_t owner)
 {
     if (!any)
-        specdec__strings_length_dfa(s->b, d, length[0], length[1]);
+        specdec__strings_length_dfa(s->build, d, length[0], length[1]);
     else
         specdec__schema_limit_length(s, d, &any, length, owner);
-    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+    if (s->build->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
         s->error_node = owner;
         s->error_key = "maxLength";
     }
-    if (s->b->failed || !specdec__dfa_trim(s->b, d))
+    if (s->build->failed || !specdec__dfa_trim(s->build, d))
         return;
     if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
     if (specdec__raw_add_marks(s, d))
-        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, d, NULL, NULL));
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
 /* The rule of any raw string with its marks. */
@@ -32227,10 +32258,10 @@ static uint32_t specdec__raw_any_rule(specdec__schema *s)
 
     if (s->raw_string_rule)
         return s->raw_string_rule;
-    rule = specdec__build_add_rule(s->b);
-    if (specdec__strings_length_dfa(s->b, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
-        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
-    return s->raw_string_rule = s->b->failed ? 0 : rule;
+    rule = specdec__build_add_rule(s->build);
+    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
+        s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
+    return s->raw_string_rule = s->build->failed ? 0 : rule;
 }
 
 /* Adds the strings that obey all facts to the current rule. */
@@ -32241,7 +32272,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
     int any = 0;
 
     memset(&d, 0, sizeof d);
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         if (fact.kind == SPECDEC__KEY_MIN_LENGTH || fact.kind == SPECDEC__KEY_MAX_LENGTH)
@@ -32249,24 +32280,24 @@ static void specdec__schema_add_strings(specdec__schema *s)
         if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
             return;
     }
-    if (s->b->failed || length[0] > length[1])
+    if (s->build->failed || length[0] > length[1])
         return;
     if (!any && !length[0] && length[1] == UINT32_MAX && !s->ambiguous) {
         s->free_types |= SPECDEC__TYPE_STRING;
         return;
     }
-    if (s->b->raw_strings) {
+    if (s->build->raw_strings) {
         specdec__raw_add_strings(s, &d, any, length, owner);
         return;
     }
     if (!any) {
-        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->b, length[0], length[1]));
+        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->build, length[0], length[1]));
         return;
     }
     specdec__schema_limit_length(s, &d, &any, length, owner);
-    if (s->b->failed || !specdec__dfa_trim(s->b, &d))
+    if (s->build->failed || !specdec__dfa_trim(s->build, &d))
         return;
-    place = specdec__dfa_write_records(s->b, &d, &s->end_state, NULL);
+    place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
     specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '"', place));
 }
 
@@ -32280,10 +32311,10 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
 
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
-    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->j, node), &limit)) {
+    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->json, node), &limit)) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
-    } else if (specdec__numbers_limit_dfa(s->b, &side, &limit, at_least, strict)) {
-        specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
+    } else if (specdec__numbers_limit_dfa(s->build, &side, &limit, at_least, strict)) {
+        specdec__dfa_product(s->build, d, &old, &side, SPECDEC__DFA_BOTH);
     }
 }
 
@@ -32296,8 +32327,8 @@ static void specdec__schema_exclude_number(specdec__schema *s, specdec__dfa *d, 
         return;
     specdec__schema_limit_numbers(s, &above, node, 1, 1);
     specdec__schema_limit_numbers(s, &below, node, 0, 1);
-    if (!s->b->failed)
-        specdec__dfa_product(s->b, d, &above, &below, SPECDEC__DFA_EITHER);
+    if (!s->build->failed)
+        specdec__dfa_product(s->build, d, &above, &below, SPECDEC__DFA_EITHER);
 }
 
 /* Intersects *d with the multiples of a number, or removes them if the fact is negated. */
@@ -32309,7 +32340,7 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
     int i;
 
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
-        !specdec__decimal_read(specdec__json_raw_text(&s->j, fact->node), &unit)) {
+        !specdec__decimal_read(specdec__json_raw_text(&s->json, fact->node), &unit)) {
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
@@ -32321,8 +32352,8 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
                                                              : "the number is not positive");
         return;
     }
-    if (specdec__numbers_multiple_dfa(s->b, &all, value, (uint32_t)unit.fraction))
-        specdec__dfa_product(s->b, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
+    if (specdec__numbers_multiple_dfa(s->build, &all, value, (uint32_t)unit.fraction))
+        specdec__dfa_product(s->build, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
 }
 
 /* Is a minimum or maximum strict by the boolean exclusiveMinimum or exclusiveMaximum of JSON Schema draft 4? */
@@ -32354,7 +32385,8 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
     case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* these facts are negated here */
         if (d && fact->kind == SPECDEC__KEY_CONST)
             specdec__schema_exclude_number(s, d, fact->node);
-        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_next_child(s, fact->node, &at) && !s->b->failed)
+        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_next_child(s, fact->node, &at) &&
+               !s->build->failed)
             specdec__schema_exclude_number(s, d, at);
         return 1;
     default: return 0;
@@ -32373,12 +32405,12 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
 /* Builds the rule of a regular expression over bytes. */
 static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
 {
-    const uint32_t rule = specdec__build_add_rule(s->b);
+    const uint32_t rule = specdec__build_add_rule(s->build);
     specdec__dfa d;
 
-    if (!s->b->failed && specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
-        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
-    return s->b->failed ? 0 : rule;
+    if (!s->build->failed && specdec__numbers_regex_dfa(s->build, &d, text, strlen(text)))
+        s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
+    return s->build->failed ? 0 : rule;
 }
 
 /* Adds the numbers that obey all facts to the current rule. */
@@ -32398,14 +32430,14 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         s->free_types |= types;
         return;
     }
-    if (!specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
+    if (!specdec__numbers_regex_dfa(s->build, &d, text, strlen(text)))
         return;
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         specdec__schema_apply_number_fact(s, &fact, &d);
     }
-    if (!s->b->failed && specdec__dfa_trim(s->b, &d))
-        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, &d, NULL, NULL));
+    if (!s->build->failed && specdec__dfa_trim(s->build, &d))
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, &d, NULL, NULL));
 }
 
 /* ---- Arrays. */
@@ -32430,7 +32462,7 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
 
-    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+    for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t first, rest, at = 0, k = 0;
 
@@ -32445,13 +32477,13 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
         else if (rest)
             term[count++] = rest << 1;
     }
-    return s->b->failed ? 0 : specdec__schema_conjunction_rule(s, term, count);
+    return s->build->failed ? 0 : specdec__schema_conjunction_rule(s, term, count);
 }
 
 /* Adds the arrays that obey all facts to the current rule. */
 static void specdec__schema_add_arrays(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t least = 0, most = UINT32_MAX, prefix = 0, i, array, start, after, before, unique = 0;
 
     for (i = 0; i < s->facts.count / 4 && !b->failed; i++) {
@@ -32516,9 +32548,9 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->b, &d, any_number, sizeof any_number - 1))
+    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
         return 0;
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         at = 0;
@@ -32544,26 +32576,26 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
                                          "it lists arrays or objects beside keywords for these");
         }
     }
-    if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
+    if (type & SPECDEC__TYPE_NUMBER && !s->build->failed) {
+        const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
 
         return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
     }
-    if (type == SPECDEC__TYPE_STRING && !s->b->failed) {
+    if (type == SPECDEC__TYPE_STRING && !s->build->failed) {
         size_t size, k, count = 0;
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);
-        char *plain = (char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
+        char *plain = (char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
 
         if (!text || !plain)
             return 0;
         if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
             return 0;
-        size = specdec__json_string_value(&s->j, node, plain, size);
+        size = specdec__json_string_value(&s->json, node, plain, size);
         for (k = 0; k < size; k++)
             count += ((unsigned char)plain[k] & 0xc0) != 0x80;
         return count >= length[0] && count <= length[1];
     }
-    return !s->b->failed;
+    return !s->build->failed;
 }
 
 /* Appends white space to the concatenation `all`, if it is free. */
@@ -32571,13 +32603,13 @@ static void specdec__literal_append_space(specdec__schema *s, uint32_t all)
 {
     if (s->free_space)
         specdec__syntax_prepend_child(
-            s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
+            s->build, all, specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
 }
 
 /* Appends a byte to the concatenation `all`. */
 static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsigned byte)
 {
-    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_character(s->b, byte, byte));
+    specdec__syntax_prepend_child(s->build, all, specdec__syntax_add_character(s->build, byte, byte));
 }
 
 /* The tree of null, false or true (kind 0, 1, 2) in the current style. */
@@ -32587,13 +32619,13 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
     const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
                                      s->calls->form == SPECDEC__CALLS_PYTHON ? 3 : 0)];
 
-    return specdec__syntax_add_text(s->b, (const unsigned char *)word, strlen(word));
+    return specdec__syntax_add_text(s->build, (const unsigned char *)word, strlen(word));
 }
 
 /* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t rule;
     specdec__dfa d;
@@ -32613,7 +32645,7 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 /* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const specdec__json_node value = *specdec__schema_json_node(s, node);
     uint32_t all, at = 0, first = 1, item;
     size_t size;
@@ -32623,7 +32655,7 @@ static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
     if (value.kind == SPECDEC__JSON_STRING && b->raw_strings)
         return specdec__literal_raw_tree(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
-        return specdec__syntax_add_text(b, s->j.text + value.from, value.to - value.from);
+        return specdec__syntax_add_text(b, s->json.text + value.from, value.to - value.from);
     all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     if (value.kind == SPECDEC__JSON_STRING) {
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);
@@ -32680,14 +32712,15 @@ typedef struct specdec__members {
     specdec__vector required; /* (names) not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
-    unsigned char *text;
+    unsigned char *text; /* the spelled names, one after the other */
     size_t text_size;
     uint32_t patterns; /* number of patternProperties */
-    uint32_t pattern_name[SPECDEC__PATTERNS_MOST], pattern_owner[SPECDEC__PATTERNS_MOST];
-    specdec__dfa pattern[SPECDEC__PATTERNS_MOST];
+    uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
+    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* schema that has it */
+    specdec__dfa pattern[SPECDEC__PATTERNS_MOST]; /* DFA of each pattern */
     specdec__dfa allowed;        /* names that propertyNames allows */
     int names_limited;           /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner; /* numbers of members; schema to name in errors */
+    uint32_t least, most, owner; /* numbers of members allowed; schema to name in errors */
 } specdec__members;
 
 /* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
@@ -32696,14 +32729,14 @@ static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__me
     const specdec__json_node *node = specdec__schema_json_node(s, name);
     uint32_t i;
 
-    for (i = 0; i < m->names.count && specdec__build_count_work(s->b, 1); i++) {
+    for (i = 0; i < m->names.count && specdec__build_count_work(s->build, 1); i++) {
         const specdec__json_node *other = specdec__schema_json_node(s, m->names.data[i]);
 
         if (m->names.data[i] == name)
             return i + 1;
         if (!node->escaped && !other->escaped) {
             if (node->to - node->from == other->to - other->from &&
-                memcmp(s->j.text + node->from, s->j.text + other->from, node->to - node->from) == 0)
+                memcmp(s->json.text + node->from, s->json.text + other->from, node->to - node->from) == 0)
                 return i + 1;
         } else if (specdec__json_equal(s, m->names.data[i], name)) {
             return i + 1;
@@ -32717,7 +32750,7 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
 {
     const uint32_t known = specdec__members_find_name(s, m, name);
 
-    if (s->b->failed)
+    if (s->build->failed)
         return;
     if (specdec__schema_json_node(s, name)->kind != SPECDEC__JSON_STRING) {
         specdec__schema_fail_keyword(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
@@ -32729,8 +32762,8 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
     }
     if (m->names.count == SPECDEC__PROPERTIES_MOST)
         specdec__schema_fail_keyword(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
-    specdec__vector_push(s->b, &m->names, name);
-    specdec__vector_push(s->b, &m->required, required);
+    specdec__vector_push(s->build, &m->names, name);
+    specdec__vector_push(s->build, &m->required, required);
 }
 
 /* Builds the DFA of the strings that a schema in propertyNames allows. Returns 0 when it allows none. */
@@ -32740,14 +32773,14 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     specdec__dfa one;
     int any = 0;
 
-    if (!specdec__strings_length_dfa(s->b, d, 0, UINT32_MAX))
+    if (!specdec__strings_length_dfa(s->build, d, 0, UINT32_MAX))
         return 0;
     any = 1;
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_FALSE)
         return specdec__schema_listed_dfa(s, d, node, 0); /* the empty list: no string is allowed */
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
-    while (specdec__schema_next_child(s, node, &at) && !s->b->failed) {
+    while (specdec__schema_next_child(s, node, &at) && !s->build->failed) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
         specdec__fact fact;
 
@@ -32762,8 +32795,8 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
             const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
-            if (!s->b->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
-                specdec__strings_intersect(s->b, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
+            if (!s->build->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
+                specdec__strings_intersect(s->build, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
         } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_apply_string_fact(s, &fact, d, &any, length);
@@ -32775,7 +32808,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     length[2] = 0;
     length[3] = UINT32_MAX;
     specdec__schema_limit_length(s, d, &any, length, node);
-    return !s->b->failed;
+    return !s->build->failed;
 }
 
 /* Builds the DFAs of a schema's patternProperties. */
@@ -32784,7 +32817,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
     const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
     uint32_t at = 0;
 
-    while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->b->failed) {
+    while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->build->failed) {
         specdec__fact fact;
         uint32_t tree;
 
@@ -32799,7 +32832,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
         tree = specdec__schema_parse_pattern(s, &fact, 0);
         m->pattern_name[m->patterns] = at;
         m->pattern_owner[m->patterns] = owner;
-        if (!s->b->failed && specdec__strings_tree_dfa(s->b, &m->pattern[m->patterns], tree))
+        if (!s->build->failed && specdec__strings_tree_dfa(s->build, &m->pattern[m->patterns], tree))
             m->patterns++;
     }
 }
@@ -32811,7 +32844,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
     uint32_t i, count;
 
     m->most = UINT32_MAX;
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const uint32_t value = fact.node ? specdec__schema_json_node(s, fact.node)->kind : 0;
         uint32_t at = 0, list;
@@ -32821,7 +32854,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
         switch (fact.kind) {
         case SPECDEC__KEY_PROPERTIES:
             list = specdec__schema_get_member(s, fact.owner, "properties");
-            while (list && specdec__schema_next_child(s, list, &at) && !s->b->failed)
+            while (list && specdec__schema_next_child(s, list, &at) && !s->build->failed)
                 specdec__members_add_name(s, m, at, 0);
             specdec__members_build_patterns(s, m, fact.owner);
             break;
@@ -32834,13 +32867,13 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
             break;
         case SPECDEC__KEY_NAMES:
             if (specdec__members_build_allowed(s, fact.node, &one, 0))
-                specdec__strings_intersect(s->b, &m->allowed, &m->names_limited, &one, 0);
+                specdec__strings_intersect(s->build, &m->allowed, &m->names_limited, &one, 0);
             break;
         case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add_name(s, m, fact.node, 0); break;
         default: (void)value; break;
         }
     }
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* required names behind the listed ones, in their
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) { /* required names behind the listed ones, in their
                                                                    order */
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         uint32_t at = 0;
@@ -32848,10 +32881,10 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
         if (fact.kind == SPECDEC__FACT_PRESENT)
             specdec__members_add_name(s, m, fact.node, 1);
         if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-            while (specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+            while (specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
                 specdec__members_add_name(s, m, at, 1);
     }
-    return !s->b->failed && m->least <= m->most;
+    return !s->build->failed && m->least <= m->most;
 }
 
 /* Spells all listed names as in a JSON string. */
@@ -32859,16 +32892,16 @@ static void specdec__members_spell_names(specdec__schema *s, specdec__members *m
 {
     uint32_t i;
 
-    for (i = 0; i < m->names.count && !s->b->failed; i++) {
+    for (i = 0; i < m->names.count && !s->build->failed; i++) {
         size_t size;
         unsigned char *text = specdec__schema_spell_string(s, m->names.data[i], &size);
 
         if (!text)
             return;
-        specdec__vector_push(s->b, &m->texts, (uint32_t)(text - s->b->base));
-        specdec__vector_push(s->b, &m->texts, (uint32_t)size);
+        specdec__vector_push(s->build, &m->texts, (uint32_t)(text - s->build->base));
+        specdec__vector_push(s->build, &m->texts, (uint32_t)size);
     }
-    m->text = s->b->base;
+    m->text = s->build->base;
 }
 
 /* Does name a come before name c, in order of their bytes? */
@@ -32888,8 +32921,8 @@ static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
     uint32_t i, count = m->names.count;
 
     for (i = 0; i < count; i++)
-        specdec__vector_push(s->b, &m->sorted, i);
-    if (s->b->failed || !specdec__build_count_work(s->b, count))
+        specdec__vector_push(s->build, &m->sorted, i);
+    if (s->build->failed || !specdec__build_count_work(s->build, count))
         return;
     for (i = count / 2; i-- > 0;)
         specdec__members_sink(m->sorted.data, m, (int)count, (int)i);
@@ -32922,7 +32955,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         if (m->names_limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
             return UINT32_MAX;
     }
-    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+    for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t before = count, other;
 
@@ -32946,7 +32979,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         if (count == before && other)
             term[count++] = other << 1;
     }
-    if (s->b->failed)
+    if (s->build->failed)
         return 0;
     for (i = 0; i < count; i++)
         if (specdec__schema_json_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
@@ -32958,14 +32991,14 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
    UINT32_MAX: the member is forbidden, so the state leads nowhere. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
-    const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN, 2)
+    const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
                                                : specdec__schema_value_state(s, rule, 1);
-    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_SET, 3);
+    const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_SET, 3);
 
-    if (s->b->failed)
+    if (s->build->failed)
         return 0;
-    s->b->words[state + 1] = before;
-    s->b->words[state + 2] = index;
+    s->build->words[state + 1] = before;
+    s->build->words[state + 2] = index;
     return state;
 }
 
@@ -32974,7 +33007,7 @@ static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t inde
 static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
                                               uint32_t **place)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t ends[32], matched[32], kinds = 0, i, k, none = 1;
     specdec__dfa old, listed;
     int any = 1;
@@ -33043,7 +33076,7 @@ enum {
 static uint32_t specdec__members_add_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
                                             uint32_t other)
 {
-    const uint32_t at = specdec__vector_extend(s->b, tree, SPECDEC__BRANCH_WORDS);
+    const uint32_t at = specdec__vector_extend(s->build, tree, SPECDEC__BRANCH_WORDS);
 
     if (at == UINT32_MAX)
         return 0;
@@ -33061,12 +33094,12 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
     uint32_t i, k;
 
     specdec__members_add_branch(s, tree, 0, 0, other ? 1 : 0);
-    for (i = 0; i < m->sorted.count && !s->b->failed; i++) {
+    for (i = 0; i < m->sorted.count && !s->build->failed; i++) {
         const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
         const unsigned char *text = m->text + m->texts.data[2 * name];
         uint32_t at = 0;
 
-        for (k = 0; k <= size && specdec__build_count_work(s->b, 1); k++) {
+        for (k = 0; k <= size && specdec__build_count_work(s->build, 1); k++) {
             uint32_t child, last = 0;
 
             tree->data[at + SPECDEC__BRANCH_COUNT]++;
@@ -33082,7 +33115,7 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
 
                 child = specdec__members_add_branch(s, tree, text[k], i,
                                                     from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
-                if (s->b->failed)
+                if (s->build->failed)
                     return;
                 tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
                 last = child;
@@ -33096,7 +33129,7 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
 static uint32_t specdec__members_add_key_states(specdec__schema *s, const specdec__members *m, uint32_t object,
                                                 specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t at, child;
 
     for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
@@ -33173,22 +33206,22 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
     const unsigned char *tool = specdec__schema_spell_string(s, s->tool, &length);
     uint64_t hash;
 
-    if (!tool || s->b->failed)
+    if (!tool || s->build->failed)
         return;
     hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
-    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)hash);
-    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)(hash >> 32));
-    specdec__vector_push(s->b, &s->argument_kinds, kind);
-    specdec__vector_push(s->b, &s->argument_kinds, rule);
+    specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)hash);
+    specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)(hash >> 32));
+    specdec__vector_push(s->build, &s->argument_kinds, kind);
+    specdec__vector_push(s->build, &s->argument_kinds, rule);
 }
 
-/* The kind of argument number note / (KIND_WORDS + 1); 0 where two arguments with this hash differ in kind. */
+/* The kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another kind. */
 static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
 
-    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
+    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->build, 1); i += SPECDEC__KIND_WORDS + 1)
         if (s->argument_kinds.data[i] == own[0] && s->argument_kinds.data[i + 1] == own[1] &&
             s->argument_kinds.data[i + 2] != own[2])
             kind = 0;
@@ -33200,7 +33233,7 @@ static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
-    for (i = 0; i < s->argument_kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
+    for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__KIND_WORDS + 1)
         if (s->argument_kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
             return 1;
     return 0;
@@ -33209,20 +33242,21 @@ static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 /* Appends a literal text to the concatenation `all`. */
 static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends up to two characters of white space, which some models write here. */
 static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__syntax_prepend_child(s->b, all,
-                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
 /* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
 static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
     const int says = specdec__answer_mark_tells_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
@@ -33258,7 +33292,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
    member may not be written. */
 static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const int listed = place != UINT32_MAX;
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     const unsigned char *name = listed ? m->text + m->texts.data[2 * place] : (const unsigned char *)"";
@@ -33306,7 +33340,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
 /* The tree of a member behind another one: a comma where the form has commas, then the member. */
 static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t member)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
     if (s->style != SPECDEC__STYLE_ARGUMENTS || s->calls->form != SPECDEC__CALLS_PAIRS) {
@@ -33321,7 +33355,7 @@ static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t membe
    is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
 static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), rest = 0, i, required = 0;
 
     *empty = 1;
@@ -33381,7 +33415,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
 /* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
 static void specdec__argument_add_objects(specdec__schema *s, specdec__members *m)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const int braces = s->style == SPECDEC__STYLE_LITERAL;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     int empty = 0;
@@ -33405,7 +33439,7 @@ static void specdec__argument_add_objects(specdec__schema *s, specdec__members *
 /* Adds the JSON objects that obey all facts to the current rule. */
 static void specdec__schema_add_objects(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     specdec__members *m = (specdec__members *)(void *)specdec__build_reserve_scratch(b, sizeof *m / 4 + 1);
     specdec__dfa *d = (specdec__dfa *)(void *)specdec__build_reserve_scratch(b, sizeof *d / 4 + 1);
     specdec__vector tree;
@@ -33478,7 +33512,7 @@ static void specdec__schema_refuse_keywords(specdec__schema *s)
 {
     uint32_t i;
 
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const struct specdec__keyword *key;
 
@@ -33497,10 +33531,10 @@ static void specdec__schema_add_shape(specdec__schema *s)
     uint32_t i, at;
 
     if (++s->shapes > SPECDEC__SHAPES_MOST) {
-        specdec__build_fail(s->b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
+        specdec__build_fail(s->build, SPECDEC_ERROR_UNSUPPORTED, "too complex");
         return;
     }
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const int list = fact.kind == SPECDEC__KEY_ENUM;
 
@@ -33523,21 +33557,21 @@ static void specdec__schema_add_shape(specdec__schema *s)
             continue;
         }
         if (!list && specdec__schema_value_obeys(s, fact.node))
-            specdec__vector_push(s->b, &s->literals, fact.node);
-        while (list && specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+            specdec__vector_push(s->build, &s->literals, fact.node);
+        while (list && specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
             if (specdec__schema_value_obeys(s, at))
-                specdec__vector_push(s->b, &s->literals, at);
+                specdec__vector_push(s->build, &s->literals, at);
         return;
     }
     specdec__schema_refuse_keywords(s);
     s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
-    if (s->types & SPECDEC__TYPE_NUMBER && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_NUMBER && !s->build->failed)
         specdec__schema_add_numbers(s);
-    if (s->types & SPECDEC__TYPE_STRING && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_STRING && !s->build->failed)
         specdec__schema_add_strings(s);
-    if (s->types & SPECDEC__TYPE_ARRAY && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_ARRAY && !s->build->failed)
         specdec__schema_add_arrays(s);
-    if (s->types & SPECDEC__TYPE_OBJECT && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_OBJECT && !s->build->failed)
         specdec__schema_add_objects(s);
 }
 
@@ -33548,7 +33582,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
 
     if (!(s->types & SPECDEC__TYPE_OBJECT))
         return;
-    for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->b, 1); i++) {
+    for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->build, 1); i++) {
         const specdec__fact absent = specdec__schema_get_fact(&s->facts, i);
 
         for (k = 0; absent.kind == SPECDEC__FACT_ABSENT && k < s->facts.count / 4; k++) {
@@ -33559,7 +33593,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
                 s->types &= ~SPECDEC__TYPE_OBJECT;
             if (fact.kind == SPECDEC__KEY_REQUIRED &&
                 specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-                while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->b, 1))
+                while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->build, 1))
                     if (specdec__json_equal(s, at, absent.node))
                         s->types &= ~SPECDEC__TYPE_OBJECT;
         }
@@ -33573,11 +33607,11 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     uint32_t i, facts, branches, seen, types;
     specdec__fact branch;
 
-    for (i = 0; i < s->pending_terms.count && s->types && !s->b->failed; i++)
+    for (i = 0; i < s->pending_terms.count && s->types && !s->build->failed; i++)
         specdec__schema_open_term(s, s->pending_terms.data[i]);
     s->pending_terms.count = 0;
     specdec__schema_prune_types(s);
-    if (!s->types || s->b->failed || !specdec__build_count_work(s->b, 16))
+    if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
         return;
     if (s->branch_index == s->branches.count / 4) {
         specdec__schema_add_shape(s);
@@ -33594,7 +33628,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     branches = s->branches.count;
     seen = s->opened_terms.count;
     types = s->types;
-    for (i = 0; !s->b->failed && specdec__schema_apply_option(s, &branch, i); i++) {
+    for (i = 0; !s->build->failed && specdec__schema_apply_option(s, &branch, i); i++) {
         specdec__schema_expand_terms(s);
         s->facts.count = facts;
         s->branches.count = branches;
@@ -33613,7 +33647,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
    rule has none. */
 static uint32_t specdec__schema_add_literals(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i, rule;
 
@@ -33637,7 +33671,7 @@ static uint32_t specdec__schema_add_literals(specdec__schema *s)
 /* Adds the listed strings to the current rule, in styles where strings are raw. */
 static void specdec__schema_add_raw_literals(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     specdec__dfa d;
     uint32_t i;
@@ -33667,7 +33701,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->tool = conjunction[SPECDEC__CONJUNCTION_TOOL];
     s->types = types[style];
     s->child_style = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
-    s->b->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
+    s->build->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
     s->ambiguous = style == SPECDEC__STYLE_TEXT &&
                   specdec__argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
@@ -33677,7 +33711,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
 /* Builds the rule of a conjunction. */
 static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
     const uint32_t first = words[SPECDEC__CONJUNCTION_FIRST], count = words[SPECDEC__CONJUNCTION_COUNT];
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
@@ -33748,24 +33782,25 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     size_t nodes;
 
     memset(s, 0, sizeof *s);
-    s->b = b;
+    s->build = b;
     s->free_space = !compact;
-    s->j.text = text ? text : anything;
-    s->j.size = text ? size : 4;
-    if (s->j.size < UINT32_MAX / 64)
-        specdec__json_parse(&s->j);
-    nodes = s->j.count;
-    s->j.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b, nodes * (sizeof *s->j.nodes / 4));
+    s->json.text = text ? text : anything;
+    s->json.size = text ? size : 4;
+    if (s->json.size < UINT32_MAX / 64)
+        specdec__json_parse(&s->json);
+    nodes = s->json.count;
+    s->json.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b,
+                                                                                 nodes * (sizeof *s->json.nodes / 4));
     if (b->failed)
         return 0;
-    s->j.room = nodes;
-    if (!specdec__json_parse(&s->j)) {
-        b->error_at = s->j.error_at;
-        return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
+    s->json.room = nodes;
+    if (!specdec__json_parse(&s->json)) {
+        b->error_at = s->json.error_at;
+        return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->json.failed ? s->json.failed : "it is too long");
     }
     i = specdec__schema_get_member(s, 0, "$schema");
     if (i) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->j, i);
+        const specdec__bytes raw = specdec__json_raw_text(&s->json, i);
         size_t k;
 
         for (k = 0; k + 8 < raw.size; k++)
@@ -33787,7 +33822,7 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
    failed. */
 static int specdec__schema_build_conjunctions(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t i;
 
     for (i = 0; i < specdec__schema_conjunction_count(s) && !b->failed; i++)
@@ -33833,12 +33868,12 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
 {
     int string = 0;
 
-    for (; *text && !s->b->failed; text++) {
+    for (; *text && !s->build->failed; text++) {
         const int punctuation = !string && strchr("{}[],:", *text) != NULL;
 
         if (!string && specdec__answer_is_space((unsigned char)*text)) { /* a space that some models leave out */
-            specdec__syntax_prepend_child(s->b, all,
-                                          specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
+            specdec__syntax_prepend_child(
+                s->build, all, specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
             continue;
         }
         if (punctuation)
@@ -33878,7 +33913,7 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
     int i;
 
     for (i = 0; i < count; i++)
-        if (specdec__json_string_equals(&s->j, name, choices[i], strlen(choices[i])))
+        if (specdec__json_string_equals(&s->json, name, choices[i], strlen(choices[i])))
             return 1;
     return !count;
 }
@@ -33886,7 +33921,8 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
 /* Appends a literal text to the concatenation `all`. */
 static void specdec__tools_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends the tree of a regular expression to the concatenation `all`. */
@@ -33899,14 +33935,14 @@ static void specdec__tools_append_regex(specdec__schema *s, uint32_t all, const 
     memset(&none, 0, sizeof none);
     source.text = (const unsigned char *)expression;
     source.size = strlen(expression);
-    specdec__syntax_prepend_child(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
+    specdec__syntax_prepend_child(s->build, all, specdec__regex_parse(s->build, &source, &none, 1));
 }
 
 /* Appends up to two characters of white space. */
 static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__syntax_prepend_child(s->b, all,
-                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
 /* Appends what a form of calls writes between its mark and the name of the tool. */
@@ -33949,10 +33985,11 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
-        const uint32_t mark = specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
+        const uint32_t mark = specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
         specdec__tools_append_text(s, mark, row->close);
-        specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
+        specdec__syntax_prepend_child(s->build, all,
+                                      specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
 }
 
@@ -33960,10 +33997,10 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
    arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
@@ -34010,7 +34047,7 @@ static int specdec__tools_calls_are_list(const specdec__calls *row)
 /* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
 static void specdec__tools_store_kinds(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t count = s->argument_kinds.count / (SPECDEC__KIND_WORDS + 1);
     const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__KIND_WORDS) : 0;
     uint32_t i;
@@ -34024,7 +34061,8 @@ static void specdec__tools_store_kinds(specdec__schema *s)
 }
 
 /* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
-static SPECDEC__UNUSED void specdec__tools_tell_splitter(specdec_splitter *splitter, const specdec_constraint *calls)
+static SPECDEC__UNUSED void specdec__tools_set_splitter_kinds(specdec_splitter *splitter,
+                                                              const specdec_constraint *calls)
 {
     splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->argument_kinds : NULL;
     splitter->kind_count = calls ? (int)calls->argument_kind_count : 0;
@@ -34168,7 +34206,7 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
     char path[160];
     size_t used = 0;
     uint32_t at = 0;
-    const specdec__build *b = s->b;
+    const specdec__build *b = s->build;
 
     path[used++] = '#';
     while (at < s->error_node && used < sizeof path - 24) { /* from the root down to the node, name by name */
@@ -34185,7 +34223,7 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
             break;
         path[used++] = '/';
         if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
-            const specdec__bytes raw = specdec__json_raw_text(&s->j, child);
+            const specdec__bytes raw = specdec__json_raw_text(&s->json, child);
             const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
 
             memcpy(path + used, raw.data + 1, size);
@@ -34232,7 +34270,7 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes are too few to compile this in", bytes);
     if (s && s->error_key)
         return specdec__compile_fail_at_keyword(s, error);
-    if (s && (b->error_at || !s->j.nodes || s->j.failed))
+    if (s && (b->error_at || !s->json.nodes || s->json.failed))
         return specdec__compile_fail_at_byte(b, text, size, error);
     if (s && s->error_node)
         return specdec__compile_fail_at_keyword(s, error);
@@ -34263,7 +34301,7 @@ typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
     unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
     uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
-    uint32_t count, entries;
+    uint32_t count, entries; /* numbers of nodes and of entries */
 } specdec__trie_tree;
 
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
@@ -34566,8 +34604,9 @@ enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MAS
 
 /* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
-    uint32_t children_end;
-    uint16_t first_thread, thread_count, new_count;
+    uint32_t children_end; /* index of the trie node behind the children */
+    uint16_t first_thread, thread_count; /* the node's threads among those of the path */
+    uint16_t new_count;                  /* new stack nodes in front of the node */
     unsigned char has_set;  /* 1: byte_sets[depth] holds the bytes that its children may have */
     unsigned char is_plain; /* 1: no byte of the path is KIND_OTHER */
 } specdec__mask_level;
@@ -34578,18 +34617,18 @@ typedef struct specdec__mask_walk {
     const specdec_constraint_state *state;
     const specdec_token_trie *trie;
     const specdec__trie_tree *tree;
-    uint32_t *mask;
+    uint32_t *mask; /* (words) a bit for each token, 1: it may follow */
     uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
     uint32_t threads_most;            /* most threads behind one byte so far */
     uint32_t brief_bytes;             /* plain tokens of up to brief_bytes bytes are in the mask already */
     uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
-    specdec__automaton_thread visits[SPECDEC__BYTE_VISITS];
-    specdec__automaton_thread threads[SPECDEC__MASK_THREADS];
-    specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES];
-    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
+    specdec__automaton_thread visits[SPECDEC__BYTE_VISITS]; /* states that the current byte visits */
+    specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all nodes on the path */
+    specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
+    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2]; /* trie nodes on the path */
     uint32_t key_states[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path */
     uint32_t key_ends[SPECDEC__TRIE_LONGEST + 2];   /* trie nodes behind their children */
-    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES];
+    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: in use */
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
@@ -34719,7 +34758,7 @@ SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t f
     }
 }
 
-/* Is a thread in a state where `height` bytes of these kinds, in any order, may follow? */
+/* May `height` bytes of the given kinds, in any order, follow in the state of a thread? */
 SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
                                                uint32_t kinds, uint32_t height)
 {
@@ -61067,7 +61106,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_tell_splitter(&t->splitter, t->settings.calls);
+        specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;
