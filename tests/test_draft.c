@@ -186,7 +186,7 @@ static specdec_result oracle_init(specdec__drafter *d, const specdec__draft_setu
     oracle *state_of = SPECDEC__TAKE(arena, oracle, 1);
 
     (void)error;
-    CHECK(setup->room->length > 0 && setup->target->model->vocab_size > 0 && !d->model && state_of);
+    CHECK(setup->room->view_keys > 0 && setup->target->model->vocab_size > 0 && !d->model && state_of);
     *state_of = known;
     d->state = state_of;
     return SPECDEC_OK;
@@ -301,7 +301,7 @@ static void test_share_out(void)
         e.tune = &tune;
         e.members = members;
         e.member_count = e.roots = 1;
-        e.target.most = plan.most = NODES;
+        e.target.max_nodes = plan.most = NODES;
         members[0] = &t;
         t.engine = &e;
         for (k = 0; k < e.drafter_count; k++) {

@@ -131,7 +131,7 @@ static int ask(specdec *t, guess *g)
     CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->last, m->context.logits, bytes);
     memcpy(g->tokens, p->drafts.tokens, sizeof g->tokens);
-    specdec__view_unreserve(&m->sequences[t->at].view, &m->context.kv);
+    specdec__view_free_reserved(&m->sequences[t->at].view, &m->context.kv);
     return 1;
 }
 
@@ -230,11 +230,11 @@ static double farthest(const float *a, const float *b)
 /* All rows of the layer over states of the target, in steps of `most`; what it reads and its logits against the reference. */
 static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, int most)
 {
-    static float states[48 * 3 * WIDE], reads[48 * (3 * WIDE + SPECDEC__APART)], g[ROWS * WIDE], logits[ROWS * WORDS];
+    static float states[48 * 3 * WIDE], reads[48 * (3 * WIDE + SPECDEC__ROW_PADDING)], g[ROWS * WIDE], logits[ROWS * WORDS];
     specdec__drafter *d = &t->engine->drafters[0];
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     const int stride = specdec__forward_read_stride(d->model), first = 0;
-    specdec__rows rows = specdec__forward_wanted(0);
+    specdec__prefill_rows rows = specdec__prefill_rows_from(0);
     double worst = 0, worst_g = 0, divergence = 0;
     int i;
 
@@ -248,7 +248,7 @@ static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, i
     rows.taps.layers = &first;
     rows.taps.count = 1;
     rows.taps.out = g;
-    CHECK_EQUAL_INT(specdec__forward_text(&m->context, &m->sequences[0].view, tokens + 1, ROWS, most, &rows, NULL, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_prefill(&m->context, &m->sequences[0].view, tokens + 1, ROWS, most, &rows, NULL, &failure), SPECDEC_OK);
     for (i = 0; i < ROWS; i++)
         worst_g = fmax(worst_g, farthest(g + i * WIDE, wanted + i * WIDE));
     for (i = 0; i < ROWS; i++)

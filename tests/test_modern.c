@@ -648,11 +648,11 @@ static double check_selector(asked *a, const float *exact, const int32_t *chain,
 /* One round of a block drafter: its features, logits, confidences and scores, and the greedy chain. */
 static void check_round(reference *r, asked *a, int round, double *worst)
 {
-    const specdec__block *b = &a->drafter->model->block;
+    const specdec__block_model *b = &a->drafter->model->block;
     const specdec__reads *reads = &a->drafter->model->reads;
-    const int width = reads->count * reads->width, rows = b->size - b->first, fresh = round ? 3 : READ;
+    const int width = reads->count * reads->width, rows = b->size - b->draft_row, fresh = round ? 3 : READ;
     const float *features = next_rows(r, fresh, width), *exact = next_rows(r, b->size, a->vocab);
-    const float *trust = b->trust.type ? next_rows(r, b->size, 1) : NULL;
+    const float *trust = b->confidence.type ? next_rows(r, b->size, 1) : NULL;
     const float *scores = b->candidates ? next_rows(r, b->size * b->candidates, b->candidates + 1) : NULL;
     int32_t at[2] = {0, 0}, wanted[64], chain[65];
     char word[32];
@@ -684,14 +684,14 @@ static void check_round(reference *r, asked *a, int round, double *worst)
             specdec__levels before = *a->levels;
 
             before.logits = specdec__draft_block_row(m, i);
-            worst[1] = fmax(worst[1], row_kl(exact + (i + b->first) * a->vocab, specdec__draft_row(&before, 0), a->vocab));
+            worst[1] = fmax(worst[1], row_kl(exact + (i + b->draft_row) * a->vocab, specdec__draft_row(&before, 0), a->vocab));
             if (scores)
-                worst[2] = fmax(worst[2], check_selector(a, scores, chain, i, b->first));
+                worst[2] = fmax(worst[2], check_selector(a, scores, chain, i, b->draft_row));
             continue;
         }
-        worst[1] = fmax(worst[1], row_kl(exact + (i + b->first) * a->vocab, chain_row(a, i), a->vocab));
+        worst[1] = fmax(worst[1], row_kl(exact + (i + b->draft_row) * a->vocab, chain_row(a, i), a->vocab));
         if (trust)
-            worst[2] = fmax(worst[2], fabs((double)a->levels->trust[0] - (double)trust[i + b->first]));
+            worst[2] = fmax(worst[2], fabs((double)a->levels->trust[0] - (double)trust[i + b->draft_row]));
     }
     a->text[at[0] + 1] = chain[1]; /* the next round takes two of them */
     a->text[at[0] + 2] = chain[2];

@@ -46,7 +46,6 @@
 #ifndef SPECDEC_NO_THREADS
 #include <limits.h>
 #include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -518,7 +517,6 @@ typedef struct specdec__os_thread {
 
 #if defined(SPECDEC_NO_THREADS)
 static SPECDEC__UNUSED int specdec__os_processors(void) { return 1; }
-static void specdec__os_yield(void) {}
 static int specdec__os_begin(specdec__os_thread *t, void *s, size_t bytes) { return (void)t, (void)s, (void)bytes, 0; }
 static void specdec__os_join(specdec__os_thread *thread) { (void)thread; }
 static void specdec__os_lot_init(specdec__os_lot *lot) { *lot = 0; }
@@ -536,8 +534,6 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : count;
 }
-
-static void specdec__os_yield(void) { SwitchToThread(); }
 
 static DWORD WINAPI specdec__os_main(LPVOID argument)
 {
@@ -598,8 +594,6 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 #endif
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : (int)count;
 }
-
-static void specdec__os_yield(void) { sched_yield(); }
 
 static void *specdec__os_main(void *argument)
 {

@@ -41,10 +41,10 @@ static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidates(e, &e->drafters[0].kind);
     specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
-    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.views);
+    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.max_views);
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; i < e->room.max_views; i++) {
         uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
 
         if (texts)
@@ -167,7 +167,7 @@ static int specdec__draft_rank_hear_sampling(specdec *t, specdec__wire_reader *i
 static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
+    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.max_views - 1)];
     const int count = specdec__wire_int(in, 0, other->count);
 
     if (in->bad || in->left || other == t)
@@ -198,7 +198,7 @@ static void specdec__draft_rank_obey(specdec__engine *e)
     head = specdec__wire_word(&in);
     kind = head & 255;
     sane = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
-    view = specdec__wire_int(&in, 0, e->room.views - 1);
+    view = specdec__wire_int(&in, 0, e->room.max_views - 1);
     epoch = specdec__wire_word(&in);
     if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
         if (e->link->draft_rank->sequences[view].epoch != epoch)
@@ -310,8 +310,8 @@ static specdec *specdec__draft_rank_next(const specdec__engine *e)
     const int first = g->text ? g->text->at + 1 : 0;
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
-        specdec *t = &e->sequences[(first + i) % e->room.views];
+    for (i = 0; i < e->room.max_views; i++) {
+        specdec *t = &e->sequences[(first + i) % e->room.max_views];
 
         if (t != g->text && t->count && specdec__draft_rank_proposal(t)->request.count != t->count &&
             g->sequences[t->at].full != t->count)

@@ -33,7 +33,7 @@ SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__REMOTE_D
 
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
-    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->link;
+    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
 static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
@@ -241,7 +241,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
                                                  specdec__arena *arena, specdec_error *error)
 {
     specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
-    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
+    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->max_views * (size_t)setup->capacity);
 
     (void)error;
     d->state = m;

@@ -449,7 +449,7 @@ static void specdec__link_load(specdec__link *link)
 /* The hook between two layers: handles urgent messages, and ends a cancelled run. */
 static void specdec__link_between(specdec__context *c)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);

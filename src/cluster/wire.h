@@ -74,7 +74,7 @@ enum {
    the run on the slowest rank so far. */
 enum {
     /* A run (number, cancelled, longest, done, n, n of token, parent, view * 4 + certain * 2 + wanted). */
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_EVENTS,
     SPECDEC__WIRE_END,
     /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
     SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */

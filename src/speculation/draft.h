@@ -92,7 +92,7 @@ typedef struct specdec__proposal {
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__room *room;       /* number of sequences, and their length */
+    const specdec__kv_demand *room;  /* number of sequences, and their length */
     int capacity;                    /* candidates of a proposal, at most */
     int threads;                     /* of the pool that the drafter's model keeps busy */
     int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
@@ -205,7 +205,7 @@ struct specdec__drafter {
     const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
     int levels;                    /* that it can draft, without the root */
-    specdec__taps taps;            /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    specdec__state_reader taps;    /* hidden states that it needs of the target's steps: (nodes, count, width) */
     specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 

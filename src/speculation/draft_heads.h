@@ -75,7 +75,7 @@ static specdec_result specdec__draft_last_follow(specdec__drafter *d, const spec
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
-    const int views = setup->room->views;
+    const int views = setup->room->max_views;
     int i;
 
     specdec__levels_init(&m->levels, model, setup, arena);
@@ -127,7 +127,7 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
 
-    if (!d->model->speculator->follow) {
+    if (!d->model->speculator->chained) {
         specdec__draft_heads_first(m, request->at);
         m->last.levels.stride = 0;
         return specdec__draft_heads_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
@@ -155,14 +155,14 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    if (specdec__model_writes(model))
+    if (specdec__model_can_decode(model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(model));
+                             specdec__model_architecture_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
-    d->levels = model->guesses;
+    d->levels = model->head_count;
     specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,

@@ -136,14 +136,14 @@ static int specdec__draft_ngram_behind(const specdec__drafter *d, int at, int co
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
-    const int length = specdec__max_int(setup->room->length, 64), history = setup->config->history;
+    const int length = specdec__max_int(setup->room->view_keys, 64), history = setup->config->history;
     const int most = (1 << 28) / (SPECDEC__NGRAM_TOKENS + 1);
     specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
     specdec__ngram_size size;
 
     size.context = SPECDEC__NGRAM_TOKENS;
     size.max_nodes = setup->capacity;
-    size.readers = setup->room->views;
+    size.readers = setup->room->max_views;
     size.history = history;
     size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED),
                                      2 * setup->target->model->vocab_size);
@@ -160,7 +160,7 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
     uint32_t id;
 
     for (id = 0; id < vocab->count; id++) {
-        specdec__bytes text = specdec__vocab_text(vocab, id);
+        specdec__bytes text = specdec__vocab_token_text(vocab, id);
 
         hash = specdec__hash(hash, text.data - 8, text.size + 8); /* its length stands before it */
     }

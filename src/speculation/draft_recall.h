@@ -76,7 +76,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
         c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
         c->parents[i] = q->drafts.tree.parents[i];
     }
-    batch = specdec__forward_alone(c, &m->cache.sequences[request->at].view, 0, q->drafts.tree.n);
+    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[request->at].view, 0, q->drafts.tree.n);
     return specdec__forward(c, &batch, error);
 }
 
@@ -189,12 +189,12 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
                                                   specdec_error *error)
 {
     const int size = m->nodes;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     specdec__draft_setup inner = *setup;
 
-    room.kept = 0; /* the model of the first level reads what ended sequences began with */
+    room.kept_views = 0; /* the model of the first level reads what ended sequences began with */
     inner.room = &room;
-    const specdec__model *model = d->model && specdec__model_writes(d->model) ? d->model : NULL;
+    const specdec__model *model = d->model && specdec__model_can_decode(d->model) ? d->model : NULL;
 
     if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
@@ -219,20 +219,20 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     const specdec__context *target = setup->target;
     const specdec_config *config = setup->config;
     const int chunk = config->retrieval_chunk ? config->retrieval_chunk : 8;
-    const int share = setup->room->length / SPECDEC__RECALL_SHARE;
+    const int share = setup->room->view_keys / SPECDEC__RECALL_SHARE;
     const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST);
     specdec_result result;
 
     d->state = m;
     m = m ? m : &counted;
-    if (specdec__mixing_is(&target->model->mixing))
+    if (specdec__mixing_exists(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
     specdec__levels_init(&m->levels, target->model, setup, arena);
-    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->most);
+    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_inner(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;

@@ -539,7 +539,7 @@ static void stages_attach(specdec__engine *e, int cancels)
     stages.pipe.kind = &kind;
     stages.pipe.depth = specdec__min_int(simulated.stages + 1, SPECDEC__PIPE_RUNS); /* one more: on the links */
     stages.pipe.node = (int32_t *)malloc((size_t)candidates * sizeof *stages.pipe.node);
-    if (!stages.pipe.node || e->target.most > MOST_NODES)
+    if (!stages.pipe.node || e->target.max_nodes > MOST_NODES)
         exit(program_failed("out of memory", ""));
     e->pipe = &stages.pipe;
 }
