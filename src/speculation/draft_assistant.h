@@ -131,13 +131,13 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
         specdec__draft_assistant_narrow(m, thread);
 }
 
-/* Runs the n rows of a level behind the tokens of a proposal; their states are stored from index `place` on. */
-static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
-                                                     int n, specdec_error *error)
+/* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
+static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__draft_request *request,
+                                                     int place, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     /* it only reads the target's view */
-    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)request->view, 0, n);
     specdec_result result;
     int i;
 
@@ -158,37 +158,37 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
 }
 
 /* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
-static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
-                                                     specdec_error *error)
+static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
 
-    if (!p->view || p->view->length < 1 || p->view->length != p->count - 1)
+    if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put(m, 0, p->tokens[0], specdec__draft_last_state(&m->last, p->at));
-    return specdec__draft_assistant_level(m, p, 0, 1, error);
+    specdec__draft_assistant_put(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    return specdec__draft_assistant_level(m, request, 0, 1, error);
 }
 
-static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__proposal *p,
-                                                   const int32_t *candidates, int from, int count,
-                                                   specdec_error *error)
+static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__draft_request *request,
+                                                   const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                   int from, int count, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
 
-        specdec__draft_assistant_put(m, i, p->tokens[candidates[i]],
+        specdec__draft_assistant_put(m, i, drafts->tokens[candidates[i]],
                                      m->inner + (size_t)place * specdec__draft_assistant_stride(m));
     }
-    return specdec__draft_assistant_level(m, p, 1 + from, count, error);
+    return specdec__draft_assistant_level(m, request, 1 + from, count, error);
 }
 
 /* Whether the target's hidden state before the root and its keys before the root are there. */
 static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__view *view = d->proposals[at].view;
+    const specdec__view *view = d->proposals[at].request.view;
 
     return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
 }

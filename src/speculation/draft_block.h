@@ -231,21 +231,21 @@ static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the tokens of a proposal, for as many rows as the tree may have levels. */
-static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
-                                                specdec_error *error)
+/* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
+static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__draft_request *request,
+                                                const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
-    specdec__view *view = &m->views[p->at];
-    const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
+    specdec__view *view = &m->views[request->at];
+    const int deepest = specdec__max_int(specdec__max_int(request->levels - 1, drafts->depth[drafts->tree.n - 1]), 1);
     const int rows = specdec__min_int(b->size - b->draft_row, deepest);
     specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
     int i;
 
     for (i = 0; i < b->size; i++) {
-        c->tokens[i] = i ? b->mask_token : p->tokens[0];
+        c->tokens[i] = i ? b->mask_token : drafts->tokens[0];
         c->parents[i] = i - 1;
         c->wants_logits[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
@@ -256,28 +256,32 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
 }
 
 /* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
-static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
-    specdec__view *view = &m->views[p->at];
+    specdec__view *view = &m->views[request->at];
     specdec_result result;
 
-    if (view->length > p->count - 1)
-        specdec__view_truncate(view, &m->context.kv, p->count - 1);
-    result = specdec__draft_block_pass(m, p, error);
-    return result ? result : specdec__draft_block_behind(m, 0, p->tokens, 1, error);
+    if (view->length > request->count - 1)
+        specdec__view_truncate(view, &m->context.kv, request->count - 1);
+    result = specdec__draft_block_pass(m, request, drafts, error);
+    return result ? result : specdec__draft_block_behind(m, 0, drafts->tokens, 1, error);
 }
 
-static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
 
+    (void)request;
     (void)from;
     for (i = 0; i < count; i++)
-        tokens[i] = p->tokens[candidates[i]];
-    return specdec__draft_block_behind((specdec__draft_block *)d->state, p->depth[candidates[0]], tokens, count, error);
+        tokens[i] = drafts->tokens[candidates[i]];
+    return specdec__draft_block_behind((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
+                                       error);
 }
 
 static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)

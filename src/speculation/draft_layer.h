@@ -90,23 +90,26 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
 }
 
 /* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
-static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__view *view = &m->sequences[p->at].view;
-    const int root = specdec__draft_layer_root(m, p->count);
+    specdec__view *view = &m->sequences[request->at].view;
+    const int root = specdec__draft_layer_root(m, request->count);
     specdec_result result;
 
+    (void)drafts;
     if (view->length > root)
         specdec__view_truncate(view, &m->context.kv, root);
-    result = specdec__draft_layer_run_pairs(m, p->at, p->text, root + 1, 1, error);
+    result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
         specdec__draft_layer_keep(m, 0, 1);
     return result;
 }
 
-static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
@@ -116,11 +119,11 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     specdec_result result;
     int i;
 
-    specdec__levels_put(&m->levels, c, p, candidates, from, count);
+    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
-    batch = specdec__forward_make_view_batch(c, &m->sequences[p->at].view, from, from + count);
+    batch = specdec__forward_make_view_batch(c, &m->sequences[request->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
