@@ -49125,9 +49125,9 @@ enum {
     SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and that of forced tokens */
 };
 
-/* What a drafter proposes for one sequence in a step: a tree of candidates (draft tokens, before some are chosen to be
-   verified). Candidate 0 is the root: the sequence's last token. */
-typedef struct specdec__proposal {
+/* What is asked of a drafter for one sequence in a step. Written by the scheduler (or by a drafter that owns another
+   one); drafters read it. */
+typedef struct specdec__draft_request {
     int at;               /* index of the sequence in the engine */
     int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
     int count;            /* the root is text[count - 1] */
@@ -49137,24 +49137,54 @@ typedef struct specdec__proposal {
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* by which children are drawn; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
-    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
-    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
+    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
+} specdec__draft_request;
+
+/* A drafter's tree of candidates (draft tokens, before some are chosen to be verified). Candidate 0 is the root: the
+   sequence's last token. Written by the drafter while it is asked; before and after that by the scheduler, which sets
+   the root and the shape of a tree to be filled, and drops trees. */
+typedef struct specdec__draft_tree {
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
     int32_t *depth;       /* (capacity): root 0 */
-    unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
     float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
+    unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
+    int extended_count;   /* candidates that were extended, without the root */
+    int32_t *moved;       /* (capacity): after keep, the new index of each candidate; -1: it was dropped */
+} specdec__draft_tree;
+
+/* How a tree grows: which candidates are extended next. Written by the scheduler. */
+typedef struct specdec__draft_frontier {
+    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
+    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
     float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
     int level;            /* index of the first candidate of the newest level */
-    int extended_count;   /* candidates that were extended, without the root */
-    int valid_at;         /* the tree is kept from an earlier step and valid while `count` is this; 0: not kept */
-    int32_t *chosen;      /* (tree size): candidates to be extended next */
+    int32_t *chosen;      /* (count, at most the tree size): candidates to be extended next */
+    int count;
+    int valid_at;         /* the tree is kept from an earlier step and valid while request.count is this; 0: not kept */
+} specdec__draft_frontier;
+
+/* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
+typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count;
     int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
+} specdec__draft_outcome;
+
+/* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin. */
+typedef struct specdec__draft_books {
+    double begun;         /* clock, seconds: when the drafter was asked */
     double seconds;       /* of drafting that count against the drafter */
-    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
+} specdec__draft_books;
+
+/* What a drafter proposes for one sequence in a step, and all that belongs to it. */
+typedef struct specdec__proposal {
+    specdec__draft_request request;
+    specdec__draft_tree drafts;
+    specdec__draft_frontier frontier;
+    specdec__draft_outcome outcome;
+    specdec__draft_books books;
 } specdec__proposal;
 
 /* Arguments of a drafter's init. */
@@ -49214,14 +49244,17 @@ typedef struct specdec__drafter_kind {
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
-    /* Proposes a token for each node of proposal->tree, whose levels are stored one behind the other. A drafter without
+    /* Proposes a token for each node of drafts->tree, whose levels are stored one behind the other. A drafter without
        cost also chooses the tree and sets the shares. */
-    specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
-    /* Appends children, with shares, to each of proposal->chosen[count]. The root is extended first, alone; each
-       candidate once, after its parent. NULL: its trees do not grow. */
-    specdec_result (*extend)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    specdec_result (*fill)(specdec__drafter *drafter, const specdec__draft_request *request,
+                           specdec__draft_tree *drafts, specdec_error *error);
+    /* Appends children, with shares, to each of frontier->chosen, and counts these as extended. The root is extended
+       first, alone; each candidate once, after its parent. NULL: its trees do not grow. */
+    specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
+                             specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
+                             specdec_error *error);
     /* path (count): its candidates that were accepted, without the root. NULL: it prefills them later. */
-    void (*commit)(specdec__drafter *drafter, specdec__proposal *proposal, const int32_t *path, int count);
+    void (*commit)(specdec__drafter *drafter, int at, const int32_t *path, int count);
     /* The sequence will be cut to its first `length` tokens; text still has all. NULL: nothing is stored of it. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
@@ -49233,8 +49266,9 @@ typedef struct specdec__drafter_kind {
     double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
     /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
     int (*behind)(const specdec__drafter *drafter, int at, int count);
-    /* Prefills the first `count` tokens of the proposal's sequence. NULL: prefilling is part of drafting. */
-    specdec_result (*prefill)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
+    specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
+                              specdec_error *error);
     /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
     int (*ready)(const specdec__drafter *drafter, int at, int count);
     /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
@@ -49245,16 +49279,16 @@ typedef struct specdec__drafter_kind {
     int (*followed)(const specdec__drafter *drafter, int at);
     /* The path to an extended candidate was accepted: that becomes the root, and its descendants stay. NULL: no
        candidate can stay. */
-    void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
+    void (*keep)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
     /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
     void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
                     const specdec_sampling *sampling);
     /* Whether it has the children of a candidate now, without waiting. NULL: always. */
-    int (*can_extend)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
+    int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
     /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
-    double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
+    double (*due)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Receives the logits of a verified tree. NULL: it does not use them. */
     void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
@@ -49288,15 +49322,16 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
 /* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
 static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
-    specdec__draft_take_tree(&p->tree, capacity, arena);
-    p->tokens = SPECDEC__TAKE(arena, int32_t, capacity);
-    p->depth = SPECDEC__TAKE(arena, int32_t, capacity);
-    p->extended = SPECDEC__TAKE(arena, unsigned char, capacity);
-    p->share = SPECDEC__TAKE(arena, float, capacity);
-    p->probability = SPECDEC__TAKE(arena, float, capacity);
-    p->place = SPECDEC__TAKE(arena, int32_t, capacity);
-    p->chosen = SPECDEC__TAKE(arena, int32_t, size);
-    p->kept = SPECDEC__TAKE(arena, int32_t, size);
+    specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
+    p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->drafts.depth = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->drafts.extended = SPECDEC__TAKE(arena, unsigned char, capacity);
+    p->drafts.share = SPECDEC__TAKE(arena, float, capacity);
+    p->drafts.moved = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->frontier.probability = SPECDEC__TAKE(arena, float, capacity);
+    p->frontier.chosen = SPECDEC__TAKE(arena, int32_t, size);
+    p->outcome.place = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->outcome.kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
 /* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
@@ -49304,30 +49339,38 @@ static void specdec__draft_take(specdec__proposal *p, int capacity, int size, sp
 static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
                                  specdec_rule rule)
 {
-    p->text = text;
-    p->count = count;
-    p->sampling = sampling;
-    p->constrained = NULL;
-    p->rule = rule;
-    p->kept[0] = 0;
-    p->kept_count = 1;
-    p->seconds = 0;
-    if (p->valid_at == count)
+    specdec__draft_tree *drafts = &p->drafts;
+
+    p->request.text = text;
+    p->request.count = count;
+    p->request.sampling = sampling;
+    p->request.constrained = NULL;
+    p->request.rule = rule;
+    p->outcome.kept[0] = 0;
+    p->outcome.kept_count = 1;
+    p->books.seconds = 0;
+    if (p->frontier.valid_at == count)
         return;
-    p->valid_at = 0;
-    specdec__tree_put(&p->tree, 0, -1, 0);
-    p->tokens[0] = text[count - 1];
-    p->probability[0] = p->share[0] = 1;
-    p->depth[0] = p->chosen[0] = p->extended[0] = 0;
-    p->tree.n = 1;
-    p->extended_count = 0;
+    specdec__tree_put(&drafts->tree, 0, -1, 0);
+    drafts->tree.n = 1;
+    drafts->tokens[0] = text[count - 1];
+    drafts->depth[0] = drafts->extended[0] = 0;
+    drafts->share[0] = 1;
+    drafts->extended_count = 0;
+    p->frontier.probability[0] = 1;
+    p->frontier.chosen[0] = 0;
+    p->frontier.count = 1;
+    p->frontier.valid_at = 0;
 }
 
 /* Marks the first `count` candidates to be verified. */
 static void specdec__draft_keep(specdec__proposal *p, int count)
 {
-    for (p->kept_count = 0; p->kept_count < count; p->kept_count++)
-        p->kept[p->kept_count] = p->kept_count;
+    int i;
+
+    for (i = 0; i < count; i++)
+        p->outcome.kept[i] = i;
+    p->outcome.kept_count = count;
 }
 
 /* The tree of a sequence that the target verifies. */
@@ -49352,40 +49395,41 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
     m->tokens[0] = root;
     m->owner[0] = -1;
     for (i = 0; i < count; i++) {
-        specdec__proposal *p = &drafters[i].proposals[at];
+        const specdec__draft_tree *drafts = &drafters[i].proposals[at].drafts;
+        specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
         const int before = tree->n;
 
-        memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
-        p->place[0] = 0;
-        for (k = 1; k < p->kept_count; k++) {
-            const int node = p->kept[k], parent = p->place[p->tree.parents[node]];
+        memset(outcome->place, -1, (size_t)drafts->tree.n * sizeof *outcome->place);
+        outcome->place[0] = 0;
+        for (k = 1; k < outcome->kept_count; k++) {
+            const int node = outcome->kept[k], parent = outcome->place[drafts->tree.parents[node]];
 
-            if (parent < 0 || p->tokens[node] < 0)
+            if (parent < 0 || drafts->tokens[node] < 0)
                 continue;
             j = specdec__tree_child(tree, parent, parent + 1);
-            while (j < before && m->tokens[j] != p->tokens[node])
+            while (j < before && m->tokens[j] != drafts->tokens[node])
                 j = specdec__tree_child(tree, parent, j + 1);
             if (j >= before) {
                 if (tree->n >= most)
                     continue;
                 j = tree->n++;
                 specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
-                m->tokens[j] = p->tokens[node];
+                m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
-            p->place[node] = j;
+            outcome->place[node] = j;
         }
     }
 }
 
 /* The index of the candidate that is node `node` of the merged tree; -1: none is. */
-static int specdec__draft_candidate(const specdec__proposal *p, int node)
+static int specdec__draft_candidate(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
-    for (k = 0; k < p->kept_count; k++)
-        if (p->place[p->kept[k]] == node)
-            return p->kept[k];
+    for (k = 0; k < outcome->kept_count; k++)
+        if (outcome->place[outcome->kept[k]] == node)
+            return outcome->kept[k];
     return -1;
 }
 
@@ -49411,11 +49455,13 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
     }
     m->tree.n = kept;
     for (i = 0; i < count; i++) {
-        specdec__proposal *p = &drafters[i].proposals[at];
+        const specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
 
-        for (k = 0; k < p->kept_count; k++)
-            if (p->place[p->kept[k]] >= 0)
-                p->place[p->kept[k]] = now[p->place[p->kept[k]]];
+        for (k = 0; k < outcome->kept_count; k++) {
+            int32_t *place = &outcome->place[outcome->kept[k]];
+
+            *place = *place >= 0 ? now[*place] : -1;
+        }
     }
     return kept - 1;
 }
@@ -49426,10 +49472,10 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
     int32_t own[SPECDEC__MAX_TREE];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_candidate(p, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_candidate(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
-    if (d->kind.commit && p->tree.n > 1)
-        d->kind.commit(d, p, own, i - 1);
+    if (d->kind.commit && p->drafts.tree.n > 1)
+        d->kind.commit(d, p->request.at, own, i - 1);
 }
 
 SPECDEC__FOR_SPEED
@@ -49659,7 +49705,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
-    int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
+    int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
     specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
     specdec__context *context; /* of the drafter's model */
     const int32_t *ids; /* (id_count): the tokens of a row of logits; NULL: all, in order */
@@ -49671,11 +49717,13 @@ typedef struct specdec__levels {
     const float *logits; /* rows of the last run, `stride` floats apart */
     size_t stride;
     const float *trust;  /* of each row: the drafter's probability that the row is right; NULL: it has none */
-    /* Begins a tree for a proposal; row 0 becomes that of the root. */
-    specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
+    /* Begins a tree; row 0 becomes that of the root. */
+    specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
+                            const specdec__draft_tree *drafts, specdec_error *error);
     /* Runs candidates[count] of one level, which get the indices from `from` on; row i is that of candidates[i]. */
-    specdec_result (*run)(specdec__drafter *drafter, const specdec__proposal *proposal, const int32_t *candidates,
-                          int from, int count, specdec_error *error);
+    specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
+                          const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
+                          specdec_error *error);
 } specdec__levels;
 
 /* Prepares a row of logits (vocab) for sampling behind text (count), without the tokens that the constraint forbids. */
@@ -49750,26 +49798,27 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
 
 /* Writes the tokens on the path from the root (excluded) to a node behind the sequence. Returns the length of sequence
    and path. */
-static int specdec__draft_path(const specdec__proposal *p, int node)
+static int specdec__draft_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
 {
-    int length = p->count + p->depth[node], at;
+    int length = request->count + drafts->depth[node], at;
 
-    for (at = node; at > 0; at = p->tree.parents[at])
-        p->text[p->count + p->depth[at] - 1] = p->tokens[at];
+    for (at = node; at > 0; at = drafts->tree.parents[at])
+        request->text[request->count + drafts->depth[at] - 1] = drafts->tokens[at];
     return length;
 }
 
-SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
+SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, int at)
 {
-    return m->nodes + (size_t)p->at * (size_t)m->capacity;
+    return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
 /* The index of a candidate's parent among the rows that were run: 0: the root; else 1 + its node. */
-SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
+SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
+                                         int candidate)
 {
-    const int parent = p->tree.parents[candidate];
+    const int parent = drafts->tree.parents[candidate];
 
-    return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
+    return parent ? 1 + specdec__draft_nodes(m, at)[parent] : 0;
 }
 
 /* Row i of the last run, with logits for all tokens; those that a short vocabulary lacks have -infinity. */
@@ -49796,80 +49845,83 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
 
 /* Draws `count` children of a node for a rule of rejection, and stores the distribution that they were drawn from.
    Without replacement, tokens of probability 0 are left out. Returns how many there are. */
-static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
+static int specdec__draft_draw(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
     const specdec_sampling *s = m->chooser.sampling;
-    float *q = p->distributions + (size_t)node * (size_t)m->vocab_rows;
+    float *q = request->distributions + (size_t)node * (size_t)m->vocab_rows;
     specdec__row row;
     int i, found, drawn = 0;
 
-    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length);
+    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, request->text, length);
     specdec__row_weights(&row, q);
-    if (p->rule == SPECDEC_RULE_SEQUOIA) {
-        found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
+    if (request->rule == SPECDEC_RULE_SEQUOIA) {
+        found = specdec__row_top(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
         for (i = 0; i < found; i++)
             if (q[best[i].token] > 0)
                 best[drawn++] = best[i];
         return drawn;
     }
     for (i = 0; i < count; i++)
-        specdec__row_top(&row, specdec__draft_seed(s, p->rule, i + 1), (uint64_t)length, 1, &best[i]);
+        specdec__row_top(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
     return count;
 }
 
 /* The draft's most probable tokens, penalties included: the children for top-k verification. */
-static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal *p, const float *logits,
+static int specdec__draft_likeliest(specdec__levels *m, const specdec__draft_request *request, const float *logits,
                                     int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
     int32_t lowest;
 
-    if (specdec__constrained_is(p->constrained))
-        logits = specdec__constrained_row(p->constrained, logits, m->vocab, p->text, length, &lowest);
+    if (specdec__constrained_is(request->constrained))
+        logits = specdec__constrained_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
     candidates.items = m->chooser.items;
-    if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, p->text, length, NULL))
+    if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, request->text, length, NULL))
         return 0;
     candidates.greedy = 1;
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* The tokens that become children of a node under the proposal's rule. length: of the sequence and the path. Returns
+/* The tokens that become children of a node under the request's rule. length: of the sequence and the path. Returns
    how many there are. */
-static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
+static int specdec__draft_best(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
-    if (!SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED)
-        return specdec__choose(&m->chooser, logits, m->vocab, p->text, length, count, best);
-    return p->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, p, logits, length, count, best)
-                                         : specdec__draft_draw(m, p, node, logits, length, count, best);
+    if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
+        return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
+    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, request, logits, length, count, best)
+                                               : specdec__draft_draw(m, request, node, logits, length, count, best);
 }
 
 /* Chooses the children of a node from row `at` of the last run. */
-static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
+static void specdec__draft_children(specdec__levels *m, const specdec__draft_request *request,
+                                    specdec__draft_tree *drafts, int node, int at)
 {
-    const specdec_tree *tree = &p->tree;
+    const specdec_tree *tree = &drafts->tree;
     const float *logits = specdec__draft_row(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    int first = specdec__tree_child(tree, node, node + 1), count = 0, i, length = specdec__draft_path(p, node), found;
+    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_path(request, drafts, node);
+    int count = 0, found, i;
 
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
-    found = specdec__draft_best(m, p, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    found = specdec__draft_best(m, request, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
-        p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
+        drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
 /* Appends the best tokens of a row behind a node, with their shares of exp(logit), including the noise by which the
    target will choose. Not for rules that need children of a certain distribution. */
-static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int node, int row)
+static void specdec__draft_offer(specdec__levels *m, const specdec__draft_request *request, specdec__draft_tree *drafts,
+                                 int node, int row)
 {
     specdec_candidate best[SPECDEC__OFFERS];
     const float *logits = specdec__draft_row(m, row);
-    const int length = specdec__draft_path(p, node);
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    const int length = specdec__draft_path(request, drafts, node);
+    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__OFFERS], total = 0;
-    const int found = specdec__draft_best(m, p, node, logits, length, most, best);
+    const int found = specdec__draft_best(m, request, node, logits, length, most, best);
     int i;
 
     for (i = 0; i < found; i++) {
@@ -49879,23 +49931,24 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
         total += weight[i];
     }
     for (i = 0; i < found; i++) {
-        int at = p->tree.n++;
+        int at = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, at, node, i + 1);
-        p->tokens[at] = best[i].token;
-        p->depth[at] = p->depth[node] + 1;
-        p->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
-        p->extended[at] = 0;
-        specdec__draft_nodes(m, p)[at] = -1;
+        specdec__tree_put(&drafts->tree, at, node, i + 1);
+        drafts->tokens[at] = best[i].token;
+        drafts->depth[at] = drafts->depth[node] + 1;
+        drafts->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
+        drafts->extended[at] = 0;
+        specdec__draft_nodes(m, request->at)[at] = -1;
     }
 }
 
 /* Runs candidates behind their paths; their rows get the indices from `from` on. */
-static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__proposal *p, const int32_t *candidates,
-                                         int from, int count, specdec_error *error)
+static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__draft_request *request,
+                                         const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                         int count, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    int32_t *nodes = specdec__draft_nodes(m, p);
+    int32_t *nodes = specdec__draft_nodes(m, request->at);
     specdec_result result;
     double start;
     int i;
@@ -49903,7 +49956,7 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
     start = m->own ? specdec__os_seconds() : 0;
-    result = m->run(d, p, candidates, from, count, error);
+    result = m->run(d, request, drafts, candidates, from, count, error);
     if (m->own && !result) {
         specdec__short_see(m->own, specdec__os_seconds() - start);
         m->runs++;
@@ -49914,14 +49967,14 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
 }
 
 /* Begins a tree: chooses whether it is drafted with the short vocabulary or with all rows of the output matrix. */
-static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
+static void specdec__levels_shorten(specdec__levels *m, const specdec__draft_request *request)
 {
     specdec__short *s = m->own;
 
-    specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
+    specdec__short_read(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose(s, 4 * p->wait_seconds);
+    specdec__short_choose(s, 4 * request->wait_seconds);
     if (s->on)
         specdec__short_copy(s);
     m->ids = s->on ? s->ids : NULL;
@@ -49931,112 +49984,117 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
 }
 
 /* Begins a tree: row 0 becomes the root's, and no other node has been run. */
-static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__draft_request *request,
+                                          const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
 
-    memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
-    m->chooser.sampling = p->sampling;
-    m->chooser.constrained = p->constrained;
+    memset(specdec__draft_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
+    m->chooser.sampling = request->sampling;
+    m->chooser.constrained = request->constrained;
     if (m->own)
-        specdec__levels_shorten(m, p);
-    return m->begin(d, p, error);
+        specdec__levels_shorten(m, request);
+    return m->begin(d, request, drafts, error);
 }
 
 /* The fill of drafters by levels: all nodes of a level that have children are run together. */
-static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_levels_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    const specdec_tree *tree = &p->tree;
-    specdec_result result = specdec__draft_root(d, p, error);
+    const specdec_tree *tree = &drafts->tree;
+    specdec_result result = specdec__draft_root(d, request, drafts, error);
     int32_t level[SPECDEC__MAX_TREE];
     int from, to, i, count, n = 0;
 
     if (result)
         return result;
     for (i = 1; i < tree->n; i++)
-        p->tokens[i] = -1;
-    specdec__draft_children(m, p, 0, 0);
-    for (from = 1; from < tree->n && p->depth[from] < d->levels; from = to, n += count) {
+        drafts->tokens[i] = -1;
+    specdec__draft_children(m, request, drafts, 0, 0);
+    for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
-        for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++)
-            if (p->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
+        for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
+            if (drafts->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
                 level[count++] = to;
-        if (count && (result = specdec__draft_run(d, p, level, n, count, error)) != SPECDEC_OK)
+        if (count && (result = specdec__draft_run(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
         for (i = 0; i < count; i++)
-            specdec__draft_children(m, p, level[i], i);
+            specdec__draft_children(m, request, drafts, level[i], i);
     }
     return SPECDEC_OK;
 }
 
 /* The extend of drafters by levels: runs the root, or all chosen candidates together. */
-static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec__proposal *p, int count,
+static specdec_result specdec__draft_levels_extend(specdec__drafter *d, const specdec__draft_request *request,
+                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                    specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    specdec_result result = p->chosen[0] == 0 ? specdec__draft_root(d, p, error)
-                                              : specdec__draft_run(d, p, p->chosen, p->extended_count, count, error);
+    const int32_t *chosen = frontier->chosen;
+    const int root = chosen[0] == 0, count = frontier->count;
+    specdec_result result = root ? specdec__draft_root(d, request, drafts, error)
+                                 : specdec__draft_run(d, request, drafts, chosen, drafts->extended_count, count, error);
     int i;
 
     for (i = 0; !result && i < count; i++) {
-        specdec__draft_offer(m, p, p->chosen[i], i);
-        p->extended[p->chosen[i]] = 1;
+        specdec__draft_offer(m, request, drafts, chosen[i], i);
+        drafts->extended[chosen[i]] = 1;
     }
+    drafts->extended_count += result || root ? 0 : count;
     return result;
 }
 
-/* Makes a candidate the root, and drops all that do not descend from it. p->place[i]: the new index of candidate i; -1:
-   dropped. */
-static void specdec__draft_reroot(specdec__proposal *p, int root)
+/* Makes a candidate the root, and drops all that do not descend from it. */
+static void specdec__draft_reroot(specdec__draft_tree *drafts, int root)
 {
-    int32_t *now = p->place;
-    const int above = p->depth[root];
+    int32_t *now = drafts->moved;
+    const int above = drafts->depth[root];
     int i, n = 1;
 
-    memset(now, -1, (size_t)p->tree.n * sizeof *now);
+    memset(now, -1, (size_t)drafts->tree.n * sizeof *now);
     now[root] = 0;
-    p->tokens[0] = p->tokens[root];
-    for (i = root + 1; i < p->tree.n; i++) {
-        const int parent = now[p->tree.parents[i]];
+    drafts->tokens[0] = drafts->tokens[root];
+    for (i = root + 1; i < drafts->tree.n; i++) {
+        const int parent = now[drafts->tree.parents[i]];
 
         if (parent < 0)
             continue;
-        specdec__tree_put(&p->tree, n, parent, p->tree.ranks[i]);
-        p->tokens[n] = p->tokens[i];
-        p->depth[n] = p->depth[i] - above;
-        p->share[n] = p->share[i];
-        p->extended[n] = p->extended[i];
+        specdec__tree_put(&drafts->tree, n, parent, drafts->tree.ranks[i]);
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->depth[n] = drafts->depth[i] - above;
+        drafts->share[n] = drafts->share[i];
+        drafts->extended[n] = drafts->extended[i];
         now[i] = n++;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* As specdec__draft_reroot, for candidates that are nodes of a drafter's context. */
-static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int root)
+static void specdec__levels_reroot(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
 {
-    int32_t *nodes = specdec__draft_nodes(m, p);
-    const int known = p->tree.n;
+    int32_t *nodes = specdec__draft_nodes(m, at);
+    const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(p, root);
+    specdec__draft_reroot(drafts, root);
     for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            nodes[p->place[i]] = nodes[i];
+        if (drafts->moved[i] >= 0)
+            nodes[drafts->moved[i]] = nodes[i];
     nodes[0] = -1;
 }
 
 /* Makes candidates nodes of a drafter's context, from number `from` on. */
-static void specdec__levels_put(const specdec__levels *m, specdec__context *c, const specdec__proposal *p,
-                                const int32_t *candidates, int from, int count)
+static void specdec__levels_put(const specdec__levels *m, specdec__context *c, int at,
+                                const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
 {
     int i;
 
     for (i = 0; i < count; i++) {
-        const int parent = p->tree.parents[candidates[i]];
+        const int parent = drafts->tree.parents[candidates[i]];
 
-        c->tokens[from + i] = p->tokens[candidates[i]];
-        c->parents[from + i] = parent ? specdec__draft_nodes(m, p)[parent] : -1;
+        c->tokens[from + i] = drafts->tokens[candidates[i]];
+        c->parents[from + i] = parent ? specdec__draft_nodes(m, at)[parent] : -1;
     }
 }
 
@@ -50180,38 +50238,41 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
 }
 
 /* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
-static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    specdec__view *view = &m->views[p->at];
+    specdec__view *view = &m->views[request->at];
 
-    specdec__draft_model_skip(m, p->at, p->count);
-    if (view->length >= p->count - m->skipped[p->at])
-        specdec__view_truncate(view, &m->context.kv, p->count - m->skipped[p->at] - 1);
-    return specdec__draft_model_text(m, p->at, p->text, p->count, 1, error);
+    (void)drafts;
+    specdec__draft_model_skip(m, request->at, request->count);
+    if (view->length >= request->count - m->skipped[request->at])
+        specdec__view_truncate(view, &m->context.kv, request->count - m->skipped[request->at] - 1);
+    return specdec__draft_model_text(m, request->at, request->text, request->count, 1, error);
 }
 
-static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put(&m->levels, c, p, candidates, from, count);
-    batch = specdec__forward_make_view_batch(c, &m->views[p->at], from, from + count);
+    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
+    batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
-static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
+static void specdec__draft_model_commit(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_nodes(&m->levels, p);
+    const int32_t *nodes = specdec__draft_nodes(&m->levels, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
         kept[i] = nodes[path[i]];
-    specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
+    specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
 /* Inserts a number into path[n], rising. */
@@ -50224,24 +50285,25 @@ static void specdec__draft_insert_number(int *path, int n, int number)
 
 /* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
    all slots are taken, then they are dropped. */
-static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p, int root)
+static void specdec__draft_model_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->max_nodes;
-    int at, i, stay = all ? -1 : 0;
+    int32_t *nodes = specdec__draft_nodes(&m->levels, at);
+    const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
+    int i, stay = all ? -1 : 0;
 
-    for (at = root; at > 0; at = p->tree.parents[at])
-        c->path[p->depth[at] - 1] = nodes[at];
-    specdec__levels_reroot(&m->levels, p, root);
-    for (i = 1; i < p->tree.n && !all; i++)
+    for (i = root; i > 0; i = drafts->tree.parents[i])
+        c->path[drafts->depth[i] - 1] = nodes[i];
+    specdec__levels_reroot(&m->levels, at, drafts, root);
+    for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
             specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
-    for (i = 1; i < p->tree.n; i++)
+    for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
-    p->extended_count = specdec__forward_commit_keeping(c, &m->views[p->at], c->path, count, stay, p->extended_count);
+    drafts->extended_count = specdec__forward_commit_keeping(c, &m->views[at], c->path, count, stay,
+                                                             drafts->extended_count);
 }
 
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
@@ -50287,13 +50349,13 @@ static int specdec__draft_model_behind(const specdec__drafter *d, int at, int co
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
-static specdec_result specdec__draft_model_prefill(specdec__drafter *d, specdec__proposal *p, int count,
-                                                   specdec_error *error)
+static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
+                                                   int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
-    specdec__draft_model_skip(m, p->at, p->count);
-    return specdec__draft_model_text(m, p->at, p->text, count, 0, error);
+    specdec__draft_model_skip(m, request->at, request->count);
+    return specdec__draft_model_text(m, request->at, request->text, count, 0, error);
 }
 
 /* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
@@ -50476,18 +50538,20 @@ static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
-static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    specdec__draft_heads_first(m, p->at);
+    specdec__draft_heads_first(m, request->at);
     m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
-    return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
+    return specdec__draft_heads_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
 /* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
-static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
     const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
@@ -50495,17 +50559,17 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int i;
 
     if (!d->model->speculator->chained) {
-        specdec__draft_heads_first(m, p->at);
+        specdec__draft_heads_first(m, request->at);
         m->last.levels.stride = 0;
-        return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
+        return specdec__draft_heads_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
 
-        tokens[i] = p->tokens[candidates[i]];
+        tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
     }
-    return specdec__draft_heads_level(m, p->depth[candidates[0]], tokens, 1 + from, count, error);
+    return specdec__draft_heads_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
 static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
@@ -50638,23 +50702,26 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
 }
 
 /* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
-static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__view *view = &m->sequences[p->at].view;
-    const int root = specdec__draft_layer_root(m, p->count);
+    specdec__view *view = &m->sequences[request->at].view;
+    const int root = specdec__draft_layer_root(m, request->count);
     specdec_result result;
 
+    (void)drafts;
     if (view->length > root)
         specdec__view_truncate(view, &m->context.kv, root);
-    result = specdec__draft_layer_run_pairs(m, p->at, p->text, root + 1, 1, error);
+    result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
         specdec__draft_layer_keep(m, 0, 1);
     return result;
 }
 
-static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
@@ -50664,11 +50731,11 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     specdec_result result;
     int i;
 
-    specdec__levels_put(&m->levels, c, p, candidates, from, count);
+    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
-    batch = specdec__forward_make_view_batch(c, &m->sequences[p->at].view, from, from + count);
+    batch = specdec__forward_make_view_batch(c, &m->sequences[request->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
@@ -50984,13 +51051,13 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
         specdec__draft_assistant_narrow(m, thread);
 }
 
-/* Runs the n rows of a level behind the tokens of a proposal; their states are stored from index `place` on. */
-static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
-                                                     int n, specdec_error *error)
+/* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
+static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__draft_request *request,
+                                                     int place, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     /* it only reads the target's view */
-    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)request->view, 0, n);
     specdec_result result;
     int i;
 
@@ -51011,37 +51078,37 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
 }
 
 /* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
-static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
-                                                     specdec_error *error)
+static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
 
-    if (!p->view || p->view->length < 1 || p->view->length != p->count - 1)
+    if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put(m, 0, p->tokens[0], specdec__draft_last_state(&m->last, p->at));
-    return specdec__draft_assistant_level(m, p, 0, 1, error);
+    specdec__draft_assistant_put(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    return specdec__draft_assistant_level(m, request, 0, 1, error);
 }
 
-static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__proposal *p,
-                                                   const int32_t *candidates, int from, int count,
-                                                   specdec_error *error)
+static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__draft_request *request,
+                                                   const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                   int from, int count, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
 
-        specdec__draft_assistant_put(m, i, p->tokens[candidates[i]],
+        specdec__draft_assistant_put(m, i, drafts->tokens[candidates[i]],
                                      m->inner + (size_t)place * specdec__draft_assistant_stride(m));
     }
-    return specdec__draft_assistant_level(m, p, 1 + from, count, error);
+    return specdec__draft_assistant_level(m, request, 1 + from, count, error);
 }
 
 /* Whether the target's hidden state before the root and its keys before the root are there. */
 static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__view *view = d->proposals[at].view;
+    const specdec__view *view = d->proposals[at].request.view;
 
     return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
 }
@@ -51360,21 +51427,21 @@ static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the tokens of a proposal, for as many rows as the tree may have levels. */
-static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
-                                                specdec_error *error)
+/* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
+static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__draft_request *request,
+                                                const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
-    specdec__view *view = &m->views[p->at];
-    const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
+    specdec__view *view = &m->views[request->at];
+    const int deepest = specdec__max_int(specdec__max_int(request->levels - 1, drafts->depth[drafts->tree.n - 1]), 1);
     const int rows = specdec__min_int(b->size - b->draft_row, deepest);
     specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
     int i;
 
     for (i = 0; i < b->size; i++) {
-        c->tokens[i] = i ? b->mask_token : p->tokens[0];
+        c->tokens[i] = i ? b->mask_token : drafts->tokens[0];
         c->parents[i] = i - 1;
         c->wants_logits[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
@@ -51385,28 +51452,32 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
 }
 
 /* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
-static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
-    specdec__view *view = &m->views[p->at];
+    specdec__view *view = &m->views[request->at];
     specdec_result result;
 
-    if (view->length > p->count - 1)
-        specdec__view_truncate(view, &m->context.kv, p->count - 1);
-    result = specdec__draft_block_pass(m, p, error);
-    return result ? result : specdec__draft_block_behind(m, 0, p->tokens, 1, error);
+    if (view->length > request->count - 1)
+        specdec__view_truncate(view, &m->context.kv, request->count - 1);
+    result = specdec__draft_block_pass(m, request, drafts, error);
+    return result ? result : specdec__draft_block_behind(m, 0, drafts->tokens, 1, error);
 }
 
-static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
 
+    (void)request;
     (void)from;
     for (i = 0; i < count; i++)
-        tokens[i] = p->tokens[candidates[i]];
-    return specdec__draft_block_behind((specdec__draft_block *)d->state, p->depth[candidates[0]], tokens, count, error);
+        tokens[i] = drafts->tokens[candidates[i]];
+    return specdec__draft_block_behind((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
+                                       error);
 }
 
 static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -51566,48 +51637,49 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
-static void specdec__draft_ngram_obey(specdec__proposal *p)
+static void specdec__draft_ngram_obey(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
     int32_t now[SPECDEC__MAX_TREE];
     int i, n = 1;
 
-    now[0] = p->depth[0] = 0;
-    for (i = 1; i < p->tree.n; i++) {
-        const int parent = now[p->tree.parents[i]];
+    now[0] = drafts->depth[0] = 0;
+    for (i = 1; i < drafts->tree.n; i++) {
+        const int parent = now[drafts->tree.parents[i]];
 
         now[i] = -1;
-        if (parent < 0 || !specdec__constrained_allows(p->constrained, p->text, specdec__draft_path(p, parent),
-                                                       p->tokens[i]))
+        if (parent < 0 || !specdec__constrained_allows(request->constrained, request->text,
+                                                       specdec__draft_path(request, drafts, parent), drafts->tokens[i]))
             continue;
-        specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
-        p->tokens[n] = p->tokens[i];
-        p->share[n] = p->share[i];
-        p->depth[n] = p->depth[parent] + 1;
+        specdec__tree_put(&drafts->tree, n, parent, specdec__tree_rank(&drafts->tree, n, parent));
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->share[n] = drafts->share[i];
+        drafts->depth[n] = drafts->depth[parent] + 1;
         now[i] = n++;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* Proposes the most probable continuations of the sequence, by n-grams of all sequences. */
-static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
-    specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec__ngram_reader *reader = &index->readers[request->at];
     specdec__ngram_wish wish;
     specdec_result result;
     int i;
 
-    wish.n = p->most;
-    wish.d = p->levels;
+    wish.n = request->most;
+    wish.d = request->levels;
     wish.least = SPECDEC__NGRAM_LEAST;
-    wish.coupled = p->rule == SPECDEC_RULE_COUPLED && p->sampling->temperature > 0;
-    wish.seed = p->sampling->seed;
-    specdec__ngram_extend(index, reader, p->text, p->count);
-    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->share, &wish, error);
-    for (i = result ? 0 : p->tree.n - 1; i > 0; i--)
-        p->share[i] /= p->share[p->tree.parents[i]];
-    if (!result && specdec__constrained_is(p->constrained))
-        specdec__draft_ngram_obey(p);
+    wish.coupled = request->rule == SPECDEC_RULE_COUPLED && request->sampling->temperature > 0;
+    wish.seed = request->sampling->seed;
+    specdec__ngram_extend(index, reader, request->text, request->count);
+    result = specdec__ngram_propose(index, reader, &drafts->tree, drafts->tokens, drafts->share, &wish, error);
+    for (i = result ? 0 : drafts->tree.n - 1; i > 0; i--)
+        drafts->share[i] /= drafts->share[drafts->tree.parents[i]];
+    if (!result && specdec__constrained_is(request->constrained))
+        specdec__draft_ngram_obey(request, drafts);
     return result;
 }
 
@@ -51741,21 +51813,23 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
-static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_forced_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    int length = p->count;
+    int length = request->count;
     int32_t token;
 
     (void)d;
     (void)error;
-    p->tree.n = 1;
-    while (specdec__constrained_is(p->constrained) && p->tree.n < p->most && p->tree.n < p->levels &&
-           (token = specdec__constrained_forced(p->constrained, p->text, length)) >= 0) {
-        const int node = p->tree.n++;
+    drafts->tree.n = 1;
+    while (specdec__constrained_is(request->constrained) && drafts->tree.n < request->most &&
+           drafts->tree.n < request->levels &&
+           (token = specdec__constrained_forced(request->constrained, request->text, length)) >= 0) {
+        const int node = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, node, node - 1, 1);
-        p->tokens[node] = p->text[length++] = token;
-        p->share[node] = 1;
+        specdec__tree_put(&drafts->tree, node, node - 1, 1);
+        drafts->tokens[node] = request->text[length++] = token;
+        drafts->share[node] = 1;
     }
     return SPECDEC_OK;
 }
@@ -51810,8 +51884,8 @@ static void specdec__draft_recall_tree(specdec_tree *tree, int n)
 
 /* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
    deeper than the chain may still grow. */
-static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
-                                                specdec_error *error)
+static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__draft_request *request,
+                                                const specdec__draft_tree *drafts, int done, specdec_error *error)
 {
     specdec__proposal *q = &m->p;
     specdec__context *c = specdec__retrieve_context(&m->cache);
@@ -51819,30 +51893,32 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     specdec_result result;
     int i;
 
-    q->at = p->at;
-    q->levels = p->tree.n - 1 - done;
-    q->most = m->nodes;
-    q->valid_at = 0;
-    specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
-    q->constrained = p->constrained;
+    q->request.at = request->at;
+    q->request.levels = drafts->tree.n - 1 - done;
+    q->request.most = m->nodes;
+    q->frontier.valid_at = 0;
+    specdec__draft_begin(q, request->text, specdec__draft_path(request, drafts, done), &m->sampling,
+                         SPECDEC_RULE_COUPLED);
+    q->request.constrained = request->constrained;
     if (m->inner.kind.cost)
-        specdec__draft_recall_tree(&q->tree, m->nodes);
-    specdec_tree_depth(&q->tree, q->depth);
-    while (q->depth[q->tree.n - 1] >= q->levels)
-        q->tree.n--;
-    if (q->levels > 1 && (result = m->inner.kind.fill(&m->inner, q, error)) != SPECDEC_OK)
+        specdec__draft_recall_tree(&q->drafts.tree, m->nodes);
+    specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
+    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
+        q->drafts.tree.n--;
+    if (q->request.levels > 1 && (result = m->inner.kind.fill(&m->inner, &q->request, &q->drafts, error)) != SPECDEC_OK)
         return result;
-    for (i = 0; i < q->tree.n; i++) {
-        c->tokens[i] = specdec__max_int(q->tokens[i], 0);
-        c->parents[i] = q->tree.parents[i];
+    for (i = 0; i < q->drafts.tree.n; i++) {
+        c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
+        c->parents[i] = q->drafts.tree.parents[i];
     }
-    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[request->at].view, 0, q->drafts.tree.n);
     return specdec__forward(c, &batch, error);
 }
 
 /* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
    there. */
-static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__proposal *p, int *done)
+static void specdec__draft_recall_walk(specdec__draft_recall *m, const specdec__draft_request *request,
+                                       specdec__draft_tree *drafts, int *done)
 {
     specdec__proposal *q = &m->p;
     int path[SPECDEC__RECALL_NODES], length = 0, node = 0, k;
@@ -51851,48 +51927,50 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__propos
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_children(&m->levels, p, *done, node);
-        if (p->tokens[*done + 1] < 0 || ++*done == p->tree.n - 1)
+        specdec__draft_children(&m->levels, request, drafts, *done, node);
+        if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
-        for (k = specdec__tree_child(&q->tree, node, node + 1); k < q->tree.n && q->tokens[k] != p->tokens[*done];)
-            k = specdec__tree_child(&q->tree, node, k + 1);
-        if (k >= q->tree.n)
+        for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
+             k < q->drafts.tree.n && q->drafts.tokens[k] != drafts->tokens[*done];)
+            k = specdec__tree_child(&q->drafts.tree, node, k + 1);
+        if (k >= q->drafts.tree.n)
             break;
         node = k;
     }
-    specdec__view_commit(&m->cache.sequences[p->at].view, &m->cache.context.kv, path, length);
-    if (m->inner.kind.commit && q->tree.n > 1)
-        m->inner.kind.commit(&m->inner, q, own + 1, length - 1);
+    specdec__view_commit(&m->cache.sequences[request->at].view, &m->cache.context.kv, path, length);
+    if (m->inner.kind.commit && q->drafts.tree.n > 1)
+        m->inner.kind.commit(&m->inner, q->request.at, own + 1, length - 1);
 }
 
-static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_recall_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
     int done = 0, before = -1, i;
     specdec_result result;
 
-    if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
+    if (!request->view || !specdec__retrieve_pays(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
-    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
-    m->levels.chooser.sampling = p->sampling;
-    m->levels.chooser.constrained = p->constrained;
-    m->sampling = *p->sampling;
-    if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
+    result = specdec__retrieve_begin(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
+    m->levels.chooser.sampling = request->sampling;
+    m->levels.chooser.constrained = request->constrained;
+    m->sampling = *request->sampling;
+    if (request->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
-    else if (p->rule != SPECDEC_RULE_COUPLED)
-        m->sampling.seed = specdec__draft_seed(p->sampling, p->rule, 1);
-    for (i = 1; i < p->tree.n; i++)
-        p->tokens[i] = -1;
-    while (!result && done < p->tree.n - 1 && done > before) {
+    else if (request->rule != SPECDEC_RULE_COUPLED)
+        m->sampling.seed = specdec__draft_seed(request->sampling, request->rule, 1);
+    for (i = 1; i < drafts->tree.n; i++)
+        drafts->tokens[i] = -1;
+    while (!result && done < drafts->tree.n - 1 && done > before) {
         before = done;
-        result = specdec__draft_recall_run(m, p, done, error);
+        result = specdec__draft_recall_run(m, request, drafts, done, error);
         if (!result)
-            specdec__draft_recall_walk(m, p, &done);
+            specdec__draft_recall_walk(m, request, drafts, &done);
     }
     if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, p->at, p->text, p->count);
+        m->inner.kind.truncate(&m->inner, request->at, request->text, request->count);
     if (result) /* chunks may be missing */
-        specdec__retrieve_forget(&m->cache, p->at);
+        specdec__retrieve_forget(&m->cache, request->at);
     return result;
 }
 
@@ -52253,15 +52331,18 @@ static double specdec__tune_share_probability(const specdec__tune_drafter *t, fl
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* Sets p->probability, of the path from the root, for all draft tokens from index `from` on, by their shares. Tokens
-   deeper than `deepest` levels get 0: they are not verified in this step. */
-static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
+/* Sets frontier.probability, of the path from the root, for all draft tokens from index `from` on, by their shares.
+   Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
+static void specdec__tune_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
+                                specdec__draft_frontier *frontier, int from, int deepest)
 {
+    float *probability = frontier->probability;
     int i;
 
-    for (i = from; i < p->tree.n; i++)
-        p->probability[i] = p->depth[i] > deepest ? 0 :
-            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_share_probability(t, p->share[i]));
+    for (i = from; i < drafts->tree.n; i++)
+        probability[i] = drafts->depth[i] > deepest ? 0 :
+            (float)((double)probability[drafts->tree.parents[i]] *
+                    specdec__tune_share_probability(t, drafts->share[i]));
 }
 
 /* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the child
@@ -52271,19 +52352,19 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
 {
     int i, came = 0;
 
-    for (i = specdec__tree_child(&p->tree, reached, reached + 1); i < p->tree.n;
-         i = specdec__tree_child(&p->tree, reached, i + 1)) {
-        int rank = specdec__min_int(p->tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
-        int hit = p->place[i] >= 0 ? p->place[i] == node : p->tokens[i] == token;
+    for (i = specdec__tree_child(&p->drafts.tree, reached, reached + 1); i < p->drafts.tree.n;
+         i = specdec__tree_child(&p->drafts.tree, reached, i + 1)) {
+        int rank = specdec__min_int(p->drafts.tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
+        int hit = p->outcome.place[i] >= 0 ? p->outcome.place[i] == node : p->drafts.tokens[i] == token;
 
-        if (p->tokens[i] < 0)
+        if (p->drafts.tokens[i] < 0)
             continue;
         t->offered[rank] += !came; /* a rank counts when the lower ones were not accepted */
         t->accepted[rank] += hit && !came;
         came |= hit;
-        if (p->shares) {
-            t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
-            t->hits[specdec__tune_bin(p->share[i])] += hit;
+        if (p->frontier.shares) {
+            t->share[specdec__tune_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
+            t->hits[specdec__tune_bin(p->drafts.share[i])] += hit;
         }
     }
 }
@@ -52393,6 +52474,19 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
         over = seconds - 2 * levels * t->level.seconds;
     }
     return over > 0 ? over : 0;
+}
+
+/* The clock of a drafter that is asked for draft tokens begins. */
+static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
+
+/* The clock of a drafter ends; the other arguments are those of specdec__tune_drafting. levels 0: nothing was
+   drafted. */
+static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
+                                       int behind, int fresh)
+{
+    const double seconds = specdec__os_seconds() - books->begun;
+
+    books->seconds = seconds - specdec__tune_drafting(tune, drafter, levels, behind, fresh, seconds);
 }
 
 /* Multiplies the means of all widths by a power of `times`, the measured time of one width over its mean. Changes of a
@@ -52617,7 +52711,7 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
     return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
 }
 
-/* Builds the tree that a drafter is to fill (p->grows: to extend) in this step, after other drafters expected
+/* Builds the tree that a drafter is to fill (frontier.grows: to extend) in this step, after other drafters expected
    plan->rate tokens a second. reading: seconds of prefilling that it needs before. A drafter that does not pay is asked
    for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once when that
    was accepted. Returns the best expected rate. */
@@ -52627,19 +52721,20 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level(t, times[1]);
 
-    if (p->idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
-        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
+    if (p->books.idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
+        specdec__tune_pick(t, &p->drafts.tree, plan, p->request.levels, p->frontier.grows,
+                           t->at_once ? level / p->request.levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
-        p->idle_steps = 0;
+        p->books.idle_steps = 0;
         return found;
     }
-    p->tree.n = 1;
-    if (++p->idle_steps < t->retry_steps || reading > t->credit)
+    p->drafts.tree.n = 1;
+    if (++p->books.idle_steps < t->retry_steps || reading > t->credit)
         return rate;
-    specdec_tree_chains(&p->tree, 1, 1, NULL);
+    specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
     t->retry_steps = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    p->idle_steps = 0;
+    p->books.idle_steps = 0;
     return rate;
 }
 
@@ -53579,10 +53674,10 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.max_views);
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
-        p->at = i;
+        p->request.at = i;
         specdec__draft_take(p, specdec__engine_candidates(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
-            p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
+            p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
 }
 
@@ -53674,7 +53769,7 @@ static void specdec__engine_set_views(specdec__engine *e)
 
     for (i = 0; i < e->drafter_count; i++)
         for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.max_views; k++)
-            e->drafters[i].proposals[k].view = &e->sequences[k].view;
+            e->drafters[i].proposals[k].request.view = &e->sequences[k].view;
 }
 
 /* How many of `threads` threads a model's step keeps busy between two barriers. */
@@ -53765,7 +53860,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
-        d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+        d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
         specdec__engine_lay_out_ahead(e, d, arena);
     return result;
@@ -54022,7 +54117,7 @@ static void specdec__ahead_drop(specdec *t, int count)
         return;
     if (a->lane.busy)
         specdec__ahead_stop(a, t->engine);
-    a->drafter->proposals[t->at].valid_at = 0;
+    a->drafter->proposals[t->at].frontier.valid_at = 0;
     if (a->sequence == t)
         a->copied = specdec__min_int(a->copied, count);
 }
@@ -54404,9 +54499,9 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     }
     p = &d->proposals[t->at];
     specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
-    specdec_tree_chains(&p->tree, 1, 1, NULL);
-    p->depth[1] = 1;
-    result = d->kind.fill(d, p, NULL);
+    specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
+    p->drafts.depth[1] = 1;
+    result = d->kind.fill(d, &p->request, &p->drafts, NULL);
     if (d->kind.truncate)
         d->kind.truncate(d, t->at, t->tokens, 0);
     return result;
@@ -55103,22 +55198,23 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
-    const size_t bytes = (size_t)e->shape.n * sizeof *p->tree.parents;
+    specdec_tree *tree = &p->drafts.tree;
+    const size_t bytes = (size_t)e->shape.n * sizeof *tree->parents;
     double rate;
 
     if (plan->fixed) {
-        memcpy(p->tree.parents, e->shape.parents, bytes);
-        memcpy(p->tree.ranks, e->shape.ranks, bytes);
-        p->tree.n = e->shape.n;
+        memcpy(tree->parents, e->shape.parents, bytes);
+        memcpy(tree->ranks, e->shape.ranks, bytes);
+        tree->n = e->shape.n;
     } else {
         rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan,
                                    specdec__engine_catch_up_seconds(t, drafter, behind));
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
-            p->tree.n = 1;
-        if (p->tree.n > 1)
+            tree->n = 1;
+        if (tree->n > 1)
             plan->rate = rate;
     }
-    return p->tree.n > 1;
+    return tree->n > 1;
 }
 
 /* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
@@ -55128,9 +55224,9 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 {
     int i;
 
-    for (i = 0, *held = 0; i < p->tree.n; i++)
-        if (p->probability[i] > 0)
-            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->probability[i]);
+    for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
+        if (p->frontier.probability[i] > 0)
+            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->frontier.probability[i]);
     return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
 }
 
@@ -55140,22 +55236,24 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__tune_drafter *t,
                                            const specdec__plan *plan, double drafting, double level, int room)
 {
+    const specdec__draft_tree *drafts = &p->drafts;
+    const float *probability = p->frontier.probability;
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
     specdec__engine_best_count(p, plan, drafting, worth, &held, &now);
     specdec__tune_acceptance(t, chance);
-    for (i = p->level; i < p->tree.n; i++)
-        for (k = 0; k < SPECDEC__TUNE_RANKS && !p->extended[i] && p->probability[i] > 0; k++)
-            held = specdec__tune_insert(worth, held, plan->most, (double)p->probability[i] * chance[k]);
+    for (i = p->frontier.level; i < drafts->tree.n; i++)
+        for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
+            held = specdec__tune_insert(worth, held, plan->most, (double)probability[i] * chance[k]);
     n = plan->fixed ? held : specdec__tune_nodes(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
-    for (i = p->level; i < p->tree.n && count < room; i++)
-        if (!p->extended[i] && p->depth[i] + 1 < p->levels && p->probability[i] > 0 &&
-            (double)p->probability[i] * chance[0] >= least)
-            p->chosen[count++] = i;
+    for (i = p->frontier.level; i < drafts->tree.n && count < room; i++)
+        if (!drafts->extended[i] && drafts->depth[i] + 1 < p->request.levels && probability[i] > 0 &&
+            (double)probability[i] * chance[0] >= least)
+            p->frontier.chosen[count++] = i;
     return count;
 }
 
@@ -55163,12 +55261,12 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
    limit. */
 static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
 {
-    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->extended_count)
-                       : e->config.tree_size - 1 - p->extended_count;
+    return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
+                       : e->config.tree_size - 1 - p->drafts.extended_count;
 }
 
-/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as p->kept. p->probability holds the
-   probabilities of the paths. */
+/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as outcome.kept. frontier.probability
+   holds the probabilities of the paths. */
 static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
                                                 double drafting, double *rate)
 {
@@ -55176,8 +55274,9 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
     int held, n = specdec__engine_best_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
-    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
-    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
+    result = specdec_tree_grow(&t->merged.tree, p->outcome.kept, p->drafts.tree.parents, p->frontier.probability,
+                               p->drafts.tree.n, n, &t->error);
+    p->outcome.kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
     return result;
 }
 
@@ -55192,25 +55291,25 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
-    const int stays = p->valid_at != 0, deepest = p->levels - 1;
+    const int stays = p->frontier.valid_at != 0, deepest = p->request.levels - 1;
     double drafting = 0, level = first;
     int count = 1;
     specdec_result result;
 
     if (!stays)
-        p->tree.n = 1;
-    p->level = 1;
+        p->drafts.tree.n = 1;
+    p->frontier.level = 1;
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
-        specdec__tune_paths(known, p, p->level, deepest);
+        specdec__tune_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
         if (!count || *levels == deepest + stays)
             break;
-        p->level = p->tree.n;
-        result = d->kind.extend(d, p, count, &t->error);
+        p->frontier.level = p->drafts.tree.n;
+        p->frontier.count = count;
+        result = d->kind.extend(d, &p->request, &p->drafts, &p->frontier, &t->error);
         if (result)
             return result;
-        p->extended_count += p->chosen[0] ? count : 0;
     }
     return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
@@ -55224,17 +55323,17 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     specdec_result result;
 
-    p->most = plan->most;
-    *levels = specdec_tree_depth(&p->tree, p->depth);
-    result = d->kind.fill(d, p, &t->error);
+    p->request.most = plan->most;
+    *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
+    result = d->kind.fill(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
-    if (!p->shares) {
-        specdec__draft_keep(p, p->tree.n);
+    if (!p->frontier.shares) {
+        specdec__draft_keep(p, p->drafts.tree.n);
         return SPECDEC_OK;
     }
-    specdec_tree_depth(&p->tree, p->depth);
-    specdec__tune_paths(&t->engine->tune->drafters[drafter], p, 1, p->levels);
+    specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
+    specdec__tune_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
@@ -55275,9 +55374,9 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
     specdec_result result = SPECDEC_OK;
     double seconds, level;
 
-    d->proposals[t->at].tree.n = 1;
+    d->proposals[t->at].drafts.tree.n = 1;
     if (tokens)
-        result = d->kind.prefill(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+        result = d->kind.prefill(d, &d->proposals[t->at].request, t->count - behind + tokens, &t->error);
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;
@@ -55294,15 +55393,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into chosen[count], the `most` most probable ones, falling. Returns the new count. */
-static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, int count, int most, int i)
+/* Inserts draft token i into chosen[count], the `most` draft tokens with the highest probability[...], falling. Returns
+   the new count. */
+static int specdec__ahead_insert(const float *probability, int32_t *chosen, int count, int most, int i)
 {
-    const float probability = p->probability[i];
-
-    if (most < 1 || (count == most && !(probability > p->probability[chosen[count - 1]])))
+    if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
     count += count < most;
-    for (most = count - 1; most > 0 && probability > p->probability[chosen[most - 1]]; most--)
+    for (most = count - 1; most > 0 && probability[i] > probability[chosen[most - 1]]; most--)
         chosen[most] = chosen[most - 1];
     chosen[most] = i;
     return count;
@@ -55311,27 +55409,30 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
 /* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
 static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, &p->request, candidate);
 }
 
-/* Chooses the draft tokens that are extended next, into p->chosen: the most probable one, and up to three that are at
+/* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
    least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
    or the tree is full. */
 static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, int now)
 {
-    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->extended_count),
-                                      (p->tree.capacity - p->tree.n) / SPECDEC__OFFERS);
+    const specdec__draft_tree *drafts = &p->drafts;
+    const float *probability = p->frontier.probability;
+    int32_t *chosen = p->frontier.chosen;
+    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - drafts->extended_count),
+                                      (drafts->tree.capacity - drafts->tree.n) / SPECDEC__OFFERS);
     int i, count = 0;
 
-    if (!p->extended[0]) {
-        p->chosen[0] = 0;
+    if (!drafts->extended[0]) {
+        chosen[0] = 0;
         return !now || specdec__ahead_can_extend(a->drafter, p, 0);
     }
-    for (i = 1; i < p->tree.n; i++)
-        if (!p->extended[i] && p->depth[i] < a->levels && p->probability[i] >= a->cutoff &&
+    for (i = 1; i < drafts->tree.n; i++)
+        if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
             (!now || specdec__ahead_can_extend(a->drafter, p, i)))
-            count = specdec__ahead_insert(p, p->chosen, count, most, i);
-    while (count > 1 && 2 * p->probability[p->chosen[count - 1]] < p->probability[p->chosen[0]])
+            count = specdec__ahead_insert(probability, chosen, count, most, i);
+    while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
 }
@@ -55340,13 +55441,14 @@ static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, 
 static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal *p, const specdec__tune_drafter *known,
                                             int count, specdec_error *error)
 {
-    const int from = p->tree.n, root = p->chosen[0] == 0;
-    const specdec_result result = a->drafter->kind.extend(a->drafter, p, count, error);
+    const int from = p->drafts.tree.n;
+    specdec_result result;
 
+    p->frontier.count = count;
+    result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
-    p->extended_count += root ? 0 : count;
-    specdec__tune_paths(known, p, from, a->levels);
+    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
     a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
@@ -55359,12 +55461,12 @@ static void specdec__ahead_draft_job(void *argument)
     int count;
 
     while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose(a, p, 1)) > 0) {
-        const int root = p->chosen[0] == 0;
+        const int root = p->frontier.chosen[0] == 0;
         specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
-        memcpy(flight->chosen, p->chosen, (size_t)count * sizeof *p->chosen);
+        memcpy(flight->chosen, p->frontier.chosen, (size_t)count * sizeof *p->frontier.chosen);
         flight->count = count;
-        flight->nodes = p->tree.n;
+        flight->nodes = p->drafts.tree.n;
         flight->begun = specdec__os_seconds();
         SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
         SPECDEC__PAUSE();
@@ -55381,7 +55483,7 @@ static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
-    a->result = a->drafter->kind.prefill(a->drafter, &a->p, a->p.count, &a->error);
+    a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
 }
 
 /* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
@@ -55399,16 +55501,17 @@ static void specdec__ahead_begin(specdec *t)
     memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
     a->copied = t->count;
     a->p = *p;
-    a->p.text = a->tokens;
+    a->p.request.text = a->tokens;
     a->acceptance = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_paths(&a->acceptance, &a->p, 1, a->levels);
+    specdec__tune_paths(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
     a->flight_count = 0;
     a->usual_seconds = a->run_time.seconds;
     a->flights[0].count = 0;
-    a->flights[0].nodes = p->tree.n;
-    a->prefills = !p->extended[0] && a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
+    a->flights[0].nodes = p->drafts.tree.n;
+    a->prefills = !p->drafts.extended[0] &&
+                  a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
     a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
@@ -55436,14 +55539,14 @@ static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal 
                                      double anew)
 {
     const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
-    specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */
+    specdec_tree tree = p->drafts.tree; /* its arrays are the lane's; n is the size when the step began */
     int32_t path[SPECDEC__MAX_TREE + 1];
     int length, at, i, k;
 
     if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
-    length = specdec__ahead_path(&tree, p->tokens, tokens, count, path);
+    length = specdec__ahead_path(&tree, p->drafts.tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
         return 1;
@@ -55464,16 +55567,16 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, count, path);
+    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
-    p->valid_at = 0;
-    if (length == count && p->extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
-        d->kind.keep(d, p, path[length - 1]);
-        p->valid_at = t->count;
+    p->frontier.valid_at = 0;
+    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
+        d->kind.keep(d, t->at, &p->drafts, path[length - 1]);
+        p->frontier.valid_at = t->count;
         a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
-        if (p->extended[0] && d->kind.commit)
-            d->kind.commit(d, p, path, length);
+        if (p->drafts.extended[0] && d->kind.commit)
+            d->kind.commit(d, t->at, path, length);
         a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
@@ -55498,11 +55601,10 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
     d->kind.set_threads(d, &e->pool, e->config.threads);
-    p->valid_at = 0;
+    p->frontier.valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
-    p->tree.n = a->p.tree.n;
-    p->extended_count = a->p.extended_count;
+    p->drafts = a->p.drafts;
     specdec__ahead_settle(t, tokens, count);
 }
 
@@ -55514,26 +55616,25 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
     specdec__ahead *a = e->ahead;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    const double start = specdec__os_seconds();
     double rate = 0;
     specdec_result result;
-    int levels, behind;
+    int levels, behind, stays;
 
+    specdec__tune_begin_drafting(&p->books);
     if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
     if (a->prefills)
         specdec__ahead_stop(a, e);
-    behind = p->valid_at ? 0 : d->kind.behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP || (!p->valid_at && !specdec__engine_shape(t, drafter, behind, plan))) {
-        p->tree.n = p->valid_at ? p->tree.n : 1;
+    stays = p->frontier.valid_at != 0;
+    behind = stays ? 0 : d->kind.behind(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_CATCH_UP || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
+        p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }
     result = specdec__engine_grow(t, drafter, plan, &levels, &rate);
     if (rate > plan->rate)
         plan->rate = rate;
-    p->seconds = specdec__os_seconds() - start;
-    if (!result)
-        p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, 0, p->seconds);
+    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, 0);
     return result;
 }
 
@@ -55691,37 +55792,35 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
-    double start, rate = 0;
+    double rate = 0;
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
+    p->frontier.grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_propose(t, drafter, plan);
-    p->shares = p->grows || !d->kind.cost;
+    p->frontier.shares = p->frontier.grows || !d->kind.cost;
     behind = d->kind.behind ? d->kind.behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_is_cheap(e, drafter, p->grows, behind, plan);
+    light = specdec__engine_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.ready && !d->kind.ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
+    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
     readable = d->kind.prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_catch_up(t, drafter, behind, readable);
-    start = specdec__os_seconds();
-    result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
+    specdec__tune_begin_drafting(&p->books);
+    result = p->frontier.grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
-    if (!result && light && p->kept_count > 1) {
+    if (!result && light && p->outcome.kept_count > 1) {
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
-            p->kept_count = 1;
+            specdec__draft_keep(p, 1);
         else if (rate > plan->rate)
             plan->rate = rate;
     }
-    p->seconds = specdec__os_seconds() - start;
-    if (!result)
-        p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, fresh, p->seconds);
+    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, fresh);
     return result;
 }
 
@@ -55737,12 +55836,13 @@ static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, i
     for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
                              specdec__engine_rule(e, t));
-        e->drafters[i].proposals[t->at].constrained = specdec__stream_constrained(t);
+        e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
-            e->drafters[i].proposals[t->at].tree.n = e->drafters[i].proposals[t->at].kept_count = 1;
+            e->drafters[i].proposals[t->at].drafts.tree.n = 1;
+            specdec__draft_keep(&e->drafters[i].proposals[t->at], 1);
             result = SPECDEC_OK;
         }
     }
@@ -55760,11 +55860,11 @@ static double specdec__engine_probability_by(const specdec *t, int i, int drafte
     const specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     double chance[SPECDEC__TUNE_RANKS];
 
-    if (p->shares)
-        return (double)p->probability[candidate];
+    if (p->frontier.shares)
+        return (double)p->frontier.probability[candidate];
     specdec__tune_acceptance(&e->tune->drafters[drafter], chance);
     return (double)m->worth[m->tree.parents[i]] *
-           chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
+           chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
 /* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
@@ -55779,7 +55879,7 @@ static float specdec__engine_probability(const specdec *t, int i)
     double missed = 1;
 
     for (k = 0; k < e->drafter_count; k++)
-        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0)
+        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
             missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
@@ -55968,7 +56068,7 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__proposal *p = &e->drafters[i].proposals[t->at];
-        int candidate = specdec__draft_candidate(p, node);
+        int candidate = specdec__draft_candidate(&p->outcome, node);
 
         if (candidate >= 0)
             specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
@@ -55993,7 +56093,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
     const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
-    const int candidate = count ? specdec__draft_candidate(p, node) : -1;
+    const int candidate = count ? specdec__draft_candidate(&p->outcome, node) : -1;
     const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
                                          specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
@@ -56008,7 +56108,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     choice.target = e->target_distribution;
     choice.draft = NULL;
     if (drawn && e->rule != SPECDEC_RULE_TOP_K)
-        choice.draft = p->distributions + (size_t)candidate * (size_t)vocab;
+        choice.draft = p->request.distributions + (size_t)candidate * (size_t)vocab;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
@@ -56411,7 +56511,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
-            outcome->drafting[i] += d->proposals[t->at].seconds;
+            outcome->drafting[i] += d->proposals[t->at].books.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }
@@ -56674,7 +56774,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
 
     specdec__pipe_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
-        worth[i] = (double)p->probability[chosen[i]];
+        worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
     n = specdec__tune_nodes(&plan, worth, count, 0, &rate);
     pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
@@ -56689,9 +56789,9 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.max_nodes - pipe->nodes);
     int i, count = 0;
 
-    for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
-        if (pipe->node[i] < 0 && p->probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__ahead_insert(p, chosen, count, most, i);
+    for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
+        if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
+            count = specdec__ahead_insert(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
     return count ? specdec__pipe_best_count(pipe, p, chosen, count) : 0;
 }
@@ -56712,8 +56812,8 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
     order.n = count;
     for (i = 0; i < count; i++) {
         pipe->node[chosen[i]] = pipe->nodes + i;
-        order.tokens[i] = p->tokens[chosen[i]];
-        order.parents[i] = chosen[i] ? pipe->node[p->tree.parents[chosen[i]]] : -1;
+        order.tokens[i] = p->drafts.tokens[chosen[i]];
+        order.parents[i] = chosen[i] ? pipe->node[p->drafts.tree.parents[chosen[i]]] : -1;
         run->row[i] = i;
     }
     run->first = pipe->nodes;
@@ -56749,7 +56849,7 @@ static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const s
         order->path[order->n++] = pipe->node[at];
         specdec__tune_note(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
-            specdec__ahead_path(&p->tree, p->tokens, t->tokens + before, count, path) < count)
+            specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
@@ -56765,9 +56865,9 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
     int i, at;
 
     order->stay = goes_on && 2 * (pipe->nodes - order->n) <= most ? -1 : 0;
-    for (i = root; goes_on && order->stay >= 0 && i < p->tree.n; i++) {
+    for (i = root; goes_on && order->stay >= 0 && i < p->drafts.tree.n; i++) {
         for (at = i; at > root;)
-            at = p->tree.parents[at];
+            at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
             specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
     }
@@ -56801,20 +56901,20 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
     int i, k, alive;
 
     specdec__ahead_settle(t, t->tokens + t->count - order->n, order->n);
-    for (i = 0; p->valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
-        if (p->place[i] >= 0)
-            pipe->node[p->place[i]] = specdec__pipe_number(order, pipe->node[i]);
-    p->tree.n = p->valid_at ? p->tree.n : 1;
+    for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
+        if (p->drafts.moved[i] >= 0)
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_number(order, pipe->node[i]);
+    p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
         specdec__pipe_run *run = &pipe->runs[i];
 
         specdec__pipe_renumber_run(run, order);
-        for (k = alive = 0; k < p->tree.n && node >= 0; k++)
+        for (k = alive = 0; k < p->drafts.tree.n && node >= 0; k++)
             alive |= pipe->node[k] >= run->first && pipe->node[k] < run->first + run->left;
         if (!alive)
             specdec__pipe_cancel(pipe, i);
@@ -56832,7 +56932,7 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     const specdec_result result = pipe->kind->take(pipe, &t->error);
     int32_t path[SPECDEC__MAX_TREE + 1];
     specdec__order order;
-    int root;
+    int found, root;
 
     specdec__pipe_remove_oldest(pipe);
     s->result = run.cancelled ? SPECDEC_OK : result;
@@ -56843,13 +56943,13 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
         specdec__tune_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
         specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
-    memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
+    memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
     specdec__pipe_verify(t, p, &run, &order);
     if (!order.n)
         return;
     specdec__tune_decay(e->tune);
-    root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
-               ? -1 : path[order.n - 1];
+    found = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    root = found < order.n ? -1 : path[order.n - 1];
     specdec__pipe_choose_kept(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit(pipe, &order);
     specdec__pipe_renumber(t, p, root, &order);
@@ -56862,8 +56962,8 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to draft now for the next run. *count: how many draft tokens are extended (p->chosen); 0: the cutoff has to
-   fall first. */
+/* Whether to draft now for the next run. *count: how many draft tokens are extended (frontier.chosen); 0: the cutoff
+   has to fall first. */
 static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
@@ -56871,7 +56971,7 @@ static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__propos
 
     *count = specdec__ahead_choose(a, p, 1);
     if (*count)
-        return !p->extended[0] || (double)p->probability[p->chosen[0]] >= least;
+        return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
     return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
@@ -56880,7 +56980,7 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
     const double start = specdec__os_seconds();
-    const int from = s->p->tree.n;
+    const int from = s->p->drafts.tree.n;
 
     if (!s->drafts) {
         a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
@@ -56888,7 +56988,7 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
     }
     s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
     specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
-    memset(e->pipe->node + from, -1, (size_t)(s->p->tree.n - from) * sizeof *e->pipe->node);
+    memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
 /* Seconds between two runs: the time of the slowest stage. */
@@ -56919,16 +57019,17 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind.due != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind.due(d, p) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.due(d, &p->request) : pipe->draft.seconds;
+    const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
 
     if (!(seconds > 0) || now - pipe->idle_since + seconds > slot)
         return 0;
     for (i = 0; i < count; i++)
-        brings += (double)p->probability[chosen[i]];
+        brings += (double)probability[chosen[i]];
     for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
-        const double next = (double)p->probability[p->chosen[i]] * known->accepted[0] / known->offered[0];
+        const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;
     }
@@ -56987,10 +57088,10 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
         specdec__pipe_drain(e);
         pipe->sequence = t;
         pipe->nodes = 0;
-        memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
+        memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
     }
-    p->grows = p->shares = 1;
-    specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
+    p->frontier.grows = p->frontier.shares = 1;
+    specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
 }
 
@@ -57001,7 +57102,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
     specdec *t = s->t;
 
     if (s->result)
-        s->p->valid_at = 0;
+        s->p->frontier.valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_drain(e);
         s->several = 0;
@@ -59020,60 +59121,62 @@ static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
-static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const specdec__proposal *p)
+static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
 
-    return m->numbers + (size_t)p->at * (size_t)m->capacity;
+    return m->numbers + (size_t)at * (size_t)m->capacity;
 }
 
 /* The draft token of a candidate, if its children have arrived; NULL: not yet. */
-static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d, const specdec__proposal *p,
-                                                               int candidate)
+static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
+                                                               const specdec__draft_request *request, int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *guess =
-        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, p)[candidate])
-                  : specdec__remote_draft_root(link, p->at, p->text, p->count);
+        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, request->at)[candidate])
+                  : specdec__remote_draft_root(link, request->at, request->text, request->count);
 
     return guess && guess->count ? guess : NULL;
 }
 
-static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
+                                            int candidate)
 {
-    return specdec__draft_remote_find(d, p, candidate) != NULL;
+    return specdec__draft_remote_find(d, request, candidate) != NULL;
 }
 
 /* Seconds until more draft tokens usually arrive; 0 once twice that time is over. */
-static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
+static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int goes_on = specdec__draft_remote_can_extend(d, p, 0);
+    const int goes_on = specdec__draft_remote_can_extend(d, request, 0);
     const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
-    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
+    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[request->at].told_at);
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
 /* Sets how long draft tokens behind the root are waited for. */
-static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
+static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draft_request *request)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
+    const double late = 2 * link->late,
+                 wait = !(late > 0) || late > request->wait_seconds ? request->wait_seconds : late;
 
-    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->guessed[request->at].told_at + wait;
 }
 
 /* Waits until the children of a candidate have arrived, at most until m->until. */
-static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
+static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draft_request *request, int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     specdec__link *link = specdec__draft_remote_link(d);
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
@@ -59093,76 +59196,81 @@ static const specdec__remote_draft *specdec__draft_remote_child(const specdec__d
 }
 
 /* Fills a tree of a given shape with draft tokens that have arrived. */
-static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
+    uint32_t *numbers = specdec__draft_remote_numbers(d, request->at);
     int i;
 
     (void)error;
-    specdec__draft_remote_begin(d, p);
-    for (i = 1; i < p->tree.n; i++) {
-        const int above = p->tree.parents[i];
+    specdec__draft_remote_begin(d, request);
+    for (i = 1; i < drafts->tree.n; i++) {
+        const int above = drafts->tree.parents[i];
         const specdec__remote_draft *parent, *child;
 
-        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
-            specdec__draft_remote_await(d, p, above);
-        parent = specdec__draft_remote_find(d, p, above);
-        child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
+        if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
+            specdec__draft_remote_await(d, request, above);
+        parent = specdec__draft_remote_find(d, request, above);
+        child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
-        p->tokens[i] = child ? child->token : -1;
+        drafts->tokens[i] = child ? child->token : -1;
     }
     return SPECDEC_OK;
 }
 
 /* Appends the children of a candidate that have arrived. */
-static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
+static void specdec__draft_remote_offer(specdec__drafter *d, const specdec__draft_request *request,
+                                        specdec__draft_tree *drafts, int candidate)
 {
-    const specdec__remote_draft *guess = specdec__draft_remote_find(d, p, candidate), *child;
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    const specdec__remote_draft *guess = specdec__draft_remote_find(d, request, candidate), *child;
+    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
     int i;
 
-    p->extended[candidate] = guess != NULL;
+    drafts->extended[candidate] = guess != NULL;
     for (i = 1; guess && i <= most && (child = specdec__draft_remote_child(d, guess, i)) != NULL; i++) {
-        const int at = p->tree.n++;
+        const int at = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, at, candidate, i);
-        p->tokens[at] = child->token;
-        p->depth[at] = p->depth[candidate] + 1;
-        p->share[at] = (float)child->share / 255.0f;
-        p->extended[at] = 0;
-        specdec__draft_remote_numbers(d, p)[at] = child->number;
+        specdec__tree_put(&drafts->tree, at, candidate, i);
+        drafts->tokens[at] = child->token;
+        drafts->depth[at] = drafts->depth[candidate] + 1;
+        drafts->share[at] = (float)child->share / 255.0f;
+        drafts->extended[at] = 0;
+        specdec__draft_remote_numbers(d, request->at)[at] = child->number;
     }
 }
 
-static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
+static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const specdec__draft_request *request,
+                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                    specdec_error *error)
 {
+    const int32_t *chosen = frontier->chosen;
     int i, best = 0;
 
     (void)error;
-    for (i = 1; i < count; i++)
-        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
-    if (!p->chosen[0])
-        specdec__draft_remote_begin(d, p);
-    specdec__draft_remote_await(d, p, p->chosen[best]);
-    for (i = 0; i < count; i++)
-        specdec__draft_remote_offer(d, p, p->chosen[i]);
+    for (i = 1; i < frontier->count; i++)
+        best = frontier->probability[chosen[i]] > frontier->probability[chosen[best]] ? i : best;
+    if (!chosen[0])
+        specdec__draft_remote_begin(d, request);
+    specdec__draft_remote_await(d, request, chosen[best]);
+    for (i = 0; i < frontier->count; i++)
+        specdec__draft_remote_offer(d, request, drafts, chosen[i]);
+    drafts->extended_count += chosen[0] ? frontier->count : 0;
     return SPECDEC_OK;
 }
 
-static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p, int root)
+static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
-    const int known = p->tree.n;
+    uint32_t *numbers = specdec__draft_remote_numbers(d, at);
+    const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(p, root);
+    specdec__draft_reroot(drafts, root);
     for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
-        p->extended_count += p->extended[i];
+        if (drafts->moved[i] >= 0)
+            numbers[drafts->moved[i]] = numbers[i];
+    for (drafts->extended_count = 0, i = 1; i < drafts->tree.n; i++)
+        drafts->extended_count += drafts->extended[i];
 }
 
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -59310,7 +59418,7 @@ static void specdec__draft_rank_cut(specdec *t, int count)
 
     if (count < t->count)
         d->kind.truncate(d, t->at, t->tokens, count);
-    p->valid_at = p->count = 0;
+    p->frontier.valid_at = p->request.count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full = 0;
 }
@@ -59322,9 +59430,9 @@ static void specdec__draft_rank_begin(specdec *t)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->draft_rank->sequences[t->at].fresh = !p->valid_at;
-    p->grows = p->shares = 1;
+    specdec__tune_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    e->link->draft_rank->sequences[t->at].fresh = !p->frontier.valid_at;
+    p->frontier.grows = p->frontier.shares = 1;
 }
 
 /* The sequence has got its last n tokens from rank 0: keeps the draft tokens behind them, and counts which draft tokens
@@ -59335,24 +59443,24 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
     uint32_t *numbers = e->link->draft_rank->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
-    const int known = p->tree.n;
+    const int known = p->drafts.tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, n, path);
+    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
-    memset(p->place, -1, (size_t)known * sizeof *p->place);
+    memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
     if (e->link->draft_rank->text == t)
         specdec__ahead_settle(t, tokens, n);
-    else if (p->extended[0])
-        e->drafters[0].kind.commit(&e->drafters[0], p, path, length);
-    for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    p->count = 0;
-    if (p->valid_at)
+    else if (p->drafts.extended[0])
+        e->drafters[0].kind.commit(&e->drafters[0], t->at, path, length);
+    for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
+        if (p->drafts.moved[i] >= 0)
+            numbers[p->drafts.moved[i]] = numbers[i];
+    p->request.count = 0;
+    if (p->frontier.valid_at)
         specdec__draft_rank_begin(t);
 }
 
@@ -59372,7 +59480,7 @@ static int specdec__draft_rank_hear_text(specdec *t, specdec__wire_reader *in)
 
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
-    if (n && p->count && p->count == from)
+    if (n && p->request.count && p->request.count == from)
         specdec__draft_rank_settle(t, n);
     return 1;
 }
@@ -59455,21 +59563,20 @@ static void specdec__draft_rank_obey(specdec__engine *e)
 
 /* Of the children from candidate `from` on, keeps the first child of each parent and those that are probable enough.
    The others are not sent, and will not be extended. */
-static void specdec__draft_rank_prune(specdec__proposal *p, int from)
+static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
 {
     int i, n = from;
 
-    for (i = from; i < p->tree.n; i++) {
-        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__DRAFT_RANK_SHARE)
+    for (i = from; i < drafts->tree.n; i++) {
+        if (drafts->tree.ranks[i] > 1 && drafts->share[i] < SPECDEC__DRAFT_RANK_SHARE)
             continue;
-        specdec__tree_put(&p->tree, n, p->tree.parents[i], p->tree.ranks[i]);
-        p->tokens[n] = p->tokens[i];
-        p->depth[n] = p->depth[i];
-        p->share[n] = p->share[i];
-        p->probability[n] = p->probability[i];
-        p->extended[n++] = 0;
+        specdec__tree_put(&drafts->tree, n, drafts->tree.parents[i], drafts->tree.ranks[i]);
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->depth[n] = drafts->depth[i];
+        drafts->share[n] = drafts->share[i];
+        drafts->extended[n++] = 0;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* Sends to rank 0 the children of the `count` chosen candidates, which begin at candidate `from`. */
@@ -59491,14 +59598,15 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
     specdec__wire_put(words, 3, g->number);
     own->fresh = 0;
     for (i = 0; i < count; i++) {
-        const uint32_t back = g->number - own->numbers[p->chosen[i]];
+        const uint32_t back = g->number - own->numbers[p->frontier.chosen[i]];
 
         head = words + 4 * (size_t)at;
-        for (k = from, n = 0; k < p->tree.n; k++) {
-            if (p->tree.parents[k] != p->chosen[i])
+        for (k = from, n = 0; k < p->drafts.tree.n; k++) {
+            if (p->drafts.tree.parents[k] != p->frontier.chosen[i])
                 continue;
             own->numbers[k] = g->number++;
-            specdec__wire_put(head, ++n, (uint32_t)p->tokens[k] | (uint32_t)(255 * p->share[k] + 0.5f) << 24);
+            specdec__wire_put(head, ++n,
+                              (uint32_t)p->drafts.tokens[k] | (uint32_t)(255 * p->drafts.share[k] + 0.5f) << 24);
         }
         if (n)
             specdec__wire_put(head, 0, back << 4 | (uint32_t)n);
@@ -59520,24 +59628,25 @@ static int specdec__draft_rank_extend(specdec *t)
 
     if (!t->count || own->full == t->count)
         return 0;
-    if (p->count != t->count)
+    if (p->request.count != t->count)
         specdec__draft_rank_begin(t);
-    for (i = 1; i < p->tree.n; i++)
-        live += p->extended[i];
+    for (i = 1; i < p->drafts.tree.n; i++)
+        live += p->drafts.extended[i];
     if (live + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_LIVE, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
     count = specdec__ahead_choose(a, p, 1);
-    from = p->tree.n;
+    from = p->drafts.tree.n;
     if (!count)
         return 0;
     result = specdec__ahead_extend(a, p, known, count, &t->error);
     if (result) {
         own->full = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
-        p->valid_at = p->count = 0;
+        p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
-    specdec__draft_rank_prune(p, from);
+    specdec__draft_rank_prune(&p->drafts, from);
+    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
     specdec__draft_rank_send(t, count, from);
     return 1;
 }
@@ -59552,7 +59661,7 @@ static specdec *specdec__draft_rank_next(const specdec__engine *e)
     for (i = 0; i < e->room.max_views; i++) {
         specdec *t = &e->sequences[(first + i) % e->room.max_views];
 
-        if (t != g->text && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
+        if (t != g->text && t->count && specdec__draft_rank_proposal(t)->request.count != t->count &&
             g->sequences[t->at].full != t->count)
             return t;
     }
@@ -59570,7 +59679,7 @@ static int specdec__draft_rank_work(specdec__engine *e)
     next = went || next ? next : specdec__draft_rank_next(e);
     if (next) {
         if (g->text) /* its tree is left behind */
-            specdec__draft_rank_proposal(g->text)->valid_at = 0;
+            specdec__draft_rank_proposal(g->text)->frontier.valid_at = 0;
         g->text = next;
         g->runs = 0;
         went = specdec__draft_rank_extend(next);
