@@ -15813,14 +15813,14 @@ static const struct specdec__vocab_marked {
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are in memory. */
 typedef struct specdec__vocab {
     int model;                                  /* SPECDEC__VOCAB_... */
-    const struct specdec__vocab_words *words;   /* BPE: the pre-tokenizer */
+    const struct specdec__pre_tokenizer *pre_tokenizer; /* BPE only */
     uint32_t count;                             /* number of tokens */
     uint32_t longest;                           /* bytes of the longest token's text */
     int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
     int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
     int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
-    int words_source;                           /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
+    int pre_tokenizer_source;                   /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
                                                    GPT-2's is used */
     int strips_space;                           /* 1: white space behind most special tokens is dropped */
     int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */
@@ -16013,16 +16013,17 @@ enum {
 
 /* Kind and properties of each class. */
 static const struct {
-    unsigned char kind, facts;
-} specdec__text_class_facts[] = {{SPECDEC__TEXT_OTHER, 0},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
-                                 {SPECDEC__TEXT_NUMBER, 0},
-                                 {SPECDEC__TEXT_SPACE, 0},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL | SPECDEC__TEXT_MARK},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_PUNCTUATION},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
+    unsigned char kind, properties;
+} specdec__text_class_properties[] = {
+    {SPECDEC__TEXT_OTHER, 0},
+    {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
+    {SPECDEC__TEXT_NUMBER, 0},
+    {SPECDEC__TEXT_SPACE, 0},
+    {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL | SPECDEC__TEXT_MARK},
+    {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
+    {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL},
+    {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_PUNCTUATION},
+    {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
 
 /* Unicode's characters as runs of one class, in order: (length - 1) << 4 | class, or, for 16 and more characters, 15 <<
    4 | class and two bytes of length - 16. specdec__text_marks: code point and offset of every 64th run. */
@@ -16180,7 +16181,7 @@ static int specdec__text_ascii_class(uint32_t code)
     return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SYMBOL_CLASS : SPECDEC__TEXT_PUNCTUATION_CLASS;
 }
 
-/* The class of a character: an index of specdec__text_class_facts. */
+/* The class of a character: an index of specdec__text_class_properties. */
 static int specdec__text_character_class(uint32_t code)
 {
     const unsigned char *run;
@@ -16249,7 +16250,7 @@ typedef struct specdec__text_character {
     uint32_t code; /* code point; U+FFFD for an invalid byte */
     int size;      /* bytes; 0 at the end of the text */
     int kind;      /* SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
-    int facts;     /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
+    int properties; /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
 /* The character at an offset of a text. */
@@ -16261,7 +16262,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     c.code = 0xfffd;
     c.size = 0;
     c.kind = SPECDEC__TEXT_END;
-    c.facts = 0;
+    c.properties = 0;
     if (at >= length)
         return c;
     c.size = specdec__utf8_sequence_bytes(text + at, length - at);
@@ -16274,8 +16275,8 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     default: c.size = 1; break;
     }
     found = specdec__text_character_class(c.code);
-    c.kind = specdec__text_class_facts[found].kind;
-    c.facts = specdec__text_class_facts[found].facts;
+    c.kind = specdec__text_class_properties[found].kind;
+    c.properties = specdec__text_class_properties[found].properties;
     return c;
 }
 
@@ -16333,6 +16334,7 @@ SPECDEC__FOR_SIZE
 
 enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
 
+/* Kinds of JSON values. */
 enum {
     SPECDEC__JSON_NULL, SPECDEC__JSON_FALSE, SPECDEC__JSON_TRUE, SPECDEC__JSON_NUMBER, SPECDEC__JSON_STRING,
     SPECDEC__JSON_ARRAY, SPECDEC__JSON_OBJECT
@@ -16971,10 +16973,10 @@ static int specdec__text_is_han(const specdec__text_character *c)
 
     return specdec__text_in_ranges(han, SPECDEC__COUNT(han), c->code);
 }
-/* Has a character one of the properties in `facts` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
-static int specdec__text_has_facts(const specdec__text_character *c, int facts, int han)
+/* Has a character one of the properties in `properties` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
+static int specdec__text_has_property(const specdec__text_character *c, int properties, int han)
 {
-    return c->facts & facts && !(han && specdec__text_is_han(c));
+    return c->properties & properties && !(han && specdec__text_is_han(c));
 }
 
 /* The end of HEAD*TAIL+ that begins at an offset; the offset itself: no match. */
@@ -16983,12 +16985,12 @@ static size_t specdec__text_head_and_tail(const unsigned char *text, size_t leng
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
 
-    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
+    for (; specdec__text_has_property(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
-        if (c.facts & SPECDEC__TEXT_TAIL)
+        if (c.properties & SPECDEC__TEXT_TAIL)
             end = at; /* as a tail of one character, unless a longer match follows */
     }
-    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
+    for (; specdec__text_has_property(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
@@ -16999,10 +17001,10 @@ static size_t specdec__text_cased_word(const unsigned char *text, size_t length,
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
-    int mark = from && c.facts & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
+    int mark = from && c.properties & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
 
     if (end == from && !mark)
-        for (c = specdec__text_character_at(text, length, end); specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han);
+        for (c = specdec__text_character_at(text, length, end); specdec__text_has_property(&c, SPECDEC__TEXT_HEAD, han);
              c = specdec__text_character_at(text, length, end))
             end += (size_t)c.size;
     return end > from || mark ? end : 0;
@@ -17037,6 +17039,7 @@ SPECDEC__FOR_SIZE
    of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
    function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
+/* A stage of a pre-tokenizer. */
 typedef struct specdec__text_stage {
     specdec__text_match_function *match; /* NULL: end of the list */
     int kind; /* SPECDEC__STAGE_... */
@@ -17079,30 +17082,34 @@ static int specdec__text_is_letter(const specdec__text_character *c) { return c-
 /* [\p{P}] */
 static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
-    return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
+    return (c->properties & SPECDEC__TEXT_PUNCTUATION) != 0;
 }
+/* Is a character in [\p{P}\p{S}]? */
 static int specdec__text_is_sign(const specdec__text_character *c)
 {
-    return (c->facts & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
+    return (c->properties & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
 }
+/* Is a character in [\p{L}\p{M}]? */
 static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
-    return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
+    return c->kind == SPECDEC__TEXT_LETTER || c->properties & SPECDEC__TEXT_MARK;
 }
 /* [^\s\p{L}\p{M}\p{N}] */
 static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
-    return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
+    return c->kind == SPECDEC__TEXT_OTHER && !(c->properties & SPECDEC__TEXT_MARK);
 }
+/* Is a character in [A-Za-z]? */
 static int specdec__text_is_latin(const specdec__text_character *c)
 {
     return (c->code | 32) >= 'a' && (c->code | 32) <= 'z';
 }
+/* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* [\p{P}$+<=>^~|`] */
 static int specdec__text_is_falcon_sign(const specdec__text_character *c)
 {
-    return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
+    return specdec__text_is_punctuation(c) || (c->code < 128 && c->properties & SPECDEC__TEXT_SYMBOL);
 }
 /* A character that does not end a word in Poro's and Viking's expression. */
 static int specdec__text_is_poro_letter(const specdec__text_character *c)
@@ -17202,6 +17209,7 @@ static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
 }
+/* Is a character a sign of Chinese texts, as Youtu lists them? */
 static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
@@ -17209,6 +17217,7 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
+/* Is a character Bopomofo? */
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
@@ -17239,7 +17248,7 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
         return end;
     from = bare ? 0 : (size_t)c.size;
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
-    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+    if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
     from = text[0] == ' ';
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
@@ -17258,7 +17267,7 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     if (end)
         return end;
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
-    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+    if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
     end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
@@ -17321,7 +17330,7 @@ static size_t specdec__text_stage_threes(const unsigned char *text, size_t lengt
         return 0;
     end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, count);
     c = specdec__text_character_at(text, length, end);
-    if (c.kind == SPECDEC__TEXT_LETTER || c.facts & SPECDEC__TEXT_MARK || c.code == '_')
+    if (c.kind == SPECDEC__TEXT_LETTER || c.properties & SPECDEC__TEXT_MARK || c.code == '_')
         return 0;
     return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
@@ -17382,7 +17391,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
             const specdec__text_character c = specdec__text_character_at(text, limit, at);
 
             if (c.kind != SPECDEC__TEXT_SPACE && !(reaches && c.kind == SPECDEC__TEXT_NUMBER) &&
-                !(cased && c.facts & SPECDEC__TEXT_HEAD))
+                !(cased && c.properties & SPECDEC__TEXT_HEAD))
                 return end;
             at += (size_t)c.size;
         }
@@ -17429,18 +17438,18 @@ static const specdec__text_stage specdec__text_viking[] = {
 enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 
 /* A pre-tokenizer: how BPE splits text into words, by the value of tokenizer.ggml.pre. */
-typedef struct specdec__vocab_words {
+typedef struct specdec__pre_tokenizer {
     const char *name;
     specdec__text_word_function *word;
     size_t digits; /* most digits of a number in one word */
     int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
     int add_bos;       /* default of add_bos_token; 2: overrides the file */
     const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
-} specdec__vocab_words;
+} specdec__pre_tokenizer;
 
 /* All pre-tokenizers. Models of some names: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4, OLMo 2; "refact" Granite 3;
    "starcoder" StarCoder and StarCoder 2; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later. */
-static const specdec__vocab_words specdec__vocab_words_known[] = {
+static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
     {"gpt-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"olmo", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"exaone4", specdec__text_word_gpt2, 0, 0, 0, NULL},
@@ -17517,46 +17526,47 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
 static const struct {
     uint32_t merges, id; /* number of merges; id of the token */
     const char *text, *words; /* text of the token; name of the pre-tokenizer */
-} specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
-                            {151387, 10000, "\xc4\xa0rise", "qwen2"},
-                            {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
-                            {48900, 10000, "\xc4\xa0surrounded", "smollm"},
-                            {48872, 30000, "(\"+", "starcoder"},
-                            {48891, 30000, "tracing", "refact"},
-                            {50009, 0, "<|endoftext|>", "olmo"},
-                            {269443, 3, "[INST]", "tekken"},
-                            {100000, 100257, "<|endoftext|>", "dbrx"},
-                            {199742, 199999, "<|endoftext|>", "gpt-4o"},
-                            {446189, 199998, "<|startoftext|>", "gpt-4o"},
-                            {318088, 151329, "<|endoftext|>", "glm4"},
-                            {31757, 10000, "IGN", "deepseek-coder"}};
+} specdec__known_vocabularies[] = {{280147, 100000, "IClient", "llama-bpe"},
+                                   {151387, 10000, "\xc4\xa0rise", "qwen2"},
+                                   {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
+                                   {48900, 10000, "\xc4\xa0surrounded", "smollm"},
+                                   {48872, 30000, "(\"+", "starcoder"},
+                                   {48891, 30000, "tracing", "refact"},
+                                   {50009, 0, "<|endoftext|>", "olmo"},
+                                   {269443, 3, "[INST]", "tekken"},
+                                   {100000, 100257, "<|endoftext|>", "dbrx"},
+                                   {199742, 199999, "<|endoftext|>", "gpt-4o"},
+                                   {446189, 199998, "<|startoftext|>", "gpt-4o"},
+                                   {318088, 151329, "<|endoftext|>", "glm4"},
+                                   {31757, 10000, "IGN", "deepseek-coder"}};
 
 /* Bytes of the first word of a text (length > 0). */
-static size_t specdec__words_first_word(const specdec__vocab_words *words, const unsigned char *text, size_t length)
+static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *words, const unsigned char *text,
+                                                size_t length)
 {
     return words->stages ? specdec__text_word_staged(words->stages, text, length)
                          : words->word(text, length, words->digits);
 }
 
 /* The pre-tokenizer with a name; NULL: there is none. */
-static const specdec__vocab_words *specdec__words_find_by_name(specdec__bytes name)
+static const specdec__pre_tokenizer *specdec__pre_tokenizer_find(specdec__bytes name)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        if (specdec__bytes_are(name, specdec__vocab_words_known[i].name))
-            return &specdec__vocab_words_known[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
+        if (specdec__bytes_are(name, specdec__pre_tokenizers[i].name))
+            return &specdec__pre_tokenizers[i];
     return NULL;
 }
 
 /* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
-static SPECDEC__UNUSED const char *specdec__words_similar_name(specdec__bytes name)
+static SPECDEC__UNUSED const char *specdec__pre_tokenizer_similar_name(specdec__bytes name)
 {
     size_t i, least = specdec__name_max_distance(name);
     const char *nearest = "";
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        specdec__name_keep_nearest(name, specdec__vocab_words_known[i].name, &least, &nearest);
+    for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
+        specdec__name_keep_nearest(name, specdec__pre_tokenizers[i].name, &least, &nearest);
     return nearest;
 }
 
@@ -17779,20 +17789,22 @@ static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t
 }
 
 /* The pre-tokenizer of a vocabulary, recognised by its number of merges and one of its tokens; NULL: unknown. */
-static const char *specdec__vocab_recognise_words(const specdec__vocab *v, uint64_t merges)
+static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *v, uint64_t merges)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
-        if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_find_text(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
-            return specdec__vocab_known[i].words;
+    for (i = 0; i < SPECDEC__COUNT(specdec__known_vocabularies); i++)
+        if (specdec__known_vocabularies[i].merges == merges && specdec__known_vocabularies[i].id < v->count &&
+            specdec__bytes_are(specdec__vocab_find_text(v, specdec__known_vocabularies[i].id),
+                               specdec__known_vocabularies[i].text))
+            return specdec__known_vocabularies[i].words;
     return NULL;
 }
 
 /* Reads tokenizer.ggml.pre. Older converters left it out, or wrote "default": then the pre-tokenizer is recognised from
    the vocabulary, or GPT-2's is used, with a note for the log. */
-static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const specdec__gguf *gguf,
+                                                        specdec_error *error)
 {
     specdec__gguf_value merges;
     specdec__bytes words;
@@ -17801,31 +17813,32 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
 
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
-    v->words_source = words.data && !specdec__bytes_are(words, "default");
+    v->pre_tokenizer_source = words.data && !specdec__bytes_are(words, "default");
     if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
-        v->words_source = 1;
+        v->pre_tokenizer_source = 1;
     }
-    if (!v->words_source) {
+    if (!v->pre_tokenizer_source) {
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
         if (result)
             return result;
-        known = specdec__vocab_recognise_words(v, merges.items ? merges.count : 0);
-        v->words_source = known ? 0 : -1;
+        known = specdec__vocab_recognise_pre_tokenizer(v, merges.items ? merges.count : 0);
+        v->pre_tokenizer_source = known ? 0 : -1;
         words.data = (const unsigned char *)(known ? known : "gpt-2");
         words.size = strlen(known ? known : "gpt-2");
     }
-    v->words = specdec__words_find_by_name(words);
-    if (!v->words)
+    v->pre_tokenizer = specdec__pre_tokenizer_find(words);
+    if (!v->pre_tokenizer)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
-                             *specdec__words_similar_name(words) ? "; near: " : "", specdec__words_similar_name(words));
-    if (v->model == SPECDEC__VOCAB_BPE && v->words->word == specdec__text_word_line)
+                             *specdec__pre_tokenizer_similar_name(words) ? "; near: " : "",
+                             specdec__pre_tokenizer_similar_name(words));
+    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->word == specdec__text_word_line)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
-                             v->words->name);
-    v->add_bos = v->words->add_bos != 0;
+                             v->pre_tokenizer->name);
+    v->add_bos = v->pre_tokenizer->add_bos != 0;
     return SPECDEC_OK;
 }
 
@@ -17902,7 +17915,7 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
         if (result)
             return result;
     }
-    if (v->words && v->words->add_bos == 2)
+    if (v->pre_tokenizer && v->pre_tokenizer->add_bos == 2)
         v->add_bos = 1;
     return SPECDEC_OK;
 }
@@ -18172,7 +18185,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->texts = source.tokens.items;
     v->texts_size = source.tokens.bytes;
     v->strips_space = specdec__vocab_is_phi3(gguf);
-    result = specdec__vocab_read_words(v, gguf, error);
+    result = specdec__vocab_read_pre_tokenizer(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_ids(v, gguf, error);
     if (!result)
@@ -18194,11 +18207,11 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 /* Logs the properties of a vocabulary that its file does not state. */
 static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab *v, const specdec_hooks *hooks)
 {
-    if (v->words && v->words_source < 0)
+    if (v->pre_tokenizer && v->pre_tokenizer_source < 0)
         specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
                       "cut as gpt-2 cuts it, maybe not as the model was trained");
-    else if (v->words && !v->words_source)
-        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
+    else if (v->pre_tokenizer && !v->pre_tokenizer_source)
+        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->pre_tokenizer->name);
 }
 
 /* Results of comparing two vocabularies. */
@@ -18258,7 +18271,7 @@ static size_t specdec__text_stretch_bytes(const specdec__vocab *v, const unsigne
     int was_space = 1;
 
     if (SPECDEC__VOCAB_IS_BPE(v->model))
-        length = specdec__words_first_word(v->words, text, length);
+        length = specdec__pre_tokenizer_first_word(v->pre_tokenizer, text, length);
     if (SPECDEC__VOCAB_IS_BYTES(v->model))
         return length;
     if (!v->no_merge_crosses_space)
@@ -18461,8 +18474,8 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
     specdec__text_merger m;
     size_t at, n = run->length;
 
-    if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
-                     (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
+    if (v->pre_tokenizer && (v->pre_tokenizer->whole_words == SPECDEC__WORDS_WHOLE ||
+                             (v->pre_tokenizer->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
         int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
 
         if (id >= 0) {
@@ -20471,21 +20484,25 @@ static specdec__template_value specdec__template_undefined_value(void)
     return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
+/* Jinja's none. */
 static specdec__template_value specdec__template_none_value(void)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
+/* true or false as a value. */
 static specdec__template_value specdec__template_bool_value(int truth)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
+/* An integer as a value. */
 static specdec__template_value specdec__template_integer_value(int64_t number)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
+/* A double as a value. */
 static specdec__template_value specdec__template_double_value(double number)
 {
     specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);
@@ -21458,7 +21475,7 @@ static uint32_t specdec__template_to_lower(uint32_t c)
 /* Has a code point upper or lower case? */
 static int specdec__template_is_letter(uint32_t c)
 {
-    const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+    const int kind = specdec__text_class_properties[specdec__text_character_class(c)].kind;
 
     return kind == SPECDEC__TEXT_LETTER;
 }
@@ -21839,7 +21856,7 @@ static specdec__template_value specdec__template_method_all(specdec__template *t
     specdec__template_count_work(t, self->size);
     for (at = 0; at < self->size; at += specdec__template_character_bytes(text, self->size, at)) {
         const uint32_t c = specdec__template_code_point(text, self->size, at);
-        const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+        const int kind = specdec__text_class_properties[specdec__text_character_class(c)].kind;
         const int lower = specdec__template_to_upper(c) != c, upper = specdec__template_to_lower(c) != c;
 
         if ((what == 0 && !specdec__template_is_space(c)) || (what == 1 && kind != SPECDEC__TEXT_NUMBER) ||
@@ -22049,6 +22066,7 @@ typedef struct specdec__template_method {
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
 
+/* Kinds of values that have a method. */
 #define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
 #define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
 #define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
@@ -22668,7 +22686,7 @@ static specdec__template_value specdec__template_filter_wordcount(specdec__templ
          at += specdec__template_character_bytes(specdec__template_string_bytes(&text), text.size, at)) {
         const uint32_t c = specdec__template_code_point(specdec__template_string_bytes(&text), text.size, at);
         const int word = c == '_' || specdec__template_is_letter(c) ||
-                         specdec__text_class_facts[specdec__text_character_class(c)].kind == SPECDEC__TEXT_NUMBER;
+                         specdec__text_class_properties[specdec__text_character_class(c)].kind == SPECDEC__TEXT_NUMBER;
 
         count += word && !inside;
         inside = word;
@@ -23333,7 +23351,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
     return specdec__template_method_pad(t, &text, call, how);
 }
 
-/* Jinja's filters by name. */
+/* Jinja's filters, by name. how: the last argument of call(). */
 static const struct {
     const char *name;
     int how;
@@ -23367,7 +23385,7 @@ static const struct {
     {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_wordcount},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
-/* Is a row a filter of the table? */
+/* Is `which` the number of a row of the table of filters? */
 static int specdec__template_is_filter(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
@@ -24433,7 +24451,9 @@ static void specdec__template_compile_leave(specdec__template *t, int breaks)
         specdec__template_jump_back(t, t->block[i].middle);
 }
 
+/* Compiles {% break %}. */
 static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_leave(t, 1); }
+/* Compiles {% continue %}. */
 static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_leave(t, 0); }
 
 /* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
@@ -25435,7 +25455,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     return specdec__template_finish_string(t, from);
 }
 
-/* Functions by name. */
+/* Functions that every template may call, by name. */
 static const struct {
     const char *name;
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
@@ -26193,6 +26213,7 @@ typedef struct specdec__chat {
     specdec__bytes culprit;             /* the part of the template that caused the failure */
 } specdec__chat;
 
+/* Sizes of buffers for recognising a template. */
 enum {
     SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
     SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of the template's texts that are kept */
@@ -26211,7 +26232,7 @@ typedef struct specdec__chat_work {
     unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: it comes from a message */
     specdec__chat_found *found;
     void *memory;
-    size_t bytes;
+    size_t memory_bytes;
     int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__chat_work;
 
@@ -26449,7 +26470,8 @@ static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos,
 static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
                                        specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+                            sizeof w->output);
     w->running_template.local_time = w->local_time;
     specdec__chat_define_names(&w->running_template, bos, eos, 1);
     specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
@@ -27236,7 +27258,7 @@ typedef struct specdec__conversation_work {
     const specdec__vocab *vocab;
     specdec__bytes text;  /* text of the template */
     unsigned char *memory;
-    size_t bytes;
+    size_t memory_bytes;
     int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__conversation_work;
 
@@ -27254,10 +27276,10 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     specdec_result result = SPECDEC_OK;
     int way;
 
-    if (w->bytes < used)
+    if (w->memory_bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
-        specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
+        specdec__template_begin(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->plain, out->size);
         t->local_time = w->local_time;
         specdec__chat_define_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
                                    specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
@@ -27396,7 +27418,8 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
     input.tools.bytes = tools;
     input.tools.length = sizeof tools - 1;
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
-        specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+                                sizeof w->output);
         w->running_template.local_time = 0;
         specdec__chat_define_names(&w->running_template, specdec__chat_token_text(v, v->bos),
                                    specdec__chat_token_text(v, v->eos), 0);
@@ -27497,8 +27520,8 @@ enum {
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
    header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
-#define SPECDEC__LIVE_SHIFT 25
-#define SPECDEC__LIVE_BYTES 40
+#define SPECDEC__LIVE_SHIFT 25 /* bits of a header below the live kinds */
+#define SPECDEC__LIVE_BYTES 40 /* bytes of live kinds that may follow in any order */
 #define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
 #define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
 #define SPECDEC__KIND_OTHER 128u
@@ -27526,7 +27549,7 @@ enum {
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
     SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_UNLISTED UINT32_MAX
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* in a SET record: the key names no property of the schema */
 
 /* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
    bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
@@ -27536,6 +27559,7 @@ enum {
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
+/* Limits of an automaton. */
 enum {
     SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
     SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
@@ -28178,6 +28202,7 @@ typedef struct specdec__build {
     size_t error_at;                              /* byte offset of the error in the source */
 } specdec__build;
 
+/* Kinds of nodes of a syntax tree. */
 enum {
     SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
     SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
@@ -29707,7 +29732,7 @@ static void specdec__build_drop_calls(specdec__build *b)
 }
 
 /* Refuses a state in which more alternatives begin with one byte than a text may have threads. */
-static void specdec__build_refuse_crowds(specdec__build *b, const specdec__rule *rules)
+static void specdec__build_refuse_crowded_states(specdec__build *b, const specdec__rule *rules)
 {
     uint32_t i, k, byte;
 
@@ -29733,7 +29758,7 @@ static void specdec__build_refuse_crowds(specdec__build *b, const specdec__rule 
 /* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_BYTES of them. */
 
 /* The edge of a state for a byte; NULL: none. */
-static const uint32_t *specdec__live_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
+static const uint32_t *specdec__build_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
 
@@ -29743,7 +29768,8 @@ static const uint32_t *specdec__live_find_edge(const specdec__build *b, uint32_t
 /* The kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on; 0: some
    character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to that
    state. */
-static uint32_t specdec__live_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
+static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at,
+                                                uint32_t self)
 {
     static const unsigned char forms[8][5] = { /* bytes of a character; range of its first byte; range of its second
                                                   byte */
@@ -29754,13 +29780,13 @@ static uint32_t specdec__live_behind_utf8(const specdec__build *b, uint32_t stat
     uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
 
     while (byte <= high && live) {
-        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
+        const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
         if (!edge || SPECDEC__RECORD_KIND(b->words[edge[1]]) != SPECDEC__RECORD_PLAIN ||
             SPECDEC__RECORD_NEED(b->words[edge[1]]) > SPECDEC__RECORD_NEED(b->words[state]))
             return 0;
         if (at + 1u < forms[form][0])
-            live &= specdec__live_behind_utf8(b, edge[1], form, at + 1, self);
+            live &= specdec__live_kinds_behind_utf8(b, edge[1], form, at + 1, self);
         else
             live &= !self ? SPECDEC__LIVE(b->words[edge[1]]) : edge[1] == self ? SPECDEC__KINDS_PLAIN : 0;
         byte = (edge[0] >> 8) + 1;
@@ -29780,7 +29806,7 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
         if (!(kind & live))
             continue;
         if (byte >= next) {
-            const uint32_t *edge = specdec__live_find_edge(b, state, byte);
+            const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
             target = edge && SPECDEC__RECORD_NEED(b->words[edge[1]]) <= SPECDEC__RECORD_NEED(b->words[state])
                          ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
@@ -29791,7 +29817,7 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
         live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
     }
     for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
-        const uint32_t behind = specdec__live_behind_utf8(b, state, form, 0, 0);
+        const uint32_t behind = specdec__live_kinds_behind_utf8(b, state, form, 0, 0);
 
         live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
     }
@@ -29799,19 +29825,19 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
 }
 
 /* Does every character that needs no escape in a JSON string lead back to the state, and no control character on? */
-static int specdec__live_is_string(const specdec__build *b, uint32_t state)
+static int specdec__live_state_is_string(const specdec__build *b, uint32_t state)
 {
     uint32_t byte;
     int form;
 
     for (byte = 0; byte < 0x80; byte++) {
-        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
+        const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
         if (byte < 0x20 ? edge != NULL : byte != '"' && byte != '\\' && (!edge || edge[1] != state))
             return 0;
     }
     for (form = 0; form < 8; form++)
-        if (!specdec__live_behind_utf8(b, state, form, 0, state))
+        if (!specdec__live_kinds_behind_utf8(b, state, form, 0, state))
             return 0;
     return 1;
 }
@@ -29840,7 +29866,8 @@ static void specdec__build_live_kinds(specdec__build *b)
         }
     for (i = 0; i < b->states.count; i++)
         if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
-            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) && specdec__live_is_string(b, b->states.data[i]))
+            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) &&
+            specdec__live_state_is_string(b, b->states.data[i]))
             b->words[b->states.data[i]] |= SPECDEC__RECORD_STRING;
 }
 
@@ -29892,7 +29919,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
             rules[i].need = specdec__need_of_rule(b, i);
             changed |= (uint32_t)specdec__rule_add_first_bytes(b, rules, rules[i].start, &rules[i]);
         }
-    specdec__build_refuse_crowds(b, rules);
+    specdec__build_refuse_crowded_states(b, rules);
     if (!b->failed && specdec__need_of_rule(b, root) > SPECDEC__STACK_HEIGHT)
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_of_rule(b, root) == 255 ? "nothing matches it"
                                                                                         : "it is nested too deeply");
@@ -30310,6 +30337,7 @@ SPECDEC__FOR_SIZE
 /* The DFAs of this part read the text of a JSON string between its quotes. Each character is spelled in one way only
    (control characters also as \u00XX), so that products of two DFAs compare equal texts. */
 
+/* Parts of the regular expressions of formats. */
 #define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
 #define SPECDEC__LEAP "([02468][048]|[13579][26])" /* two digits that are divisible by 4 */
 #define SPECDEC__DATE \
@@ -30844,6 +30872,7 @@ SPECDEC__FOR_SIZE
    (anyOf, oneOf, not, if ...) become branches. A shape is the set of facts that one choice of an option in every branch
    gives; all combinations are tried in turn. */
 
+/* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
 #define SPECDEC__TYPE_NULL 1u
 #define SPECDEC__TYPE_FALSE 2u
 #define SPECDEC__TYPE_TRUE 4u
@@ -31541,7 +31570,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     return i == 1;
 }
 
-/* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
+/* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
 static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;
@@ -32161,6 +32190,7 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
            specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->build, d);
 }
 
+/* Regular expressions of white space and of any text, for raw strings. */
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
@@ -33750,8 +33780,8 @@ static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjuncti
 
 /* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
    failed. */
-static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
-                                 int compact)
+static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                       int compact)
 {
     static const unsigned char anything[] = "true";
     uint32_t i, from;
@@ -33819,7 +33849,7 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
 {
     uint32_t i, root, term = 0;
 
-    if (!specdec__schema_begin(s, b, text, size, compact))
+    if (!specdec__schema_begin_build(s, b, text, size, compact))
         return;
     root = specdec__schema_conjunction_rule(s, &term, 1);
     if (!specdec__schema_build_conjunctions(s))
@@ -34052,7 +34082,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     uint32_t tool = 0, name, root, any, all, i = 0;
     specdec__vector rules;
 
-    if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
+    if (!specdec__schema_begin_build(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
     if (!row) {
         specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
@@ -34219,8 +34249,9 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
 }
 
 /* Compiles a constraint from its source into the caller's block. The reason of a failure is written to `error`. */
-static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source,
-                                                       void *memory, size_t bytes, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__compile_constraint(specdec__build *b,
+                                                                  const specdec_constraint_source *source, void *memory,
+                                                                  size_t bytes, specdec_error *error)
 {
     const unsigned char *text = (const unsigned char *)source->text;
     const size_t size = !text ? 0 : source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
@@ -34734,7 +34765,7 @@ SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t f
     }
 }
 
-/* Is a thread in a state where `height` bytes of these kinds, in any order, may follow? */
+/* May `height` bytes of the given kinds, in any order, follow in the state of a thread? */
 SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
                                                uint32_t kinds, uint32_t height)
 {
@@ -38656,7 +38687,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
     if (arena->base && arena->used != SIZE_MAX) {
         work->found = found;
         work->memory = memory;
-        work->bytes = bytes;
+        work->memory_bytes = bytes;
         specdec__chat_recognise_template(work, m->chat_template, &m->vocab);
         specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
@@ -60887,7 +60918,7 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
         work.vocab = v;
         work.text = t->model->chat_template;
         work.memory = arena->base + arena->used;
-        work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
+        work.memory_bytes = arena->used < arena->size ? arena->size - arena->used : 0;
         work.local_time = specdec__os_date();
         return specdec__conversation_render(&work, input, out, &t->error);
     }
@@ -61676,7 +61707,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
                       : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
                                                              : "BPE";
-    info->words = m->vocab.words ? m->vocab.words->name : NULL;
+    info->words = m->vocab.pre_tokenizer ? m->vocab.pre_tokenizer->name : NULL;
     info->context = m->context;
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;
@@ -61772,7 +61803,7 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
         return specdec__too_small(bytes, size, error);
     bytes = (bytes - size) & ~(size_t)7;
     b = (specdec__build *)(void *)(base + skip + bytes); /* at the end, as all else that is not kept */
-    result = specdec__compile(b, source, base + skip, bytes, error);
+    result = specdec__compile_constraint(b, source, base + skip, bytes, error);
     if (!result)
         *constraint = (const specdec_constraint *)(const void *)(base + skip);
     return result;

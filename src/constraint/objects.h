@@ -1089,8 +1089,8 @@ static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjuncti
 
 /* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
    failed. */
-static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
-                                 int compact)
+static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                       int compact)
 {
     static const unsigned char anything[] = "true";
     uint32_t i, from;
@@ -1158,7 +1158,7 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
 {
     uint32_t i, root, term = 0;
 
-    if (!specdec__schema_begin(s, b, text, size, compact))
+    if (!specdec__schema_begin_build(s, b, text, size, compact))
         return;
     root = specdec__schema_conjunction_rule(s, &term, 1);
     if (!specdec__schema_build_conjunctions(s))

@@ -191,8 +191,8 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
     specdec__text_merger m;
     size_t at, n = run->length;
 
-    if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
-                     (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
+    if (v->pre_tokenizer && (v->pre_tokenizer->whole_words == SPECDEC__WORDS_WHOLE ||
+                             (v->pre_tokenizer->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
         int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
 
         if (id >= 0) {
