@@ -70,7 +70,7 @@ static void specdec__draft_rank_cut(specdec *t, int count)
 
     if (count < t->count)
         d->kind.truncate(d, t->at, t->tokens, count);
-    p->valid_at = p->count = 0;
+    p->frontier.valid_at = p->request.count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full = 0;
 }
@@ -82,9 +82,9 @@ static void specdec__draft_rank_begin(specdec *t)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->draft_rank->sequences[t->at].fresh = !p->valid_at;
-    p->grows = p->shares = 1;
+    specdec__tune_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    e->link->draft_rank->sequences[t->at].fresh = !p->frontier.valid_at;
+    p->frontier.grows = p->frontier.shares = 1;
 }
 
 /* The sequence has got its last n tokens from rank 0: keeps the draft tokens behind them, and counts which draft tokens
@@ -95,24 +95,24 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
     uint32_t *numbers = e->link->draft_rank->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
-    const int known = p->tree.n;
+    const int known = p->drafts.tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, n, path);
+    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
-    memset(p->place, -1, (size_t)known * sizeof *p->place);
+    memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
     if (e->link->draft_rank->text == t)
         specdec__ahead_settle(t, tokens, n);
-    else if (p->extended[0])
-        e->drafters[0].kind.commit(&e->drafters[0], p, path, length);
-    for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    p->count = 0;
-    if (p->valid_at)
+    else if (p->drafts.extended[0])
+        e->drafters[0].kind.commit(&e->drafters[0], t->at, path, length);
+    for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
+        if (p->drafts.moved[i] >= 0)
+            numbers[p->drafts.moved[i]] = numbers[i];
+    p->request.count = 0;
+    if (p->frontier.valid_at)
         specdec__draft_rank_begin(t);
 }
 
@@ -132,7 +132,7 @@ static int specdec__draft_rank_hear_text(specdec *t, specdec__wire_reader *in)
 
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
-    if (n && p->count && p->count == from)
+    if (n && p->request.count && p->request.count == from)
         specdec__draft_rank_settle(t, n);
     return 1;
 }
@@ -215,21 +215,20 @@ static void specdec__draft_rank_obey(specdec__engine *e)
 
 /* Of the children from candidate `from` on, keeps the first child of each parent and those that are probable enough.
    The others are not sent, and will not be extended. */
-static void specdec__draft_rank_prune(specdec__proposal *p, int from)
+static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
 {
     int i, n = from;
 
-    for (i = from; i < p->tree.n; i++) {
-        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__DRAFT_RANK_SHARE)
+    for (i = from; i < drafts->tree.n; i++) {
+        if (drafts->tree.ranks[i] > 1 && drafts->share[i] < SPECDEC__DRAFT_RANK_SHARE)
             continue;
-        specdec__tree_put(&p->tree, n, p->tree.parents[i], p->tree.ranks[i]);
-        p->tokens[n] = p->tokens[i];
-        p->depth[n] = p->depth[i];
-        p->share[n] = p->share[i];
-        p->probability[n] = p->probability[i];
-        p->extended[n++] = 0;
+        specdec__tree_put(&drafts->tree, n, drafts->tree.parents[i], drafts->tree.ranks[i]);
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->depth[n] = drafts->depth[i];
+        drafts->share[n] = drafts->share[i];
+        drafts->extended[n++] = 0;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* Sends to rank 0 the children of the `count` chosen candidates, which begin at candidate `from`. */
@@ -251,14 +250,15 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
     specdec__wire_put(words, 3, g->number);
     own->fresh = 0;
     for (i = 0; i < count; i++) {
-        const uint32_t back = g->number - own->numbers[p->chosen[i]];
+        const uint32_t back = g->number - own->numbers[p->frontier.chosen[i]];
 
         head = words + 4 * (size_t)at;
-        for (k = from, n = 0; k < p->tree.n; k++) {
-            if (p->tree.parents[k] != p->chosen[i])
+        for (k = from, n = 0; k < p->drafts.tree.n; k++) {
+            if (p->drafts.tree.parents[k] != p->frontier.chosen[i])
                 continue;
             own->numbers[k] = g->number++;
-            specdec__wire_put(head, ++n, (uint32_t)p->tokens[k] | (uint32_t)(255 * p->share[k] + 0.5f) << 24);
+            specdec__wire_put(head, ++n,
+                              (uint32_t)p->drafts.tokens[k] | (uint32_t)(255 * p->drafts.share[k] + 0.5f) << 24);
         }
         if (n)
             specdec__wire_put(head, 0, back << 4 | (uint32_t)n);
@@ -280,24 +280,25 @@ static int specdec__draft_rank_extend(specdec *t)
 
     if (!t->count || own->full == t->count)
         return 0;
-    if (p->count != t->count)
+    if (p->request.count != t->count)
         specdec__draft_rank_begin(t);
-    for (i = 1; i < p->tree.n; i++)
-        live += p->extended[i];
+    for (i = 1; i < p->drafts.tree.n; i++)
+        live += p->drafts.extended[i];
     if (live + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_LIVE, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
     count = specdec__ahead_choose(a, p, 1);
-    from = p->tree.n;
+    from = p->drafts.tree.n;
     if (!count)
         return 0;
     result = specdec__ahead_extend(a, p, known, count, &t->error);
     if (result) {
         own->full = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
-        p->valid_at = p->count = 0;
+        p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
-    specdec__draft_rank_prune(p, from);
+    specdec__draft_rank_prune(&p->drafts, from);
+    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
     specdec__draft_rank_send(t, count, from);
     return 1;
 }
@@ -312,7 +313,7 @@ static specdec *specdec__draft_rank_next(const specdec__engine *e)
     for (i = 0; i < e->room.max_views; i++) {
         specdec *t = &e->sequences[(first + i) % e->room.max_views];
 
-        if (t != g->text && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
+        if (t != g->text && t->count && specdec__draft_rank_proposal(t)->request.count != t->count &&
             g->sequences[t->at].full != t->count)
             return t;
     }
@@ -330,7 +331,7 @@ static int specdec__draft_rank_work(specdec__engine *e)
     next = went || next ? next : specdec__draft_rank_next(e);
     if (next) {
         if (g->text) /* its tree is left behind */
-            specdec__draft_rank_proposal(g->text)->valid_at = 0;
+            specdec__draft_rank_proposal(g->text)->frontier.valid_at = 0;
         g->text = next;
         g->runs = 0;
         went = specdec__draft_rank_extend(next);

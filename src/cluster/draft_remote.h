@@ -36,60 +36,62 @@ static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
-static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const specdec__proposal *p)
+static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
 
-    return m->numbers + (size_t)p->at * (size_t)m->capacity;
+    return m->numbers + (size_t)at * (size_t)m->capacity;
 }
 
 /* The draft token of a candidate, if its children have arrived; NULL: not yet. */
-static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d, const specdec__proposal *p,
-                                                               int candidate)
+static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
+                                                               const specdec__draft_request *request, int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *guess =
-        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, p)[candidate])
-                  : specdec__remote_draft_root(link, p->at, p->text, p->count);
+        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, request->at)[candidate])
+                  : specdec__remote_draft_root(link, request->at, request->text, request->count);
 
     return guess && guess->count ? guess : NULL;
 }
 
-static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
+                                            int candidate)
 {
-    return specdec__draft_remote_find(d, p, candidate) != NULL;
+    return specdec__draft_remote_find(d, request, candidate) != NULL;
 }
 
 /* Seconds until more draft tokens usually arrive; 0 once twice that time is over. */
-static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
+static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int goes_on = specdec__draft_remote_can_extend(d, p, 0);
+    const int goes_on = specdec__draft_remote_can_extend(d, request, 0);
     const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
-    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
+    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[request->at].told_at);
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
 /* Sets how long draft tokens behind the root are waited for. */
-static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
+static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draft_request *request)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
+    const double late = 2 * link->late,
+                 wait = !(late > 0) || late > request->wait_seconds ? request->wait_seconds : late;
 
-    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->guessed[request->at].told_at + wait;
 }
 
 /* Waits until the children of a candidate have arrived, at most until m->until. */
-static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
+static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draft_request *request, int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     specdec__link *link = specdec__draft_remote_link(d);
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
@@ -109,76 +111,81 @@ static const specdec__remote_draft *specdec__draft_remote_child(const specdec__d
 }
 
 /* Fills a tree of a given shape with draft tokens that have arrived. */
-static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
+    uint32_t *numbers = specdec__draft_remote_numbers(d, request->at);
     int i;
 
     (void)error;
-    specdec__draft_remote_begin(d, p);
-    for (i = 1; i < p->tree.n; i++) {
-        const int above = p->tree.parents[i];
+    specdec__draft_remote_begin(d, request);
+    for (i = 1; i < drafts->tree.n; i++) {
+        const int above = drafts->tree.parents[i];
         const specdec__remote_draft *parent, *child;
 
-        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
-            specdec__draft_remote_await(d, p, above);
-        parent = specdec__draft_remote_find(d, p, above);
-        child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
+        if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
+            specdec__draft_remote_await(d, request, above);
+        parent = specdec__draft_remote_find(d, request, above);
+        child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
-        p->tokens[i] = child ? child->token : -1;
+        drafts->tokens[i] = child ? child->token : -1;
     }
     return SPECDEC_OK;
 }
 
 /* Appends the children of a candidate that have arrived. */
-static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
+static void specdec__draft_remote_offer(specdec__drafter *d, const specdec__draft_request *request,
+                                        specdec__draft_tree *drafts, int candidate)
 {
-    const specdec__remote_draft *guess = specdec__draft_remote_find(d, p, candidate), *child;
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    const specdec__remote_draft *guess = specdec__draft_remote_find(d, request, candidate), *child;
+    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
     int i;
 
-    p->extended[candidate] = guess != NULL;
+    drafts->extended[candidate] = guess != NULL;
     for (i = 1; guess && i <= most && (child = specdec__draft_remote_child(d, guess, i)) != NULL; i++) {
-        const int at = p->tree.n++;
+        const int at = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, at, candidate, i);
-        p->tokens[at] = child->token;
-        p->depth[at] = p->depth[candidate] + 1;
-        p->share[at] = (float)child->share / 255.0f;
-        p->extended[at] = 0;
-        specdec__draft_remote_numbers(d, p)[at] = child->number;
+        specdec__tree_put(&drafts->tree, at, candidate, i);
+        drafts->tokens[at] = child->token;
+        drafts->depth[at] = drafts->depth[candidate] + 1;
+        drafts->share[at] = (float)child->share / 255.0f;
+        drafts->extended[at] = 0;
+        specdec__draft_remote_numbers(d, request->at)[at] = child->number;
     }
 }
 
-static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
+static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const specdec__draft_request *request,
+                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                    specdec_error *error)
 {
+    const int32_t *chosen = frontier->chosen;
     int i, best = 0;
 
     (void)error;
-    for (i = 1; i < count; i++)
-        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
-    if (!p->chosen[0])
-        specdec__draft_remote_begin(d, p);
-    specdec__draft_remote_await(d, p, p->chosen[best]);
-    for (i = 0; i < count; i++)
-        specdec__draft_remote_offer(d, p, p->chosen[i]);
+    for (i = 1; i < frontier->count; i++)
+        best = frontier->probability[chosen[i]] > frontier->probability[chosen[best]] ? i : best;
+    if (!chosen[0])
+        specdec__draft_remote_begin(d, request);
+    specdec__draft_remote_await(d, request, chosen[best]);
+    for (i = 0; i < frontier->count; i++)
+        specdec__draft_remote_offer(d, request, drafts, chosen[i]);
+    drafts->extended_count += chosen[0] ? frontier->count : 0;
     return SPECDEC_OK;
 }
 
-static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p, int root)
+static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
-    const int known = p->tree.n;
+    uint32_t *numbers = specdec__draft_remote_numbers(d, at);
+    const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(p, root);
+    specdec__draft_reroot(drafts, root);
     for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
-        p->extended_count += p->extended[i];
+        if (drafts->moved[i] >= 0)
+            numbers[drafts->moved[i]] = numbers[i];
+    for (drafts->extended_count = 0, i = 1; i < drafts->tree.n; i++)
+        drafts->extended_count += drafts->extended[i];
 }
 
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)

@@ -352,7 +352,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         specdec__bytes text;
         int type, byte;
 
-        v->text_offset[id] = (uint32_t)c.at;
+        v->text_offset[id] = (uint32_t)c.offset;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte(v, text);
