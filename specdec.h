@@ -18338,7 +18338,7 @@ static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
 }
 
 /* The key of merging the symbol at an offset with the next symbol. */
-static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
+static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size_t at)
 {
     size_t next = at + m->symbol_bytes[at];
     int32_t id;
@@ -18410,7 +18410,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
         m->symbol_token[at] = id < 0 ? SPECDEC__TEXT_NONE : (uint32_t)id;
     }
     for (at = 0; at < n; at += m->symbol_bytes[at])
-        m->merge_key[at] = specdec__text_pair_key(m, at);
+        m->merge_key[at] = specdec__text_pair_merge_key(m, at);
     for (node = 0; node < m->blocks; node++)
         specdec__text_refresh_block(m, node);
     for (node = m->blocks - 1; node; node--)
@@ -18428,10 +18428,10 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
         m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
-        specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
+        specdec__text_set_key(m, at, specdec__text_pair_merge_key(m, at));
         if (at) {
             size_t before = at - m->symbol_bytes[at - 1];
-            specdec__text_set_key(m, before, specdec__text_pair_key(m, before));
+            specdec__text_set_key(m, before, specdec__text_pair_merge_key(m, before));
         }
     }
 }
@@ -19327,7 +19327,7 @@ static void specdec__answer_enter_state(specdec_splitter *s, int state)
     s->flags &= SPECDEC__ANSWER_INSIDE;
 }
 
-/* Begins a call. */
+/* Begins a tool call of the answer. */
 static void specdec__answer_begin_call(specdec_splitter *s, int state)
 {
     specdec__answer_enter_state(s, state);
@@ -19343,7 +19343,7 @@ static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
     s->since = 0;
 }
 
-/* Ends a call. */
+/* Ends a tool call of the answer. */
 static void specdec__answer_end_call(specdec_splitter *s)
 {
     s->started = 0;
@@ -19854,7 +19854,7 @@ static const char *const specdec__answer_bare_beginnings[] = {
     "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
 /* Reads content or a thought, and looks for marks. */
-static void specdec__answer_step_text(specdec_splitter *s)
+static void specdec__answer_read_text(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
@@ -19902,7 +19902,7 @@ static void specdec__answer_step_text(specdec_splitter *s)
 }
 
 /* Reads marks and separators in front of calls, between them and behind them; other text is content. */
-static void specdec__answer_step_between(specdec_splitter *s)
+static void specdec__answer_read_between_calls(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
@@ -19948,7 +19948,7 @@ static void specdec__answer_step_between(specdec_splitter *s)
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP;
             s->started = 0;
-            specdec__answer_step_text(s);
+            specdec__answer_read_text(s);
         }
     }
 }
@@ -19971,7 +19971,7 @@ static void specdec__answer_undo_call(specdec_splitter *s)
 }
 
 /* Reads the name of a call, up to its mark. */
-static void specdec__answer_step_name(specdec_splitter *s)
+static void specdec__answer_read_name(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -20013,7 +20013,7 @@ static void specdec__answer_step_name(specdec_splitter *s)
 }
 
 /* Reads names and values of arguments, and their marks. */
-static void specdec__answer_step_pairs(specdec_splitter *s)
+static void specdec__answer_read_pairs(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -20062,7 +20062,7 @@ static void specdec__answer_step_pairs(specdec_splitter *s)
 }
 
 /* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
-static void specdec__answer_step_literals(specdec_splitter *s)
+static void specdec__answer_read_literals(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     int fits;
@@ -20089,7 +20089,7 @@ static void specdec__answer_step_literals(specdec_splitter *s)
 }
 
 /* Reads arguments that are JSON. */
-static void specdec__answer_step_arguments(specdec_splitter *s)
+static void specdec__answer_read_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -20097,7 +20097,7 @@ static void specdec__answer_step_arguments(specdec_splitter *s)
         s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
         specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
-        specdec__answer_step_between(s);
+        specdec__answer_read_between_calls(s);
         return;
     }
     if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
@@ -20105,7 +20105,7 @@ static void specdec__answer_step_arguments(specdec_splitter *s)
 }
 
 /* Reads headers and bodies of Harmony messages (gpt-oss). */
-static void specdec__answer_step_channels(specdec_splitter *s)
+static void specdec__answer_read_messages(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
@@ -20154,17 +20154,17 @@ static void specdec__answer_step_channels(specdec_splitter *s)
 }
 
 /* Processes the held bytes after a byte was added to them. */
-static void specdec__answer_step(specdec_splitter *s)
+static void specdec__answer_read_held(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_step_text(s); break;
-    case SPECDEC__ANSWER_BETWEEN: specdec__answer_step_between(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
+    case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
     case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_step_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_step_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_step_literals(s); break;
-    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_step_channels(s); break;
-    default: specdec__answer_step_pairs(s); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literals(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_messages(s); break;
+    default: specdec__answer_read_pairs(s); break;
     }
 }
 
@@ -20214,7 +20214,7 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
-            specdec__answer_step(s);
+            specdec__answer_read_held(s);
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;
@@ -25258,7 +25258,7 @@ static void specdec__template_pop_frame(specdec__template *t)
 
 /* ---- Functions of templates. */
 
-/* range(start, stop, step): a list. */
+/* Function range(start, stop, step): a list of integers. */
 static specdec__template_value specdec__template_call_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
@@ -25281,7 +25281,7 @@ static specdec__template_value specdec__template_call_range(specdec__template *t
     return specdec__template_list_value(out, (size_t)count);
 }
 
-/* namespace(NAME=VALUE, ...), or namespace(dict). */
+/* Function namespace(NAME=VALUE, ...), or namespace(dict). */
 static specdec__template_value specdec__template_call_namespace(specdec__template *t,
                                                                 const specdec__template_call *call)
 {
@@ -25333,7 +25333,7 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     return dict;
 }
 
-/* dict(NAME=VALUE, ...). */
+/* Function dict(NAME=VALUE, ...). */
 static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
     if (call->positional_count &&
@@ -25343,7 +25343,7 @@ static specdec__template_value specdec__template_call_dict(specdec__template *t,
                                   : specdec__template_new_dict(t, call->named, (size_t)call->named_count);
 }
 
-/* raise_exception(MESSAGE): the template stops with an error. */
+/* Function raise_exception(MESSAGE): the template stops with an error. */
 static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
@@ -25386,7 +25386,7 @@ static void specdec__template_date_of_day(int64_t days, int64_t *year, int *mont
     *of_year = before[*month - 1] + *day + (leap && *month > 2);
 }
 
-/* strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
+/* Function strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
 static specdec__template_value specdec__template_call_strftime(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
@@ -25587,7 +25587,7 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     }
 }
 
-/* loop.cycle(...) and loop.changed(...). */
+/* The result of calling loop.cycle(...) or loop.changed(...). */
 static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_call *call)
 {
@@ -26967,7 +26967,7 @@ static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_
     message->call_count = (int)nodes[node].count;
 }
 
-/* Reads a message. */
+/* Reads a message of the conversation from its JSON object. */
 static void specdec__reader_read_message(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
@@ -27182,7 +27182,7 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
-/* A message as a dict. */
+/* A message of the conversation as a template's dict. */
 static specdec__template_value specdec__conversation_message_value(specdec__template *t,
                                                                    const specdec_chat_message *message, int way)
 {
@@ -30980,7 +30980,7 @@ typedef struct specdec__schema {
     specdec__vector terms;                       /* terms of all conjunctions, one after the other */
     specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
     specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
-    specdec__vector pending_terms, opened_terms; /* terms of the current shape: to be taken apart; taken apart */
+    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be taken apart; taken apart */
     uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
     uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
     uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
@@ -31449,15 +31449,15 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
 }
 
 /* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
-static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
+static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0, i, ref;
 
-    for (i = 0; i < s->opened_terms.count; i++)
-        if (s->opened_terms.data[i] == term)
+    for (i = 0; i < s->split_terms.count; i++)
+        if (s->split_terms.data[i] == term)
             return;
-    specdec__vector_push(s->build, &s->opened_terms, term);
+    specdec__vector_push(s->build, &s->split_terms, term);
     if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
         if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
             s->types = 0;
@@ -31923,7 +31923,7 @@ static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 }
 
 /* A state with one edge: the byte leads to `target`. */
-static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, uint32_t target)
+static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
@@ -31936,7 +31936,7 @@ static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, ui
 
 /* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
    by a tail call of rule `target`. */
-static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint32_t target)
+static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
@@ -31960,7 +31960,7 @@ static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint3
 }
 
 /* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
-static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, int colon)
+static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
 
@@ -31970,9 +31970,9 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
         return 0;
     at = s->value_states.data[2 * rule];
     if (!at) {
-        at = specdec__schema_spaced_state(s, -1, rule);
+        at = specdec__schema_state_with_space(s, -1, rule);
         s->value_states.data[2 * rule] = at;
-        s->value_states.data[2 * rule + 1] = specdec__schema_spaced_state(s, ':', at);
+        s->value_states.data[2 * rule + 1] = specdec__schema_state_with_space(s, ':', at);
     }
     return s->value_states.data[2 * rule + (colon != 0)];
 }
@@ -32307,7 +32307,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
     if (s->build->failed || !specdec__dfa_trim(s->build, &d))
         return;
     place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '"', place));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
 }
 
 /* ---- Numbers. */
@@ -32540,7 +32540,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
         const uint32_t rule = specdec__schema_item_rule(s, i);
         b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
     }
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '[', start));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '[', start));
 }
 
 /* ---- Listed values. */
@@ -33001,7 +33001,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
-                                               : specdec__schema_value_state(s, rule, 1);
+                                               : specdec__schema_state_before_value(s, rule, 1);
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_SET, 3);
 
     if (s->build->failed)
@@ -33347,7 +33347,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
 }
 
 /* The tree of a member behind another one: a comma where the form has commas, then the member. */
-static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t member)
+static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33377,7 +33377,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__argument_next_member(s, member), 0,
+                                                                   specdec__argument_member_tree(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
@@ -33386,7 +33386,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
         const uint32_t member = specdec__argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__argument_next_member(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t next = member ? specdec__argument_member_tree(s, member) : 0, least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -33489,7 +33489,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
     }
     specdec__members_build_tree(s, m, other ? d : NULL, &tree);
     keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
-    i = specdec__schema_spaced_state(s, '"', keys);
+    i = specdec__schema_state_with_space(s, '"', keys);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = object;
@@ -33511,7 +33511,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
             first[2 * count + 1 + i] = m->sorted.data[i];
         }
     }
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '{', start));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '{', start));
 }
 
 /* ---- Shapes. */
@@ -33617,7 +33617,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     specdec__fact branch;
 
     for (i = 0; i < s->pending_terms.count && s->types && !s->build->failed; i++)
-        specdec__schema_open_term(s, s->pending_terms.data[i]);
+        specdec__schema_split_term(s, s->pending_terms.data[i]);
     s->pending_terms.count = 0;
     specdec__schema_prune_types(s);
     if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
@@ -33635,13 +33635,13 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     s->branch_index++;
     facts = s->facts.count;
     branches = s->branches.count;
-    seen = s->opened_terms.count;
+    seen = s->split_terms.count;
     types = s->types;
     for (i = 0; !s->build->failed && specdec__schema_apply_option(s, &branch, i); i++) {
         specdec__schema_expand_terms(s);
         s->facts.count = facts;
         s->branches.count = branches;
-        s->opened_terms.count = seen;
+        s->split_terms.count = seen;
         s->pending_terms.count = 0;
         s->types = types;
     }
@@ -33726,7 +33726,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
 
-    s->facts.count = s->branches.count = s->pending_terms.count = s->opened_terms.count = 0;
+    s->facts.count = s->branches.count = s->pending_terms.count = s->split_terms.count = 0;
     s->branch_index = s->depth = s->shapes = s->free_types = 0;
     s->literals.count = s->alternatives.count = 0;
     specdec__schema_begin_style(s, words);
@@ -34522,7 +34522,7 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
 
 /* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
    plain. */
-static void specdec__trie_divide_tokens(specdec_token_trie *t, unsigned char *from)
+static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned char *from)
 {
     uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
 
@@ -34577,7 +34577,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
         return;
     specdec__trie_read_tokens(v, t->text, t->offset);
     from = t->plain_characters + v->count;
-    specdec__trie_divide_tokens(t, from);
+    specdec__trie_separate_plain_tokens(t, from);
     t->entry_begin = from;
     specdec__trie_sort_entries(t, t->rest.tokens, t->rest.entries);
     t->rest.nodes = t->all.nodes; /* only counted: not written yet */

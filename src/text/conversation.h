@@ -160,7 +160,7 @@ static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_
     message->call_count = (int)nodes[node].count;
 }
 
-/* Reads a message. */
+/* Reads a message of the conversation from its JSON object. */
 static void specdec__reader_read_message(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
@@ -375,7 +375,7 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
-/* A message as a dict. */
+/* A message of the conversation as a template's dict. */
 static specdec__template_value specdec__conversation_message_value(specdec__template *t,
                                                                    const specdec_chat_message *message, int way)
 {
