@@ -17443,7 +17443,7 @@ enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 /* A pre-tokenizer: how BPE splits text into words, by the value of tokenizer.ggml.pre. */
 typedef struct specdec__pre_tokenizer {
     const char *name;
-    specdec__text_word_function *word;
+    specdec__text_word_function *first_word;
     size_t digits; /* most digits of a number in one word */
     int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
     int add_bos;       /* default of add_bos_token; 2: overrides the file */
@@ -17548,7 +17548,7 @@ static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *wo
                                                 size_t length)
 {
     return words->stages ? specdec__text_word_staged(words->stages, text, length)
-                         : words->word(text, length, words->digits);
+                         : words->first_word(text, length, words->digits);
 }
 
 /* The pre-tokenizer with a name; NULL: there is none. */
@@ -17838,7 +17838,7 @@ static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
                              *specdec__pre_tokenizer_similar_name(words) ? "; near: " : "",
                              specdec__pre_tokenizer_similar_name(words));
-    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->word == specdec__text_word_line)
+    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_line)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
                              v->pre_tokenizer->name);
     v->add_bos = v->pre_tokenizer->add_bos != 0;
@@ -29139,7 +29139,7 @@ SPECDEC__FOR_SIZE
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
     const unsigned char *text;
-    size_t size, at; /* bytes of the text; bytes that were parsed */
+    size_t size, position; /* bytes of the text; bytes that were parsed */
     int depth; /* number of open brackets */
 } specdec__source;
 
@@ -29147,7 +29147,7 @@ typedef struct specdec__source {
 static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
 {
     if (!b->failed)
-        b->error_at = s->at;
+        b->error_at = s->position;
     specdec__build_fail(b, SPECDEC_ERROR_FORMAT, why);
     return 0;
 }
@@ -29155,7 +29155,7 @@ static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s
 /* The next byte; -1: the source ends. */
 static int specdec__source_peek_byte(const specdec__source *s)
 {
-    return s->at < s->size ? s->text[s->at] : -1;
+    return s->position < s->size ? s->text[s->position] : -1;
 }
 
 /* Reads a byte if it is the next one. Returns whether it was. */
@@ -29163,18 +29163,18 @@ static int specdec__source_accept_byte(specdec__source *s, int byte)
 {
     if (specdec__source_peek_byte(s) != byte)
         return 0;
-    s->at++;
+    s->position++;
     return 1;
 }
 
 /* Reads the next character of UTF-8; invalid UTF-8 is an error. */
 static uint32_t specdec__source_read_character(specdec__build *b, specdec__source *s)
 {
-    const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->at);
+    const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->position);
 
     if (!c.size || (c.code == 0xfffd && c.size == 1))
         return specdec__source_fail(b, s, c.size ? "this is not UTF-8" : "it ends too early");
-    s->at += (size_t)c.size;
+    s->position += (size_t)c.size;
     return c.code;
 }
 
@@ -29197,7 +29197,7 @@ static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, 
         if (digit < 0)
             return specdec__source_fail(b, s, "a hexadecimal digit is missing");
         value = value * 16 + (uint32_t)digit;
-        s->at++;
+        s->position++;
     }
     return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
 }
@@ -29207,8 +29207,8 @@ static uint32_t specdec__source_read_number(specdec__source *s)
 {
     uint32_t value = UINT32_MAX;
 
-    for (; specdec__source_peek_byte(s) >= '0' && specdec__source_peek_byte(s) <= '9'; s->at++)
-        if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->at] - '0')) > 1000000000)
+    for (; specdec__source_peek_byte(s) >= '0' && specdec__source_peek_byte(s) <= '9'; s->position++)
+        if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->position] - '0')) > 1000000000)
             value = 100000000; /* stays far above every limit */
     return value;
 }
@@ -29302,7 +29302,7 @@ static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s
         return value;
     }
     if (c == 'c' && (specdec__source_peek_byte(s) | 32) >= 'a' && (specdec__source_peek_byte(s) | 32) <= 'z')
-        return s->text[s->at++] & 31u;
+        return s->text[s->position++] & 31u;
     if (c < 128 && ((c >= '1' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')))
         return specdec__source_fail(b, s, "this escape is not supported");
     return c;
@@ -29319,7 +29319,7 @@ static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *
 
         if (specdec__source_accept_byte(s, '\\')) {
             if (specdec__regex_add_class(b, specdec__source_peek_byte(s))) {
-                s->at++;
+                s->position++;
                 continue;
             }
             low = specdec__source_accept_byte(s, 'b') ? 8 : specdec__regex_read_escape(b, s);
@@ -29327,9 +29327,10 @@ static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *
             low = specdec__source_read_character(b, s);
         }
         high = low;
-        if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']' &&
-            !(s->text[s->at + 1] == '\\' && s->size - s->at > 2 && memchr("dwsDWS", s->text[s->at + 2], 6))) {
-            s->at++;
+        if (s->size - s->position >= 2 && s->text[s->position] == '-' && s->text[s->position + 1] != ']' &&
+            !(s->text[s->position + 1] == '\\' && s->size - s->position > 2 &&
+              memchr("dwsDWS", s->text[s->position + 2], 6))) {
+            s->position++;
             high = specdec__source_accept_byte(s, '\\') ? specdec__regex_read_escape(b, s)
                                                         : specdec__source_read_character(b, s);
             if (high < low)
@@ -29381,12 +29382,12 @@ static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, 
         return specdec__syntax_add_set(b, from);
     }
     if (c == '*' || c == '+' || c == '?') {
-        s->at--;
+        s->position--;
         return specdec__source_fail(b, s, "there is nothing to repeat");
     }
     if (c == '\\') {
         if (specdec__regex_add_class(b, specdec__source_peek_byte(s))) {
-            s->at++;
+            s->position++;
             return specdec__syntax_add_set(b, from);
         }
         escaped = specdec__regex_read_escape(b, s);
@@ -29398,14 +29399,14 @@ static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, 
 /* Reads a quantifier (* + ? {n,m}). Returns 0 when there is none. */
 static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
 {
-    const size_t from = s->at;
+    const size_t from = s->position;
     const int c = specdec__source_peek_byte(s);
 
     *most = UINT32_MAX;
     *least = c == '+';
     if (c == '*' || c == '+' || c == '?') {
         *most = c == '?' ? 1 : UINT32_MAX;
-        s->at++;
+        s->position++;
         return 1;
     }
     if (!specdec__source_accept_byte(s, '{'))
@@ -29418,7 +29419,7 @@ static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, u
         if (specdec__source_accept_byte(s, '}'))
             return 1;
     }
-    s->at = from; /* the brace is no quantifier: read as a character */
+    s->position = from; /* the brace is no quantifier: read as a character */
     return 0;
 }
 
@@ -29427,7 +29428,7 @@ static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__so
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-    while (s->at < s->size && s->text[s->at] != '|' && s->text[s->at] != ')' && !b->failed) {
+    while (s->position < s->size && s->text[s->position] != '|' && s->text[s->position] != ')' && !b->failed) {
         uint32_t tree = specdec__regex_read_atom(b, s, rule_trees), least, most;
 
         while (!b->failed && specdec__regex_read_quantifier(s, &least, &most)) {
@@ -29493,7 +29494,7 @@ static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, spec
     const uint32_t tree = specdec__regex_read_alternatives(b, s, rule_trees);
     uint32_t all;
 
-    if (!b->failed && s->at < s->size)
+    if (!b->failed && s->position < s->size)
         return specdec__source_fail(b, s, "a bracket is closed that was not opened");
     if (b->failed || whole)
         return tree;
@@ -29982,12 +29983,12 @@ typedef struct specdec__gbnf {
 /* Skips spaces and comments; also line ends if `lines`. */
 static void specdec__gbnf_skip_space(specdec__source *s, int lines)
 {
-    for (;; s->at++) {
+    for (;; s->position++) {
         const int c = specdec__source_peek_byte(s);
 
         if (c == '#')
-            while (s->at + 1 < s->size && s->text[s->at + 1] != '\n' && s->text[s->at + 1] != '\r')
-                s->at++;
+            while (s->position + 1 < s->size && s->text[s->position + 1] != '\n' && s->text[s->position + 1] != '\r')
+                s->position++;
         else if (c != ' ' && c != '\t' && !(lines && (c == '\n' || c == '\r')))
             return;
     }
@@ -30037,13 +30038,13 @@ static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, siz
 static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
-    const size_t from = s->at;
+    const size_t from = s->position;
 
     while (specdec__gbnf_is_name_byte(specdec__source_peek_byte(s)))
-        s->at++;
-    if (s->at == from)
+        s->position++;
+    if (s->position == from)
         return specdec__source_fail(b, s, "a name is missing");
-    return specdec__gbnf_find_name(b, g, from, s->at - from);
+    return specdec__gbnf_find_name(b, g, from, s->position - from);
 }
 
 /* Reads a character of a string or class, perhaps an escape. */
@@ -30057,12 +30058,12 @@ static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source 
         return specdec__source_read_character(b, s);
     c = specdec__source_peek_byte(s);
     known = c > 0 ? strchr(names, c) : NULL;
-    s->at += c >= 0;
+    s->position += c >= 0;
     if (known)
         return (unsigned char)meant[known - names];
     if (c == 'x' || c == 'u' || c == 'U')
         return specdec__source_read_hex(b, s, c == 'x' ? 2 : c == 'u' ? 4 : 8);
-    s->at--;
+    s->position--;
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
@@ -30076,8 +30077,8 @@ static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
         const uint32_t low = specdec__gbnf_read_character(b, s);
         uint32_t high = low;
 
-        if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']') {
-            s->at++;
+        if (s->size - s->position >= 2 && s->text[s->position] == '-' && s->text[s->position + 1] != ']') {
+            s->position++;
             high = specdec__gbnf_read_character(b, s);
             if (!b->failed && high < low)
                 return specdec__source_fail(b, s, "a range ends before it begins");
@@ -30101,7 +30102,7 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
 
     if (c == '"') {
         tree = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        s->at++;
+        s->position++;
         while (!b->failed && !specdec__source_accept_byte(s, '"')) {
             const uint32_t character = specdec__gbnf_read_character(b, s);
             specdec__syntax_prepend_child(b, tree, specdec__syntax_add_character(b, character, character));
@@ -30109,15 +30110,15 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
         return tree;
     }
     if (c == '[') {
-        s->at++;
+        s->position++;
         return specdec__gbnf_read_class(b, s);
     }
     if (c == '.') {
-        s->at++;
+        s->position++;
         return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
     }
     if (c == '(') {
-        s->at++;
+        s->position++;
         specdec__gbnf_skip_space(s, 1);
         tree = specdec__gbnf_read_alternatives(b, g, 1);
         return specdec__source_accept_byte(s, ')') ? tree : specdec__source_fail(b, s, "a bracket is not closed");
@@ -30137,12 +30138,12 @@ static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, 
     *least = c == '+';
     *most = c == '?' ? 1 : UINT32_MAX;
     if (c == '*' || c == '+' || c == '?') {
-        s->at++;
+        s->position++;
         return 1;
     }
     if (c != '{')
         return 0;
-    s->at++;
+    s->position++;
     specdec__gbnf_skip_space(s, 0);
     *least = specdec__source_read_number(s);
     specdec__gbnf_skip_space(s, 0);
@@ -30203,11 +30204,11 @@ static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
     uint32_t tree;
 
     specdec__gbnf_skip_space(s, 0);
-    if (!b->failed && (s->size - s->at < 3 || memcmp(s->text + s->at, "::=", 3) != 0))
+    if (!b->failed && (s->size - s->position < 3 || memcmp(s->text + s->position, "::=", 3) != 0))
         specdec__source_fail(b, s, "::= is missing");
     if (!b->failed && g->names.data[3 * name + 2])
         specdec__source_fail(b, s, "this rule was defined before");
-    s->at += 3;
+    s->position += 3;
     if (b->failed)
         return;
     specdec__gbnf_skip_space(s, 1);
@@ -30286,7 +30287,7 @@ static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf
             } else if (color.data[other] == 1) {
                 for (j = 0; j < g->rule_number.count && g->rule_number.data[j] != other; j++)
                     ;
-                g->source.at = j < g->rule_number.count ? g->names.data[3 * j] : 0;
+                g->source.position = j < g->rule_number.count ? g->names.data[3 * j] : 0;
                 specdec__source_fail(b, &g->source, "left recursion: this rule may begin with itself");
             }
         }
@@ -30308,11 +30309,11 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
         return;
     }
     specdec__gbnf_skip_space(&g.source, 1);
-    while (!b->failed && g.source.at < size)
+    while (!b->failed && g.source.position < size)
         specdec__gbnf_read_rule(b, &g);
     for (i = 0; i < g.names.count && !b->failed; i += 3)
         if (!g.names.data[i + 2]) {
-            g.source.at = g.names.data[i];
+            g.source.position = g.names.data[i];
             specdec__source_fail(b, &g.source, "this rule is not defined");
         }
     for (root = 0; root < g.rule_number.count && !b->failed; root++)
@@ -34609,7 +34610,7 @@ SPECDEC__FOR_SPEED
  * >>constraint/mask: which tokens may follow: a walk over the tree of tokens with the threads of a text.
  * ================================================================================================================== */
 
-/* Most threads of a walk; most new stack nodes of a walk; most threads of a state that are walked one by one. */
+/* Limits of a walk over a trie: threads, new stack nodes, threads of the state that are walked one by one. */
 enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MASK_SINGLE_THREADS = 8 };
 
 /* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */

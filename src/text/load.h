@@ -130,7 +130,7 @@ static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
                              *specdec__pre_tokenizer_similar_name(words) ? "; near: " : "",
                              specdec__pre_tokenizer_similar_name(words));
-    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->word == specdec__text_word_line)
+    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_line)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
                              v->pre_tokenizer->name);
     v->add_bos = v->pre_tokenizer->add_bos != 0;

@@ -415,7 +415,7 @@ enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 /* A pre-tokenizer: how BPE splits text into words, by the value of tokenizer.ggml.pre. */
 typedef struct specdec__pre_tokenizer {
     const char *name;
-    specdec__text_word_function *word;
+    specdec__text_word_function *first_word;
     size_t digits; /* most digits of a number in one word */
     int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
     int add_bos;       /* default of add_bos_token; 2: overrides the file */
@@ -520,7 +520,7 @@ static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *wo
                                                 size_t length)
 {
     return words->stages ? specdec__text_word_staged(words->stages, text, length)
-                         : words->word(text, length, words->digits);
+                         : words->first_word(text, length, words->digits);
 }
 
 /* The pre-tokenizer with a name; NULL: there is none. */
