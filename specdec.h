@@ -110,7 +110,7 @@
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
-     >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
+     >>cluster/ wire config link orders rank draft_tokens meet ranks draft_remote draft_rank cluster */
 
 #ifndef SPECDEC__ISA
 
@@ -55996,198 +55996,228 @@ static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result resu
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
- *     several ranks. Compiled in with SPECDEC_CLUSTER.
+ * >>cluster/wire: the messages that ranks send each other: words, checksums, layout. A cluster's ranks share the layers
+ *     of the target. Compiled in with SPECDEC_CLUSTER.
  *
- * Rank 0 keeps the tables of the target's cache, whether it has layers or not: the pages of each view, and what is
- * reserved. All changes of them travel from rank to rank as orders, in one sequence with the runs. So the tables of all
- * ranks are equal at each point of that sequence, and each rank can check what it receives. A run's activations are
- * rows of F32, the same numbers that the next layer would get on one machine, so logits have the same bits. The last
- * rank sends those of the wanted rows to rank 0, which has the output head. States of recurrent layers are stored on
- * the ranks of these layers, but every rank has the tables of all: a run changes them in the same way on all ranks when
- * it begins, cancelled or not.
+ * Rank 0 keeps the tables of the target's cache, whether it has layers or not: the pages of each view, and the reserved
+ * slots. Every change of these tables travels from rank to rank as an order, in one sequence with the runs. So the
+ * tables of all ranks are equal at each point of this sequence, and each rank can check the orders that it receives. A
+ * run's activations are rows of F32, the same numbers that the next layer would get on one machine, so logits have the
+ * same bits. The last rank sends the wanted rows to rank 0, which has the output matrix. States of recurrent layers are
+ * stored on the ranks of these layers, but every rank has the tables of all states: a run changes the tables in the
+ * same way on all ranks when it begins, cancelled or not.
  *
- * A rank may have the draft model alone. Rank 0 sends it the tokens of sequences and their sampling; it sends draft
- * tokens when it has them, each with a share in 8 bits, and rank 0 does not have to wait for them. As noise is a
- * function of seed and position, no distribution is sent; late or wrong draft tokens cost time but do not change the
- * decoded tokens. When that rank is lost, the others continue without it.
+ * A rank may have the draft model alone. Rank 0 sends it the tokens of sequences and their sampling; it answers with
+ * draft tokens, each with a share in 8 bits, and rank 0 does not have to wait for them. As noise is a function of seed
+ * and position, no distribution is sent; late or wrong draft tokens cost time but do not change the decoded tokens.
+ * When the draft rank is lost, the other ranks continue without it.
  *
- * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
- * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
+ * A message consists of words of 32 bits, little-endian: a header of SPECDEC__WIRE_HEADER_WORDS words, the words of
+ * orders, then rows of floats. Urgent messages have no rows. The first word of an order holds its kind and, from bit 8
+ * on, the number of words that follow.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
 #define SPECDEC__WIRE_VERSION 7
-#define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
-#define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
-#define SPECDEC__WIRE_RANKS 64
-#define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
-#define SPECDEC__WIRE_TOKENS 64   /* tokens of a sequence in one message to the draft rank, at most */
-#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
-#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__REMOTE_DRAFTS 2048 /* draft tokens that rank 0 stores, for each of the first few sequences */
+#define SPECDEC__WIRE_URGENT_WORDS 96   /* words of an urgent message, at most */
+#define SPECDEC__WIRE_MAX_RUNS 32       /* sent runs that are not answered, at most */
+#define SPECDEC__WIRE_MAX_RANKS 64      /* ranks of a cluster, at most */
+#define SPECDEC__WIRE_WAIT_SECONDS 0.05 /* seconds that a rank waits for a message before it looks at the clock */
+#define SPECDEC__WIRE_MAX_TOKENS 64     /* tokens of a sequence in one message to the draft rank, at most */
+#define SPECDEC__WIRE_LOAD_SILENCES 8   /* how many specdec_cluster.silence a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOADING_FLAG 0x80000000u /* in the first word of ALIVE: the sender still loads its model */
+#define SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE 2048 /* draft tokens stored by rank 0, for each of the first 8 sequences */
 #define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
 
+/* The words of a message's header, by index. */
 enum {
-    SPECDEC__WIRE_SIGN, /* the magic number */
-    SPECDEC__WIRE_KIND, /* version, kind << 8, rank of the sender << 16 */
-    SPECDEC__WIRE_NUMBER, /* of those that are not urgent: how many this rank has sent before */
-    SPECDEC__WIRE_WORDS, /* of orders */
-    SPECDEC__WIRE_ROWS,
-    SPECDEC__WIRE_FLOATS, /* of a row */
-    SPECDEC__WIRE_RUN,  /* the run that the message is about */
-    SPECDEC__WIRE_SUM,  /* of all other words */
-    SPECDEC__WIRE_HEAD
+    SPECDEC__WIRE_MAGIC_WORD,  /* SPECDEC__WIRE_MAGIC */
+    SPECDEC__WIRE_KIND,        /* version, kind of message << 8, rank of the sender << 16 */
+    SPECDEC__WIRE_SERIAL,      /* how many messages the sender has sent the receiver before, without urgent ones */
+    SPECDEC__WIRE_ORDER_WORDS, /* number of words of orders */
+    SPECDEC__WIRE_ROWS,        /* number of rows */
+    SPECDEC__WIRE_ROW_FLOATS,  /* floats of a row */
+    SPECDEC__WIRE_RUN,         /* number of the run that the message is about */
+    SPECDEC__WIRE_CHECKSUM,    /* checksum of all other words */
+    SPECDEC__WIRE_HEADER_WORDS
 };
 
-/* Kinds of messages. */
+/* Kinds of messages, each with the words that follow the header. */
 enum {
-    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
-    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
-    /* urgent */
-    SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
-    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
-       that are not urgent it has sent to the receiver). */
+    SPECDEC__WIRE_ORDERS, /* from a rank to the next one: orders, with the rows of a run that is not cancelled */
+    SPECDEC__WIRE_STATES, /* from the last rank to rank 0: a run's wanted rows; (microseconds on the slowest rank) */
+    /* The kinds from here on are urgent. */
+    SPECDEC__WIRE_READY,  /* the sender can serve: (fingerprint, 2 words) */
+    /* The sender lives: (layers of its run that are done, or, while it loads, LOADING_FLAG | repacked matrices; number
+       of messages that it has sent to the receiver, without urgent ones). */
     SPECDEC__WIRE_ALIVE,
-    SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
-    SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
-    SPECDEC__WIRE_FAILED, /* the rank gives up: (bytes of text, the text) */
-    /* From the draft rank: (view, epoch, count, number): guesses behind a text, from that number on; count: the guess
-       before them stands for the text's token number count - 1, of which they are the first; 0: they go on. Then for
-       each that is gone on from (how far its number lies back << 4 | children, token | share << 24 of each). */
-    SPECDEC__WIRE_GUESSES,
+    SPECDEC__WIRE_CANCEL, /* from rank 0: the run is cancelled */
+    SPECDEC__WIRE_DONE,   /* from rank 1: it has computed its layers of the run: (microseconds) */
+    SPECDEC__WIRE_FAILED, /* the sender ends with an error: (bytes of the error's text, the text) */
+    /* From the draft rank, draft tokens of a sequence: (view, epoch, count, number). The draft tokens have numbers from
+       `number` on. count > 0: they begin a new tree, whose root, draft token number - 1, is the sequence's token count
+       - 1; 0: they extend the tree sent before. Then for each parent: (number of its first child minus its own number
+       << 4 | number of children, then token | share << 24 of each child). */
+    SPECDEC__WIRE_DRAFT_TOKENS,
     SPECDEC__WIRE_KINDS
 };
 
-/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
-   the run on the slowest rank so far. */
+/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbered nodes, path...), and the orders below. */
 enum {
-    /* A run (number, cancelled, longest, done, n, n of token, parent, view * 4 + certain * 2 + wanted). */
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
-    SPECDEC__WIRE_END,
-    /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
-    SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
-    SPECDEC__WIRE_CHOOSE, /* How its tokens are chosen: (view, epoch, SPECDEC__GUESS_SAMPLING words) */
-    SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
+    /* Run a batch: (number, cancelled, microseconds of the run on the slowest rank so far, first node, n; for each of
+       the n nodes: token, parent, view * 4 + certain * 2 + wanted). */
+    SPECDEC__WIRE_ORDER_RUN = SPECDEC__KV_KINDS,
+    SPECDEC__WIRE_ORDER_END, /* end the cluster */
+    /* Orders to the draft rank, each in a message of its own. epoch: counts how often the sequence was truncated. */
+    SPECDEC__WIRE_ORDER_TOKENS,   /* truncate a sequence to n tokens, append tokens: (view, epoch, n, tokens...) */
+    SPECDEC__WIRE_ORDER_SAMPLING, /* set a sequence's sampling: (view, epoch, SPECDEC__WIRE_SAMPLING_WORDS words) */
+    SPECDEC__WIRE_ORDER_FORK      /* begin with another sequence's first tokens: (view, epoch, other view, count) */
 };
 
-enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
+enum { SPECDEC__WIRE_SAMPLING_WORDS = 8 + SPECDEC__SAMPLE_WORDS };
 
-/* A draft token of the draft rank, on rank 0. */
+/* A draft token that the draft rank has sent, on rank 0. */
 typedef struct specdec__remote_draft {
-    uint32_t number; /* serial number of the draft token; 0: none */
-    uint32_t first;  /* number of its first child; the other children have the next numbers */
+    uint32_t number;     /* serial number of the draft token; 0: this place of the ring is empty */
+    uint32_t first;      /* number of its first child; its other children have the next numbers */
     int32_t token;
-    unsigned char share, count; /* share: of 255, among siblings; count: of children, once they have arrived */
+    unsigned char share; /* probability among its siblings, in units of 1/255 */
+    unsigned char count; /* number of its children, once they have arrived; 0 before */
 } specdec__remote_draft;
 
-/* What rank 0 has sent the draft rank of a sequence, and the draft tokens that have arrived. */
+/* What rank 0 knows of a sequence on the draft rank. */
 typedef struct specdec__remote_sequence {
-    uint32_t epoch;
-    int told, news;      /* tokens that were sent; 1: the epoch was not sent yet */
-    double told_at;      /* clock, seconds: when the last token was sent */
-    uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the draft token that is the sequence's token number count - 1 */
-    int count;           /* 0: there is none */
+    uint32_t epoch;      /* bumped when draft tokens of the sequence become invalid */
+    int sent_count;      /* tokens of the sequence that were sent to the draft rank */
+    int epoch_unsent;    /* 1: the epoch has changed since the last order */
+    double sent_at;      /* clock, seconds: when the last token was sent */
+    uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the sampling sent last */
+    uint32_t root;       /* number of the draft token that is the sequence's token count - 1 */
+    int count;           /* tokens of the sequence up to the root; 0: no draft tokens are stored */
 } specdec__remote_sequence;
 
-/* A run that rank 0 has sent, and that was not answered or not taken yet. */
-typedef struct specdec__wire_flight {
-    uint32_t run;
-    int rows;              /* wanted */
-    int cancelled, back;
-    int left;              /* 1: its rows are not awaited; it is removed when it returns */
-    double slowest_seconds; /* seconds that the slowest stage took; once it is back */
-    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
-} specdec__wire_flight;
+/* A run that rank 0 has sent to the other ranks, and whose logits were not taken yet. */
+typedef struct specdec__wire_run {
+    uint32_t number;
+    int rows;               /* wanted rows */
+    int cancelled;          /* 1: the other ranks were told to end it early */
+    int returned;           /* 1: it was answered */
+    int abandoned;          /* 1: its rows are not awaited; it is removed when it returns */
+    double slowest_seconds; /* seconds of the run on the slowest rank, once it has returned */
+    specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->inbox */
+} specdec__wire_run;
 
-/* How far another rank is, as it has said in ALIVE. */
+/* Progress of another rank, as its last ALIVE says. */
 typedef struct specdec__wire_progress {
-    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
-    uint32_t sent;       /* messages to this rank, without urgent ones */
-    int started;         /* 1: it has loaded its model */
+    uint32_t run;   /* the run that the rank computes, or computed last */
+    uint32_t layer; /* layers of this run that are done; while the rank loads, matrices that are repacked */
+    uint32_t sent;  /* messages sent to this rank, without urgent ones */
+    int started;    /* 1: the rank has loaded its model */
 } specdec__wire_progress;
 
-/* A rank and those it talks to. */
+/* A rank of a cluster, and its connection to the other ranks. */
 typedef struct specdec__link {
     specdec_cluster cluster;
-    specdec__context *context; /* of its layers; whose link this is */
-    specdec__view **views;     /* (view_count): views by number */
-    int view_count, length;    /* length: keys of a view, at most */
-    uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
-    unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
-    size_t room;
-    int words, most_words;     /* of orders in out, and at most */
-    uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
-    int drafter;               /* the rank that has the draft model alone; 0: there is none */
-    int met, lost;             /* 1: rank 0 has found all ranks; 1: the draft rank is lost, 2: and was told so */
-    int loaded;                /* 1: this rank has loaded its model */
-    const specdec_hooks *hooks; /* for the log */
-    uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__remote_sequence *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__remote_draft *guesses; /* (guess_count) by the last digits of their numbers */
-    int guess_count, fresh;    /* fresh: 1: some have arrived since the last look */
-    uint32_t guess_next;       /* number behind those that have arrived */
-    double late, pace;         /* seconds from sending a token to the first draft tokens behind it; between arrivals */
-    double guessed_at;         /* clock, seconds: of the last arrival */
-    uint32_t run;              /* number of the last run */
-    uint32_t cancelled[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
-    int stop;                  /* cancel flag of a run for others */
-    int nodes, flown;          /* nodes from which nodes of the next run may descend; number of their view */
-    int ended;
-    specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
-    int flight_count, flying;  /* flying: 1: several runs may be on their way */
-    int renumbers;             /* how many nodes the next commit renumbers */
-    uint32_t done;             /* runs that rank 1 has computed */
-    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; clock: when rank 1 is expected to be free */
-    double slowest_seconds;    /* seconds of the run on the slowest rank so far */
-    double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    double begun;              /* clock, seconds: since when messages are received */
-    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
-    uint32_t layer;            /* of this rank: see ALIVE */
-    double waited, waited_at;  /* seconds without progress of the awaited run; clock: the last wait */
-    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
-    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
-    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
-    int ready;                 /* number of ranks that are ready */
-    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* by rank: 1: it is ready */
-    specdec_error failed;      /* the error that has ended the cluster */
-    double working;            /* seconds */
-    int64_t runs, run_nodes, kept_nodes;
-    struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL: this rank does not */
+    specdec__context *context;  /* the context that runs the rank's layers */
+    specdec__view **views;      /* (view_count) views of the target's cache by number */
+    int view_count;
+    int view_capacity;          /* keys of a view, at most */
+    uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
+    uint64_t draft_fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
+    const specdec_hooks *hooks; /* log */
+    int connected;              /* rank 0: 1 once all ranks are ready */
+    int model_loaded;           /* 1: this rank has loaded its model */
+    int draft_rank_number;      /* the rank that has the draft model alone; 0: there is none */
+    int draft_rank_lost;        /* 1: the draft rank is lost; 2: and it was sent FAILED */
+    int ended;                  /* 1: rank 0 has ended the cluster */
+    specdec_error failed;       /* the error that has ended the cluster */
+
+    /* messages */
+    unsigned char *inbox;       /* (message_bytes) the last message received, unless it was urgent */
+    unsigned char *outbox;      /* (message_bytes) header, then stored orders that are sent with the next run */
+    size_t message_bytes;
+    int order_words, order_capacity; /* words of orders in outbox, and at most */
+    uint32_t sent_count[SPECDEC__WIRE_MAX_RANKS]; /* by rank: messages sent, without urgent ones */
+    uint32_t received_count;    /* messages received from the previous rank, without urgent ones */
+    double heard_at[SPECDEC__WIRE_MAX_RANKS]; /* by rank: clock, seconds: last message received; 0: none */
+    double listening_since;     /* clock, seconds: when this rank began to receive messages */
+    double alive_sent_at;       /* clock, seconds: when ALIVE was sent last; 0: never */
+    specdec__wire_progress progress[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
+    double stalled_seconds;     /* waiting time since the awaited run made progress */
+    double last_wait_at;        /* clock, seconds: end of the last wait */
+    int ready_count;            /* ranks that are ready */
+    unsigned char is_ready[SPECDEC__WIRE_MAX_RANKS]; /* by rank: 1: it is ready */
+
+    /* draft tokens, on rank 0 of a cluster with a draft rank */
+    specdec__remote_sequence *draft_sequences; /* (view_count) */
+    specdec__remote_draft *draft_tokens; /* (draft_token_count) ring: index is number modulo count */
+    int draft_token_count;
+    int draft_arrived;          /* 1: draft tokens have arrived since the pipe looked last */
+    uint32_t next_draft_number; /* number behind the draft tokens that have arrived */
+    double draft_latency;       /* mean seconds from sending a token to the first draft tokens behind it */
+    double draft_interval;      /* mean seconds between two messages of draft tokens */
+    double draft_arrival_at;    /* clock, seconds: when draft tokens arrived last */
+
+    /* runs */
+    uint32_t run;               /* number of the last run, sent or received */
+    uint32_t layer;             /* layers of this run that are done; while loading, matrices that are repacked */
+    uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
+    int cancel_run;             /* cancel flag of the run under way on a rank that serves */
+    int node_count;             /* computed nodes that nodes of the next run may descend from */
+    int node_view;              /* number of these nodes' view; -1: several */
+    int renumbered_nodes;       /* nodes that the next commit renumbers; 0: it ends the tree */
+    double slowest_seconds;     /* seconds of the run under way on the slowest rank so far */
+    double stage_seconds;       /* seconds of a run: on rank 1, as rank 0 has heard; on another rank, its own */
+    double own_seconds;         /* seconds of a run on rank 0 */
+    double first_rank_free_at;  /* clock, seconds: when rank 1 is expected to have computed all sent runs */
+    uint32_t first_rank_run;    /* the last run that rank 1 has computed */
+    specdec__wire_run sent_runs[SPECDEC__WIRE_MAX_RUNS]; /* (sent_run_count) on rank 0, the oldest first */
+    int sent_run_count;
+    int overlaps_runs;          /* 1: a run is sent without waiting for its answer */
+
+    /* cancel flags and results */
+    int *serving_cancel;        /* on a rank that serves: the flag that specdec_cancel sets; NULL: it does not serve */
+    int **sequence_cancels;     /* (view_count) on rank 0: the sequences' cancel flags */
+    int *caller_cancel;         /* cancel flag of the sequence whose caller waits for the step under way; NULL: none */
+    double working_seconds;     /* time in which this rank has computed */
+    int64_t runs, run_nodes;    /* runs, and nodes in them */
+    int64_t kept_nodes;         /* nodes of runs that were not cancelled */
+    struct specdec__ranks *ranks; /* the lane of rank 0 */
+    struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL on all other ranks */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
 
+/* Word i of a message. */
 static uint32_t specdec__wire_get(const unsigned char *message, int i)
 {
     return specdec__load_u32(message + 4 * (size_t)i);
 }
 
+/* Sets word i of a message. */
 static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
 {
     specdec__store_u32(message + 4 * (size_t)i, word);
 }
 
-/* A sum that no change of a word leaves as it was. */
-static uint32_t specdec__wire_sum(const unsigned char *message, size_t words)
+/* The checksum of a message, without the word that holds it: changing a single word always changes the checksum. */
+static uint32_t specdec__wire_checksum(const unsigned char *message, size_t words)
 {
     uint32_t sum = 1;
     size_t i;
 
     for (i = 0; i < words; i++)
-        if (i != SPECDEC__WIRE_SUM) {
+        if (i != SPECDEC__WIRE_CHECKSUM) {
             sum = (sum ^ specdec__load_u32(message + 4 * i)) * 0x9e3779b1u;
             sum ^= sum >> 15;
         }
     return sum;
 }
 
-/* Floats to words, and back. */
-static void specdec__wire_pack(unsigned char *to, const float *from, int count)
+/* Writes `count` floats as words, bit for bit. */
+static void specdec__wire_put_floats(unsigned char *to, const float *from, int count)
 {
     int i;
 
@@ -56195,7 +56225,8 @@ static void specdec__wire_pack(unsigned char *to, const float *from, int count)
         specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
 }
 
-static void specdec__wire_unpack(float *to, const unsigned char *from, int count)
+/* Reads `count` floats from words, bit for bit. */
+static void specdec__wire_get_floats(float *to, const unsigned char *from, int count)
 {
     int i;
 
@@ -56203,37 +56234,40 @@ static void specdec__wire_unpack(float *to, const unsigned char *from, int count
         to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
 }
 
-/* Is this a message, whole and as its header says? */
+/* Whether `size` bytes, which may be at most `room`, form a valid message of a cluster of `ranks` ranks: magic number,
+   version, kind, sender, length and checksum. */
 static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
 {
     uint64_t words, rows, floats, kind;
 
-    if (size < 4 * SPECDEC__WIRE_HEAD || size > room || size % 4)
+    if (size < 4 * SPECDEC__WIRE_HEADER_WORDS || size > room || size % 4)
         return 0;
-    words = specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    words = specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
     rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
-    floats = specdec__wire_get(message, SPECDEC__WIRE_FLOATS);
+    floats = specdec__wire_get(message, SPECDEC__WIRE_ROW_FLOATS);
     kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    return specdec__wire_get(message, SPECDEC__WIRE_SIGN) == SPECDEC__WIRE_MAGIC &&
+    return specdec__wire_get(message, SPECDEC__WIRE_MAGIC_WORD) == SPECDEC__WIRE_MAGIC &&
            (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
            kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
-           SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
-           specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
+           SPECDEC__WIRE_HEADER_WORDS + words + rows * floats == size / 4 &&
+           specdec__wire_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
 }
 
-/* The rank that a message says it is from, whole or not; 0 where it does not say. */
+/* The sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
 static int specdec__wire_sender(const unsigned char *message, size_t size)
 {
-    return size < 4 * SPECDEC__WIRE_HEAD ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
+    return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
 }
 
-/* Words of orders that are read one after the other. */
+/* Reads the words of an order one after the other. */
 typedef struct specdec__wire_reader {
-    const unsigned char *at;
-    int left, bad;
+    const unsigned char *at; /* the next word */
+    int left;                /* words from there on */
+    int bad;                 /* 1: a word was missing, or out of its range */
 } specdec__wire_reader;
 
-static uint32_t specdec__wire_word(specdec__wire_reader *in)
+/* The next word; 0 if there is none. */
+static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
 {
     uint32_t word = 0;
 
@@ -56247,10 +56281,10 @@ static uint32_t specdec__wire_word(specdec__wire_reader *in)
     return word;
 }
 
-/* An integer in [low, high]. */
-static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
+/* The next word as an integer in [low, high]; low if it is missing or out of range. */
+static int specdec__wire_read_int(specdec__wire_reader *in, int low, int high)
 {
-    const int value = (int)specdec__wire_word(in);
+    const int value = (int)specdec__wire_read_word(in);
 
     in->bad |= value < low || value > high;
     return in->bad ? low : value;
@@ -56259,13 +56293,14 @@ static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/config: a cluster's configuration checked, and which layers of the target a rank has.
+ * >>cluster/config: checks a cluster's configuration, and chooses the layers of the target that a rank has.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
-static int specdec__cluster_drafter(const specdec_cluster *cluster)
+/* The draft rank of a cluster, which has the draft model alone: the last rank but 0 without layers. 0 if there is
+   none. */
+static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
 {
     int i = cluster->ranks - 1;
 
@@ -56274,14 +56309,15 @@ static int specdec__cluster_drafter(const specdec_cluster *cluster)
     return i;
 }
 
-/* Whether this is a rank that only drafts. */
-static int specdec__cluster_drafts(const specdec_cluster *cluster)
+/* Whether this rank is the draft rank. */
+static int specdec__cluster_is_draft_rank(const specdec_cluster *cluster)
 {
-    return cluster->rank && cluster->rank == specdec__cluster_drafter(cluster);
+    return cluster->rank && cluster->rank == specdec__cluster_draft_rank(cluster);
 }
 
-/* Refuses a rank with layers [from, end) of which one reads the keys of a layer that it does not have. */
-static specdec_result specdec__cluster_keys(const specdec__model *m, int from, int end, specdec_error *error)
+/* Refuses layers [from, end) for a rank if one of them reads the keys of a layer before `from`. */
+static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m, int from, int end,
+                                                         specdec_error *error)
 {
     int i;
 
@@ -56295,17 +56331,18 @@ static specdec_result specdec__cluster_keys(const specdec__model *m, int from, i
     return SPECDEC_OK;
 }
 
-/* Leaves a model the layers that a rank has. */
-static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
+/* Reduces a model to the layers of this rank, after checking that the ranks' layers add up to all. */
+static specdec_result specdec__cluster_choose_layers(specdec__model *m, const specdec_cluster *cluster,
+                                                     specdec_error *error)
 {
-    const int drafter = specdec__cluster_drafter(cluster);
+    const int drafter = specdec__cluster_draft_rank(cluster);
     int i, sum = 0;
 
     if (m->trait[SPECDEC__READS_STATES])
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states cannot be split over ranks");
     if (m->inputs.width || m->streams.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "a model with embeddings for each layer or several streams is not cut into parts");
+                             "a model with embeddings for each layer or several streams cannot be split");
     for (i = 0; i < cluster->ranks; i++) {
         m->first += i < cluster->rank ? cluster->layers[i] : 0;
         sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
@@ -56314,7 +56351,7 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
                                  "and one that drafts may have none, all together have all)", i, cluster->layers[i],
                                  m->all);
-        if (specdec__cluster_keys(m, sum - cluster->layers[i], sum, error))
+        if (specdec__cluster_check_shared_keys(m, sum - cluster->layers[i], sum, error))
             return SPECDEC_ERROR_UNSUPPORTED;
     }
     m->layers = cluster->layers[cluster->rank];
@@ -56322,9 +56359,9 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
     return SPECDEC_OK;
 }
 
-/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
-   the target, of which it has nothing. */
-static specdec_result specdec__cluster_make_drafter(specdec_config *c, specdec_error *error)
+/* Turns the configuration of rank 0 into that of the draft rank: the draft model takes the place of the target, and no
+   other drafter is left. */
+static specdec_result specdec__cluster_configure_draft_rank(specdec_config *c, specdec_error *error)
 {
     if (!specdec__source_given(&c->draft))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
@@ -56338,31 +56375,32 @@ static specdec_result specdec__cluster_make_drafter(specdec_config *c, specdec_e
     return SPECDEC_OK;
 }
 
-/* What goes together with a rank that only drafts. */
-static specdec_result specdec__cluster_check_drafter(const specdec_config *c, specdec_error *error)
+/* Checks the options that a cluster with a draft rank requires: threads, and the coupled rule. */
+static specdec_result specdec__cluster_check_draft_rank(const specdec_config *c, specdec_error *error)
 {
     if (!SPECDEC__OS_THREADS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
     if (c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
-                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
+                             "rank sends tokens alone: only the coupled rule works with one", (int)c->rule);
     return SPECDEC_OK;
 }
 
-/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
+/* Checks a cluster's configuration. Clears the drafters of ranks other than 0, and the cluster if rank 0 is its only
+   rank. */
 static specdec_result specdec__cluster_check(specdec_config *c, specdec_error *error)
 {
     const specdec_cluster *cluster = c->cluster;
     specdec_result result;
 
-    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
+    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_MAX_RANKS || cluster->rank < 0 ||
         cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
-                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
-    if (specdec__cluster_drafter(cluster) && (result = specdec__cluster_check_drafter(c, error)) != SPECDEC_OK)
+                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_MAX_RANKS);
+    if (specdec__cluster_draft_rank(cluster) && (result = specdec__cluster_check_draft_rank(c, error)) != SPECDEC_OK)
         return result;
-    if (specdec__cluster_drafts(cluster))
-        return specdec__cluster_make_drafter(c, error);
+    if (specdec__cluster_is_draft_rank(cluster))
+        return specdec__cluster_configure_draft_rank(c, error);
     if (c->target.model || c->target.copy)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
                              "each rank opens its part of it");
@@ -56387,444 +56425,454 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* The number of this rank. */
 static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
 
-/* The next (step 1) or previous (step -1) rank with layers, from a rank. */
-static int specdec__link_stage_at(const specdec__link *link, int rank, int step)
+/* The rank with layers next to a rank: behind it (step 1) or before it (step -1). */
+static int specdec__link_adjacent_stage(const specdec__link *link, int rank, int step)
 {
-    return rank + step + (link->drafter && rank + step == link->drafter ? step : 0);
+    return rank + step + (link->draft_rank_number && rank + step == link->draft_rank_number ? step : 0);
 }
 
 /* The last rank with layers. */
-static int specdec__link_last(const specdec__link *link)
+static int specdec__link_last_stage(const specdec__link *link)
 {
-    return specdec__link_stage_at(link, link->cluster.ranks, -1);
+    return specdec__link_adjacent_stage(link, link->cluster.ranks, -1);
 }
 
-static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
+static void specdec__link_send_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
 
-/* Ends the cluster with the error link->failed, and sends it to all ranks. */
-static void specdec__link_give_up(specdec__link *link)
+/* Sends the error link->failed, which ends the cluster, to all ranks, and ends the run under way. */
+static void specdec__link_send_failed(specdec__link *link)
 {
-    SPECDEC__STORE(&link->stop, 1);
-    specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
+    SPECDEC__STORE(&link->cancel_run, 1);
+    specdec__link_send_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
 }
 
-static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text);
+static void specdec__link_send_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words,
+                                      const char *text);
 
-/* If `rank` is the draft rank, and the cluster has begun, continues without it, and tells it so. Returns whether it
-   does. */
-static int specdec__link_lose_rank(specdec__link *link, int rank, const char *why)
+/* If `rank` is the draft rank and the cluster has begun, drops the draft rank instead of ending the cluster: sends it
+   FAILED with the reason and logs that. Returns whether it has. */
+static int specdec__link_drop_draft_rank(specdec__link *link, int rank, const char *why)
 {
     const int own = specdec__link_rank(link);
 
-    if (!rank || rank != link->drafter || own == rank || (!own && !link->met))
+    if (!rank || rank != link->draft_rank_number || own == rank || (!own && !link->connected))
         return 0;
-    if (link->lost)
+    if (link->draft_rank_lost)
         return 1;
-    link->lost = 1;
+    link->draft_rank_lost = 1;
     if (!own) {
         specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
-        specdec__link_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
+        specdec__link_send_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
     }
-    link->lost = 2;
+    link->draft_rank_lost = 2;
     return 1;
 }
 
-/* Sends a message; fills in its header. */
+/* Sends a message of `words` words of orders and `rows` rows of `floats` floats, after filling in its header. If the
+   rank cannot be reached, the cluster ends, or continues without its draft rank. */
 static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
                                int floats)
 {
-    const size_t count = SPECDEC__WIRE_HEAD + (size_t)words + (size_t)rows * (size_t)floats;
+    const size_t count = SPECDEC__WIRE_HEADER_WORDS + (size_t)words + (size_t)rows * (size_t)floats;
     const int urgent = kind >= SPECDEC__WIRE_READY;
 
-    specdec__wire_put(message, SPECDEC__WIRE_SIGN, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put(message, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
     specdec__wire_put(message, SPECDEC__WIRE_KIND,
                       SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
-    specdec__wire_put(message, SPECDEC__WIRE_NUMBER, urgent ? 0 : link->sent[to]++);
-    specdec__wire_put(message, SPECDEC__WIRE_WORDS, (uint32_t)words);
+    specdec__wire_put(message, SPECDEC__WIRE_SERIAL, urgent ? 0 : link->sent_count[to]++);
+    specdec__wire_put(message, SPECDEC__WIRE_ORDER_WORDS, (uint32_t)words);
     specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
-    specdec__wire_put(message, SPECDEC__WIRE_FLOATS, (uint32_t)floats);
-    specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
-    if ((link->lost == 2 && to == link->drafter) ||
+    specdec__wire_put(message, SPECDEC__WIRE_ROW_FLOATS, (uint32_t)floats);
+    specdec__wire_put(message, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(message, count));
+    if ((link->draft_rank_lost == 2 && to == link->draft_rank_number) ||
         link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code ||
-        specdec__link_lose_rank(link, to, "it cannot be reached"))
+        specdec__link_drop_draft_rank(link, to, "it cannot be reached"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
                   specdec__link_rank(link));
-    specdec__link_give_up(link);
+    specdec__link_send_failed(link);
 }
 
-/* Sends an urgent message to a rank, with up to two words or a string. */
-static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
+/* Sends an urgent message to a rank, with two words, or with a string and its length. */
+static void specdec__link_send_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words,
+                                      const char *text)
 {
-    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    unsigned char message[4 * SPECDEC__WIRE_URGENT_WORDS];
     const size_t length = text ? strlen(text) : 0;
 
     memset(message, 0, sizeof message);
     specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
-    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEAD, text ? length : words);
+    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEADER_WORDS, text ? length : words);
     if (text)
-        memcpy(message + 4 * (SPECDEC__WIRE_HEAD + 2), text, length);
+        memcpy(message + 4 * (SPECDEC__WIRE_HEADER_WORDS + 2), text, length);
     specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
 }
 
-/* Sends ALIVE to a rank: the progress of this rank. To rank 0 READY instead, until rank 0 has answered. */
-static void specdec__link_alive(specdec__link *link, int to)
+/* Sends this rank's progress (ALIVE) to a rank. Until rank 0 has answered, it is sent READY instead. */
+static void specdec__link_send_alive(specdec__link *link, int to)
 {
-    const uint32_t loading = link->loaded ? 0 : SPECDEC__WIRE_LOADING;
+    const uint32_t loading = link->model_loaded ? 0 : SPECDEC__WIRE_LOADING_FLAG;
 
-    if (!to && link->loaded && !link->progress[0].started)
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    if (!to && link->model_loaded && !link->progress[0].started)
+        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     else
-        specdec__link_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
-                             loading | link->layer | (uint64_t)link->sent[to] << 32, NULL);
+        specdec__link_send_urgent(link, to, SPECDEC__WIRE_ALIVE, link->run,
+                                  loading | link->layer | (uint64_t)link->sent_count[to] << 32, NULL);
 }
 
 /* Sends ALIVE to all other ranks. */
-static void specdec__link_alive_all(specdec__link *link)
+static void specdec__link_send_alive_all(specdec__link *link)
 {
     int i;
 
     for (i = 0; i < link->cluster.ranks; i++)
         if (i != specdec__link_rank(link))
-            specdec__link_alive(link, i);
+            specdec__link_send_alive(link, i);
 }
 
-/* Sends an urgent message to all other ranks that need it. */
-static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
+/* Sends an urgent message to all other ranks; CANCEL only to ranks with layers. */
+static void specdec__link_send_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
 {
     int i;
 
     for (i = 0; i < link->cluster.ranks; i++)
-        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_DOOM || i != link->drafter))
-            specdec__link_urgent(link, i, kind, run, 0, text);
+        if (i != specdec__link_rank(link) && (kind != SPECDEC__WIRE_CANCEL || i != link->draft_rank_number))
+            specdec__link_send_urgent(link, i, kind, run, 0, text);
 }
 
-/* Ends the cluster with an error: a rank has sent a message that is not valid. */
-static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
+/* Ends the cluster with an error: rank `rank` has sent a message that is not valid. what: names the message. */
+static void specdec__link_reject_message(specdec__link *link, int rank, const char *what)
 {
-    if (link->failed.code || specdec__link_lose_rank(link, rank, what))
+    if (link->failed.code || specdec__link_drop_draft_rank(link, rank, what))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
                   specdec__link_rank(link));
-    specdec__link_give_up(link);
+    specdec__link_send_failed(link);
 }
 
-/* Marks a run as cancelled; if this rank computes it, it ends between two layers. */
-static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
+/* Marks a run as cancelled. If this rank computes the run, it ends between two layers. */
+static void specdec__link_handle_cancel(specdec__link *link, uint32_t run)
 {
-    link->cancelled[run % SPECDEC__WIRE_FLIGHTS] = run;
+    link->cancelled_runs[run % SPECDEC__WIRE_MAX_RUNS] = run;
     if (run == link->run)
-        SPECDEC__STORE(&link->stop, 1);
+        SPECDEC__STORE(&link->cancel_run, 1);
 }
 
 /* Handles FAILED: another rank has ended with an error. */
-static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+static void specdec__link_handle_failed(specdec__link *link, int rank, const unsigned char *words, int count)
 {
     const uint32_t length = specdec__wire_get(words, 0);
 
-    if (link->failed.code || specdec__link_lose_rank(link, rank, "it has given up"))
+    if (link->failed.code || specdec__link_drop_draft_rank(link, rank, "it has given up"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
                   length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
-    SPECDEC__STORE(&link->stop, 1);
+    SPECDEC__STORE(&link->cancel_run, 1);
 }
 
 /* Marks a sequence as having no valid draft tokens: the draft rank begins again behind the next tokens it is sent. */
-static void specdec__remote_draft_forget(specdec__remote_sequence *known)
+static void specdec__remote_draft_invalidate(specdec__remote_sequence *sequence)
 {
-    known->epoch++;
-    known->news = 1;
+    sequence->epoch++;
+    sequence->epoch_unsent = 1;
 }
 
-/* The draft token with a number; NULL: it is not stored, or was overwritten. */
-static specdec__remote_draft *specdec__remote_draft_at(const specdec__link *link, uint32_t number)
+/* The draft token with a number. NULL if it is not stored, or was overwritten. */
+static specdec__remote_draft *specdec__remote_draft_find(const specdec__link *link, uint32_t number)
 {
-    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
 
-    return number && guess->number == number ? guess : NULL;
+    return number && draft->number == number ? draft : NULL;
 }
 
-/* Stores a draft token in its place in the ring, over an old one. */
-static void specdec__remote_draft_put(specdec__link *link, uint32_t number, uint32_t word)
+/* Stores a draft token in the ring, over an old one. word: token | share << 24. */
+static void specdec__remote_draft_store(specdec__link *link, uint32_t number, uint32_t word)
 {
-    specdec__remote_draft *guess = &link->guesses[number % (uint32_t)link->guess_count];
+    specdec__remote_draft *draft = &link->draft_tokens[number % (uint32_t)link->draft_token_count];
 
-    memset(guess, 0, sizeof *guess);
-    guess->number = number;
-    guess->token = (int32_t)(word & 0xffffff);
-    guess->share = (unsigned char)(word >> 24);
+    memset(draft, 0, sizeof *draft);
+    draft->number = number;
+    draft->token = (int32_t)(word & 0xffffff);
+    draft->share = (unsigned char)(word >> 24);
 }
 
-/* Adds a measured time to a mean; outliers count little. */
-static void specdec__remote_draft_see(double *mean, double seconds)
+/* Adds a measured time to an exponential mean. A time above four times the mean counts as four times the mean. */
+static void specdec__remote_draft_add_time(double *mean, double seconds)
 {
     seconds = *mean > 0 && seconds > 4 * *mean ? 4 * *mean : seconds;
     *mean += (seconds - *mean) * (*mean > 0 ? 0.25 : 1);
 }
 
-/* Measures how long draft tokens that have just arrived took; begun: the sequence's count if they are the first behind
-   it, else 0. */
-static void specdec__remote_draft_time(specdec__link *link, const specdec__remote_sequence *text, int begun)
+/* Measures the time until draft tokens arrive: from the sequence's last sent token (first_count: the number of tokens
+   before these draft tokens, the first behind it), or, first_count 0, from the last message of draft tokens. */
+static void specdec__remote_draft_measure_arrival(specdec__link *link, const specdec__remote_sequence *sequence,
+                                                  int first_count)
 {
     const double now = specdec__os_seconds();
 
-    if (begun && begun == text->told)
-        specdec__remote_draft_see(&link->late, now - text->told_at);
-    if (!begun)
-        specdec__remote_draft_see(&link->pace, now - link->guessed_at);
-    link->guessed_at = now;
+    if (first_count && first_count == sequence->sent_count)
+        specdec__remote_draft_add_time(&link->draft_latency, now - sequence->sent_at);
+    if (!first_count)
+        specdec__remote_draft_add_time(&link->draft_interval, now - link->draft_arrival_at);
+    link->draft_arrival_at = now;
 }
 
-/* Stores draft tokens that have arrived. Those behind tokens that were dropped since, repeated ones and late ones are
-   ignored. If some were lost, the draft rank is asked to begin again. Returns 0 if the message is not valid. */
-static int specdec__remote_draft_hear(specdec__link *link, const unsigned char *words, int count)
+/* Stores the draft tokens of a message from the draft rank. Draft tokens of an earlier epoch, repeated ones and late
+   ones are ignored. If a parent is missing, the draft rank is asked to begin a new tree. Returns 0 if the message is
+   not valid. */
+static int specdec__remote_draft_receive(specdec__link *link, const unsigned char *words, int count)
 {
     specdec__wire_reader in = {words, count, 0};
-    const int view = specdec__wire_int(&in, 0, link->view_count - 1);
-    const uint32_t epoch = specdec__wire_word(&in);
-    const int begun = specdec__wire_int(&in, 0, 1 << 30);
-    uint32_t number = specdec__wire_word(&in);
-    specdec__remote_sequence *text = &link->guessed[view];
-    const int late = (int32_t)(number - link->guess_next) < 0;
-    const int counts = !in.bad && !late && epoch == text->epoch && begun <= text->told;
+    const int view = specdec__wire_read_int(&in, 0, link->view_count - 1);
+    const uint32_t epoch = specdec__wire_read_word(&in);
+    const int first_count = specdec__wire_read_int(&in, 0, 1 << 30);
+    uint32_t number = specdec__wire_read_word(&in);
+    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    const int late = (int32_t)(number - link->next_draft_number) < 0;
+    const int valid = !in.bad && !late && epoch == sequence->epoch && first_count <= sequence->sent_count;
     int lost = 0;
 
-    if (counts)
-        specdec__remote_draft_time(link, text, begun);
-    if (counts && begun) {
-        text->root = number - 1;
-        text->count = begun;
-        specdec__remote_draft_put(link, text->root, 0);
+    if (valid)
+        specdec__remote_draft_measure_arrival(link, sequence, first_count);
+    if (valid && first_count) {
+        sequence->root = number - 1;
+        sequence->count = first_count;
+        specdec__remote_draft_store(link, sequence->root, 0);
     }
     while (!in.bad && in.left) {
-        const uint32_t head = specdec__wire_word(&in), first = number;
+        const uint32_t head = specdec__wire_read_word(&in), first = number;
         int children = (int)(head & 15);
-        specdec__remote_draft *parent = specdec__remote_draft_at(link, number - (head >> 4));
+        specdec__remote_draft *parent = specdec__remote_draft_find(link, number - (head >> 4));
 
         in.bad |= !children || children > in.left || !(head >> 4);
         for (; !in.bad && children; children--, number++) {
-            const uint32_t word = specdec__wire_word(&in);
+            const uint32_t word = specdec__wire_read_word(&in);
 
-            if (counts && parent)
-                specdec__remote_draft_put(link, number, word);
+            if (valid && parent)
+                specdec__remote_draft_store(link, number, word);
         }
-        if (counts && parent && parent->number == first - (head >> 4)) {
+        if (valid && parent && parent->number == first - (head >> 4)) {
             parent->first = first;
             parent->count = (unsigned char)(number - first);
         }
         lost |= !parent;
     }
-    link->guess_next = late ? link->guess_next : number;
-    if (counts && lost)
-        specdec__remote_draft_forget(text);
-    link->fresh |= counts;
+    link->next_draft_number = late ? link->next_draft_number : number;
+    if (valid && lost)
+        specdec__remote_draft_invalidate(sequence);
+    link->draft_arrived |= valid;
     return !in.bad;
 }
 
 /* Handles ALIVE: stores a rank's progress. Progress beyond the runs that rank 0 has sent is ignored, so that a faulty
    rank cannot make rank 0 wait for ever. */
-static void specdec__link_hear_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
+static void specdec__link_handle_alive(specdec__link *link, int rank, uint32_t run, const unsigned char *words)
 {
     specdec__wire_progress *p = &link->progress[rank];
-    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING;
+    const uint32_t first = specdec__wire_get(words, 0), layer = first & ~SPECDEC__WIRE_LOADING_FLAG;
     const uint32_t sent = specdec__wire_get(words, 1);
-    const uint32_t most = first & SPECDEC__WIRE_LOADING ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
+    const uint32_t most = first & SPECDEC__WIRE_LOADING_FLAG ? 1 << 16 : (uint32_t)link->cluster.layers[rank];
     const int further = run == p->run ? layer > p->layer : (int32_t)(run - p->run) > 0;
 
-    p->started |= !(first & SPECDEC__WIRE_LOADING);
+    p->started |= !(first & SPECDEC__WIRE_LOADING_FLAG);
     if ((int32_t)(sent - p->sent) > 0)
         p->sent = sent;
     if (specdec__link_rank(link) || !further || layer > most || (int32_t)(link->run - run) < 0)
         return;
     p->run = run;
     p->layer = layer;
-    link->waited = 0;
+    link->stalled_seconds = 0;
 }
 
-/* Handles an urgent message. */
-static void specdec__link_hear(specdec__link *link, const unsigned char *message)
+/* Handles an urgent message of any kind. */
+static void specdec__link_handle_urgent(specdec__link *link, const unsigned char *message)
 {
     const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
     const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
-    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_WORDS);
-    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEAD;
+    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
+    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
+    const int is_draft_rank = rank && rank == link->draft_rank_number;
+    const uint64_t fingerprint = is_draft_rank ? link->draft_fingerprint : link->fingerprint;
 
-    link->heard[rank] = specdec__os_seconds();
+    link->heard_at[rank] = specdec__os_seconds();
     if (words < 2) {
-        specdec__link_nonsense(link, rank, "an urgent message of no words");
+        specdec__link_reject_message(link, rank, "an urgent message without words");
         return;
     }
     link->progress[rank].started |= (kind >> 8 & 255) != SPECDEC__WIRE_ALIVE;
     switch (kind >> 8 & 255) {
-    case SPECDEC__WIRE_ALIVE: specdec__link_hear_alive(link, rank, run, first); break;
+    case SPECDEC__WIRE_ALIVE: specdec__link_handle_alive(link, rank, run, first); break;
     case SPECDEC__WIRE_READY:
-        link->waited = link->is_ready[rank] ? link->waited : 0;
-        link->ready += !link->is_ready[rank];
+        link->stalled_seconds = link->is_ready[rank] ? link->stalled_seconds : 0;
+        link->ready_count += !link->is_ready[rank];
         link->is_ready[rank] = 1;
-        if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
-            !link->failed.code) {
+        if (specdec__load_u64(first) != fingerprint && !link->failed.code) {
             specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
                           "%d", rank, specdec__link_rank(link));
-            specdec__link_give_up(link);
+            specdec__link_send_failed(link);
         }
         break;
-    case SPECDEC__WIRE_DOOM: specdec__link_hear_doom(link, run); break;
+    case SPECDEC__WIRE_CANCEL: specdec__link_handle_cancel(link, run); break;
     case SPECDEC__WIRE_DONE:
-        link->done = run;
-        link->stage = 1e-6 * specdec__wire_get(first, 0);
+        link->first_rank_run = run;
+        link->stage_seconds = 1e-6 * specdec__wire_get(first, 0);
         break;
-    case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
-    case SPECDEC__WIRE_GUESSES:
-        if (!link->guesses || rank != link->drafter || !specdec__remote_draft_hear(link, first, words))
-            specdec__link_nonsense(link, rank, "guesses that make no sense");
+    case SPECDEC__WIRE_FAILED: specdec__link_handle_failed(link, rank, first, words); break;
+    case SPECDEC__WIRE_DRAFT_TOKENS:
+        if (!link->draft_tokens || !is_draft_rank || !specdec__remote_draft_receive(link, first, words))
+            specdec__link_reject_message(link, rank, "draft tokens that make no sense");
         break;
     default: break;
     }
 }
 
-/* Ends the cluster if a rank has been silent for too long. A rank that loads its model, or has sent nothing yet, gets
-   more time. */
-static void specdec__link_listen(specdec__link *link, int rank, double now)
+/* Ends the cluster if nothing has arrived from a rank for too long. A rank that loads its model, or has sent nothing
+   yet, gets SPECDEC__WIRE_LOAD_SILENCES times as long. */
+static void specdec__link_check_silence(specdec__link *link, int rank, double now)
 {
-    const double since = link->heard[rank] > 0 ? link->heard[rank] : link->begun;
-    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_PATIENCE);
+    const double since = link->heard_at[rank] > 0 ? link->heard_at[rank] : link->listening_since;
+    const double most = link->cluster.silence * (link->progress[rank].started ? 1 : SPECDEC__WIRE_LOAD_SILENCES);
 
     if (rank == specdec__link_rank(link) || !(now - since > most) ||
-        specdec__link_lose_rank(link, rank, "it was not heard of for too long"))
+        specdec__link_drop_draft_rank(link, rank, "it was not heard of for too long"))
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", rank,
                   (int)(1000 * (now - since)));
-    specdec__link_give_up(link);
+    specdec__link_send_failed(link);
 }
 
-/* Sends ALIVE when it is time, and checks that no rank has been silent for too long. */
-static void specdec__link_watch(specdec__link *link)
+/* Sends ALIVE eight times per specdec_cluster.silence, and checks that no rank has been silent for longer than that. */
+static void specdec__link_keep_alive(specdec__link *link)
 {
     const double now = specdec__os_seconds(), silence = link->cluster.silence;
     int i;
 
     if (!(silence > 0) || link->failed.code)
         return;
-    link->begun = link->begun > 0 ? link->begun : now;
-    if (now - link->beaten > silence / 8) {
-        link->beaten = now;
-        specdec__link_alive_all(link);
+    link->listening_since = link->listening_since > 0 ? link->listening_since : now;
+    if (now - link->alive_sent_at > silence / 8) {
+        link->alive_sent_at = now;
+        specdec__link_send_alive_all(link);
     }
     for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
-        specdec__link_listen(link, i, now);
+        specdec__link_check_silence(link, i, now);
 }
 
-/* Ends a rank that serves, once specdec_cancel was called on it. */
-static void specdec__link_heed(specdec__link *link)
+/* Ends a rank that serves with an error once specdec_cancel was called on its sequence. */
+static void specdec__link_check_cancel(specdec__link *link)
 {
-    if (!link->cancel || !SPECDEC__LOAD(link->cancel) || link->failed.code)
+    if (!link->serving_cancel || !SPECDEC__LOAD(link->serving_cancel) || link->failed.code)
         return;
     specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_give_up(link);
+    specdec__link_send_failed(link);
 }
 
-/* Receives and handles all urgent messages. */
+/* Receives and handles all urgent messages that have arrived, then does the periodic checks. */
 static void specdec__link_poll(specdec__link *link)
 {
-    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    unsigned char message[4 * SPECDEC__WIRE_URGENT_WORDS];
     size_t size;
 
     while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
         if (link->failed.code)
             return;
         if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
-            specdec__link_hear(link, message);
-        } else if (!specdec__link_lose_rank(link, specdec__wire_sender(message, size),
-                                            "an urgent message that is none")) {
+            specdec__link_handle_urgent(link, message);
+        } else if (!specdec__link_drop_draft_rank(link, specdec__wire_sender(message, size),
+                                                  "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
-            specdec__link_give_up(link);
+            specdec__link_send_failed(link);
         }
     }
-    specdec__link_heed(link);
-    specdec__link_watch(link);
+    specdec__link_check_cancel(link);
+    specdec__link_keep_alive(link);
 }
 
 /* The rank from which this one receives messages that are not urgent. */
-static int specdec__link_before(const specdec__link *link)
+static int specdec__link_previous_rank(const specdec__link *link)
 {
     const int own = specdec__link_rank(link);
 
     if (!own)
-        return specdec__link_last(link);
-    return own == link->drafter ? 0 : specdec__link_stage_at(link, own, -1);
+        return specdec__link_last_stage(link);
+    return own == link->draft_rank_number ? 0 : specdec__link_adjacent_stage(link, own, -1);
 }
 
-/* Whether a message is due: on rank 0 READY of other ranks, or the answer to a run; on others a message that ALIVE says
-   was sent. */
-static int specdec__link_awaits(const specdec__link *link)
+/* Whether this rank waits for a message: rank 0 for READY of other ranks or the answer to a run, another rank for a
+   message that ALIVE says was sent. */
+static int specdec__link_expects_message(const specdec__link *link)
 {
     if (specdec__link_rank(link))
-        return (int32_t)(link->progress[specdec__link_before(link)].sent - link->received) > 0;
-    return link->met ? link->flight_count && !link->flights[0].back : link->ready < link->cluster.ranks - 1;
+        return (int32_t)(link->progress[specdec__link_previous_rank(link)].sent - link->received_count) > 0;
+    return link->connected ? link->sent_run_count && !link->sent_runs[0].returned
+                           : link->ready_count < link->cluster.ranks - 1;
 }
 
-/* The rank for which rank 0 waits, and what it has not done. */
-static int specdec__link_culprit(const specdec__link *link, const char **what)
+/* The rank that rank 0 waits for. what: set to a verb, the step that this rank has not made. */
+static int specdec__link_find_stalled_rank(const specdec__link *link, const char **what)
 {
-    const int last = link->met ? specdec__link_last(link) : link->cluster.ranks - 1;
+    const int last = link->connected ? specdec__link_last_stage(link) : link->cluster.ranks - 1;
     int i;
 
-    for (i = 1; i < last; i = link->met ? specdec__link_stage_at(link, i, 1) : i + 1)
-        if (link->met ? i != link->drafter && (int32_t)(link->progress[i].run - link->flights[0].run) < 0
-                      : !link->is_ready[i])
+    for (i = 1; i < last; i = link->connected ? specdec__link_adjacent_stage(link, i, 1) : i + 1)
+        if (link->connected ? i != link->draft_rank_number &&
+            (int32_t)(link->progress[i].run - link->sent_runs[0].number) < 0
+                            : !link->is_ready[i])
             break;
-    *what = !link->met ? "become ready" : i < last ? "gone on" : "answered";
+    *what = !link->connected ? "become ready" : i < last ? "gone on" : "answered";
     return i;
 }
 
 /* Ends the cluster with an error: the awaited run has made no progress for too long, although all ranks send
    messages. */
-static void specdec__link_stall(specdec__link *link)
+static void specdec__link_fail_stalled(specdec__link *link)
 {
-    const int own = specdec__link_rank(link), ms = (int)(1000 * link->waited);
+    const int own = specdec__link_rank(link), ms = (int)(1000 * link->stalled_seconds);
     const char *what;
     int rank;
 
     if (own) {
         specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "a message of rank %d to rank %d has not come for %d ms",
-                      specdec__link_before(link), own, ms);
+                      specdec__link_previous_rank(link), own, ms);
     } else {
-        rank = specdec__link_culprit(link, &what);
+        rank = specdec__link_find_stalled_rank(link, &what);
         specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has not %s for %d ms, though it is heard", rank, what,
                       ms);
     }
-    specdec__link_give_up(link);
+    specdec__link_send_failed(link);
 }
 
-/* Waits for a message, at most `seconds`. Counts the time without progress of the awaited run; pauses of this rank
-   itself count little. */
+/* Waits for a message, at most `seconds`, and adds the time to link->stalled_seconds if a message is expected. A wait
+   counts at most two WAIT_SECONDS, so that a machine that was suspended does not end the cluster. */
 static void specdec__link_wait(specdec__link *link, double seconds)
 {
-    const int awaits = specdec__link_awaits(link);
+    const int awaits = specdec__link_expects_message(link);
     double now, took;
 
     link->cluster.wait(link->cluster.user_data, seconds);
     now = specdec__os_seconds();
-    took = now - link->waited_at;
-    link->waited_at = now;
-    link->waited = awaits ? link->waited + (took < 2 * SPECDEC__WIRE_PAUSE ? took : 2 * SPECDEC__WIRE_PAUSE) : 0;
-    if (link->cluster.silence > 0 && link->waited > SPECDEC__WIRE_PATIENCE * link->cluster.silence &&
+    took = now - link->last_wait_at;
+    link->last_wait_at = now;
+    took = took < 2 * SPECDEC__WIRE_WAIT_SECONDS ? took : 2 * SPECDEC__WIRE_WAIT_SECONDS;
+    link->stalled_seconds = awaits ? link->stalled_seconds + took : 0;
+    if (link->cluster.silence > 0 && link->stalled_seconds > SPECDEC__WIRE_LOAD_SILENCES * link->cluster.silence &&
         !link->failed.code)
-        specdec__link_stall(link);
+        specdec__link_fail_stalled(link);
 }
 
-/* Sends ALIVE while the model loads, after each repacked matrix. */
-static void specdec__link_load(specdec__link *link)
+/* Counts a repacked matrix while the model loads, and sends ALIVE when it is due. */
+static void specdec__link_report_loading(specdec__link *link)
 {
     link->layer++;
     specdec__link_poll(link);
 }
 
-/* The hook between two layers: handles urgent messages, and ends a cancelled run. */
-static void specdec__link_between(specdec__context *c)
+/* The hook of a forward pass between two layers: handles urgent messages, among them the one that cancels the run. */
+static void specdec__link_between_layers(specdec__context *c)
 {
     specdec__link *link = (specdec__link *)c->link;
 
@@ -56834,70 +56882,71 @@ static void specdec__link_between(specdec__context *c)
     specdec__link_poll(link);
 }
 
-/* Receives the next message of a rank into link->in. Returns 0 if there is none yet. */
+/* Receives the next message of a rank into link->inbox. Returns 0 if none has arrived. */
 static int specdec__link_receive(specdec__link *link, int rank, int kind)
 {
-    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
+    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->inbox, link->message_bytes);
     uint32_t is;
 
     if (!size || link->failed.code)
         return 0;
-    is = specdec__wire_check(link->in, size, link->room, link->cluster.ranks)
-             ? specdec__wire_get(link->in, SPECDEC__WIRE_KIND)
+    is = specdec__wire_check(link->inbox, size, link->message_bytes, link->cluster.ranks)
+             ? specdec__wire_get(link->inbox, SPECDEC__WIRE_KIND)
              : SPECDEC__WIRE_KINDS << 8;
-    link->heard[rank] = specdec__os_seconds();
+    link->heard_at[rank] = specdec__os_seconds();
     if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
-        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++) {
+        specdec__wire_get(link->inbox, SPECDEC__WIRE_SERIAL) == link->received_count++) {
         link->progress[rank].started = 1;
-        link->waited = 0;
+        link->stalled_seconds = 0;
         return 1;
     }
-    specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
+    specdec__link_reject_message(link, rank, "a message that is none, or not the next one,");
     return 0;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/orders: orders, as rank 0 gives them.
+ * >>cluster/orders: rank 0's side of orders and runs: sends them to the next rank and receives the answers.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Sends the stored orders, with rows of x behind them. */
-static void specdec__link_flush(specdec__link *link, int rows)
+/* Sends the orders stored in link->outbox to the next rank with layers, followed by the first `rows` rows of x, the
+   activations. */
+static void specdec__link_send_orders(specdec__link *link, int rows)
 {
     const specdec__context *c = link->context;
     const int floats = rows ? c->model->embedding : 0;
-    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    unsigned char *at = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->order_words);
     int i;
 
     for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
-        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
-    if (link->words && !link->failed.code) {
-        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-        specdec__link_send(link, specdec__link_stage_at(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
-                           link->out, link->words, rows, floats);
+        specdec__wire_put_floats(at, c->x + (size_t)i * (size_t)c->e, floats);
+    if (link->order_words && !link->failed.code) {
+        specdec__wire_put(link->outbox, SPECDEC__WIRE_RUN, link->run);
+        specdec__link_send(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
+                           link->outbox, link->order_words, rows, floats);
     }
-    link->words = 0;
+    link->order_words = 0;
 }
 
-/* Begins an order of `count` words; sends the stored orders first if there is no room. Returns the address of the
-   order's words. */
-static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
+/* Begins an order of `count` words in link->outbox; sends the stored orders first if there is no room. Returns the
+   address of the order's words. */
+static unsigned char *specdec__link_begin_order(specdec__link *link, int kind, int count)
 {
     unsigned char *at;
 
-    if (link->words + 1 + count > link->most_words)
-        specdec__link_flush(link, 0);
-    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    if (link->order_words + 1 + count > link->order_capacity)
+        specdec__link_send_orders(link, 0);
+    at = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->order_words);
     specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
-    link->words += 1 + count;
+    link->order_words += 1 + count;
     return at + 4;
 }
 
-/* The number of a view. */
-static int specdec__link_view(const specdec__link *link, const specdec__view *view)
+/* The number of a view of the target's cache. */
+static int specdec__link_view_number(const specdec__link *link, const specdec__view *view)
 {
     int i = 0;
 
@@ -56906,92 +56955,94 @@ static int specdec__link_view(const specdec__link *link, const specdec__view *vi
     return i;
 }
 
-/* Stores an order for a change of a view of the target's cache, so that all ranks make the same change. */
-static void specdec__link_tell(void *listener, const specdec__kv_news *news)
+/* Stores an order to change a view of the target's cache as rank 0 has changed it. */
+static void specdec__link_store_kv_order(void *listener, const specdec__kv_news *news)
 {
     specdec__link *link = (specdec__link *)listener;
     const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
-    unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
+    unsigned char *to = specdec__link_begin_order(link, news->kind, 5 + count);
     int i;
 
-    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
-    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 0, (uint32_t)specdec__link_view_number(link, news->view));
+    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view_number(link, news->other) : 0xffffffffu);
     specdec__wire_put(to, 2, (uint32_t)news->a);
     specdec__wire_put(to, 3, (uint32_t)news->b);
-    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
+    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbered_nodes : 0));
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
-    link->renumbers = commits ? 0 : link->renumbers;
+    link->renumbered_nodes = commits ? 0 : link->renumbered_nodes;
 }
 
-/* Tells the other ranks that a run is cancelled. */
-static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
+/* Sends the other ranks CANCEL for a run that has not returned. */
+static void specdec__link_cancel_run(specdec__link *link, specdec__wire_run *run)
 {
-    if (!flight->back && !flight->cancelled)
-        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
-    flight->cancelled = 1;
+    if (!run->returned && !run->cancelled)
+        specdec__link_send_urgent_all(link, SPECDEC__WIRE_CANCEL, run->number, NULL);
+    run->cancelled = 1;
 }
 
-static void specdec__link_land(specdec__link *link)
+/* Removes the oldest run from link->sent_runs. */
+static void specdec__link_remove_oldest_run(specdec__link *link)
 {
-    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
+    memmove(link->sent_runs, link->sent_runs + 1, (size_t)--link->sent_run_count * sizeof *link->sent_runs);
 }
 
-/* Removes the oldest runs that have returned, or failed, and whose rows are not awaited. */
-static void specdec__link_sweep(specdec__link *link)
+/* Removes the oldest runs that are abandoned and have returned, or can return no more as the cluster has failed. */
+static void specdec__link_remove_abandoned_runs(specdec__link *link)
 {
-    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
-        specdec__link_land(link);
+    while (link->sent_run_count && link->sent_runs[0].abandoned && (link->sent_runs[0].returned || link->failed.code))
+        specdec__link_remove_oldest_run(link);
 }
 
-/* Marks a run as not awaited any more. */
-static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
+/* Cancels a run and marks it as abandoned: its rows are not awaited. */
+static void specdec__link_abandon_run(specdec__link *link, specdec__wire_run *run)
 {
-    specdec__link_doom(link, flight);
-    flight->left = 1;
-    specdec__link_sweep(link);
+    specdec__link_cancel_run(link, run);
+    run->abandoned = 1;
+    specdec__link_remove_abandoned_runs(link);
 }
 
-/* Receives the answer to the oldest run. Returns 0 if it has not arrived. */
-static int specdec__link_answer(specdec__link *link)
+/* Receives the answer to the oldest run that has none. Returns 0 if it has not arrived. */
+static int specdec__link_receive_answer(specdec__link *link)
 {
-    specdec__wire_flight *flight = &link->flights[0];
-    const int last = specdec__link_last(link);
+    specdec__wire_run *run = &link->sent_runs[0];
+    const int last = specdec__link_last_stage(link);
     double longest;
     uint32_t rows;
 
-    specdec__link_sweep(link);
-    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+    specdec__link_remove_abandoned_runs(link);
+    if (!link->sent_run_count || run->returned || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
-    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
-        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
-        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->cancelled) ||
-        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
-        specdec__link_nonsense(link, last, "states that were not asked for");
+    rows = specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get(link->inbox, SPECDEC__WIRE_RUN) != run->number ||
+        specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
+        (rows ? rows != (uint32_t)run->rows : run->rows && !run->cancelled) ||
+        (rows &&
+         specdec__wire_get(link->inbox, SPECDEC__WIRE_ROW_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        specdec__link_reject_message(link, last, "states that were not asked for");
         return 0;
     }
-    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->slowest_seconds = longest > flight->slowest_seconds ? longest : flight->slowest_seconds;
-    flight->back = 1;
-    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
-    if (!flight->rows)
-        specdec__link_land(link);
-    specdec__link_sweep(link);
+    longest = 1e-6 * specdec__wire_get(link->inbox, SPECDEC__WIRE_HEADER_WORDS);
+    run->slowest_seconds = longest > run->slowest_seconds ? longest : run->slowest_seconds;
+    run->returned = 1;
+    run->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
+    if (!run->rows)
+        specdec__link_remove_oldest_run(link);
+    specdec__link_remove_abandoned_runs(link);
     return 1;
 }
 
-/* Computes the logits of the oldest run's rows, which have returned. This takes no longer than the output of a step on
-   one machine, and is not cancelled. */
-static void specdec__link_output(specdec__link *link)
+/* Computes the logits of the rows in link->inbox, the answer to the oldest run. This takes no longer than the output of
+   a step on one machine, and is not cancelled. */
+static void specdec__link_compute_logits(specdec__link *link)
 {
     specdec__context *c = link->context;
-    const int count = link->flights[0].rows, width = c->model->embedding;
-    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
+    const int count = link->sent_runs[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->inbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
     int *cancel = c->pool->cancel, never = 0, i;
 
     for (i = 0; i < count; i++, from += 4 * (size_t)width) {
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
+        specdec__wire_get_floats(c->x + (size_t)i * (size_t)c->e, from, width);
         c->rows[i] = i;
     }
     c->row_count = count;
@@ -57000,33 +57051,34 @@ static void specdec__link_output(specdec__link *link)
     c->pool->cancel = cancel;
 }
 
-/* Takes the oldest run, which has returned: its rows become logits. */
-static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
+/* Removes the oldest run, which has returned, and computes its logits. Errors: CANCELLED; FORMAT for logits that are
+   not finite. */
+static specdec_result specdec__link_take_run(specdec__link *link, specdec_error *error)
 {
-    const specdec__wire_flight flight = link->flights[0];
-    specdec_result result = flight.cancelled ? SPECDEC_ERROR_CANCELLED : flight.result;
+    const specdec__wire_run run = link->sent_runs[0];
+    specdec_result result = run.cancelled ? SPECDEC_ERROR_CANCELLED : run.result;
 
     if (!result) {
-        specdec__link_output(link);
-        result = specdec__forward_sound(link->context, 0, flight.rows, error);
+        specdec__link_compute_logits(link);
+        result = specdec__forward_sound(link->context, 0, run.rows, error);
     } else {
         specdec__fail(error, result, "cancelled");
     }
-    specdec__link_land(link);
+    specdec__link_remove_oldest_run(link);
     return result;
 }
 
-/* Whether a sequence was cancelled that is in the context's batch, or waits for it. */
+/* Whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
 static int specdec__link_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
     int i;
 
-    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
+    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller_cancel && SPECDEC__LOAD(link->caller_cancel)))
         return 1;
     for (i = batch->done; i < batch->n; i++)
         if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
-            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
+            SPECDEC__LOAD(link->sequence_cancels[specdec__link_view_number(link, batch->views[i])]))
             return 1;
     return 0;
 }
@@ -57037,43 +57089,43 @@ static int specdec__link_any_cancelled(const specdec__link *link)
     int i, any = SPECDEC__LOAD(link->context->pool->cancel);
 
     for (i = 0; i < link->view_count; i++)
-        any |= SPECDEC__LOAD(link->cancels[i]);
+        any |= SPECDEC__LOAD(link->sequence_cancels[i]);
     return any;
 }
 
-/* Waits until a run with rows has returned, failed, or was cancelled; a cancelled run is not awaited further. Earlier
-   runs, which are not awaited, are removed. */
-static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
+/* Waits until run number `run` has returned, failed, or was cancelled, and takes its logits. A cancelled run is
+   abandoned; earlier runs, which are abandoned, are removed. */
+static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run, specdec_error *error)
 {
-    specdec__wire_flight *last;
+    specdec__wire_run *last;
 
     for (;;) {
-        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
+        while (link->sent_run_count && !link->sent_runs[0].returned && specdec__link_receive_answer(link))
             continue;
         specdec__link_poll(link);
         if (link->failed.code)
             return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-        if (!link->flight_count || link->flights[0].run > run)
+        if (!link->sent_run_count || link->sent_runs[0].number > run)
             return SPECDEC_OK;
-        last = &link->flights[link->flight_count - 1];
-        if (link->flights[0].run == run && link->flights[0].back)
+        last = &link->sent_runs[link->sent_run_count - 1];
+        if (link->sent_runs[0].number == run && link->sent_runs[0].returned)
             break;
         if (specdec__link_cancelled(link)) {
-            if (last->run == run && last->rows)
-                specdec__link_leave(link, last);
+            if (last->number == run && last->rows)
+                specdec__link_abandon_run(link, last);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+        specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
-    return specdec__link_take_in(link, error);
+    return specdec__link_take_run(link, error);
 }
 
-/* Stores the order to run the context's batch. */
-static void specdec__link_play(specdec__link *link, int cancelled)
+/* Stores the order to run the context's batch, as a cancelled run if `cancelled`. */
+static void specdec__link_store_run_order(specdec__link *link, int cancelled)
 {
     const specdec__context *c = link->context;
     const specdec__batch *batch = c->batch;
-    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
+    unsigned char *to = specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_RUN, 5 + 3 * c->n);
     int i;
 
     specdec__wire_put(to, 0, ++link->run);
@@ -57083,75 +57135,83 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     specdec__wire_put(to, 4, (uint32_t)c->n);
     for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
         const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
+        const int view = specdec__link_view_number(link, batch->views[i]);
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
         specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
-        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 4 + certain * 2 + wanted));
+        specdec__wire_put(to, 2, (uint32_t)(view * 4 + certain * 2 + wanted));
     }
 }
 
-/* Waits until the batch of the context may be sent: until at most `ranks + 1` runs, cancelled ones included, are on
-   their way. Errors: CANCELLED, or the error by which the cluster has ended. */
-static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
+/* The hook before rank 0's first layer: waits until at most `ranks + 1` runs are unanswered, cancelled ones included.
+   Errors: CANCELLED, or the error that has ended the cluster. */
+static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
-    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
+    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_MAX_RUNS / 2 - 2);
 
-    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
-        specdec__link_await(link, link->flights[0].run, NULL);
+    while (!link->failed.code && !link->overlaps_runs && link->sent_run_count > most && !specdec__link_cancelled(link))
+        specdec__link_await_run(link, link->sent_runs[0].number, NULL);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    return !link->flying && specdec__link_cancelled(link) ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
-                                                          : SPECDEC_OK;
+    return !link->overlaps_runs && specdec__link_cancelled(link)
+               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled") : SPECDEC_OK;
 }
 
-/* The hook behind rank 0's last layer: sends a batch to the next rank. Its rows are awaited and become logits, unless
-   several runs are on their way, or it has no wanted rows. A batch that ended early is sent as a cancelled one. */
-static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
+/* The hook behind rank 0's last layer: sends the batch to the next rank, waits for its wanted rows and computes their
+   logits. Does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
+   cancelled run. */
+static specdec_result specdec__link_send_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->link;
-    specdec__wire_flight *flight = &link->flights[link->flight_count++];
+    specdec__wire_run *run = &link->sent_runs[link->sent_run_count++];
     const double now = specdec__os_seconds();
 
-    if (!result && !link->flying && specdec__link_cancelled(link))
+    if (!result && !link->overlaps_runs && specdec__link_cancelled(link))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_play(link, result != SPECDEC_OK);
-    specdec__link_flush(link, c->model->layers && !result ? c->n : 0);
+    specdec__link_store_run_order(link, result != SPECDEC_OK);
+    specdec__link_send_orders(link, c->model->layers && !result ? c->n : 0);
     if (!result && link->failed.code)
         result = specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    memset(flight, 0, sizeof *flight);
-    flight->run = link->run;
-    flight->rows = c->row_count;
-    flight->cancelled = result != SPECDEC_OK;
-    flight->left = result && !link->flying;
-    link->free_at = (now > link->free_at ? now : link->free_at) + (result ? 0 : link->stage);
-    return result || link->flying || !c->row_count ? result : specdec__link_await(link, link->run, error);
+    memset(run, 0, sizeof *run);
+    run->number = link->run;
+    run->rows = c->row_count;
+    run->cancelled = result != SPECDEC_OK;
+    run->abandoned = result && !link->overlaps_runs;
+    link->first_rank_free_at = now > link->first_rank_free_at ? now : link->first_rank_free_at;
+    link->first_rank_free_at += result ? 0 : link->stage_seconds;
+    return result || link->overlaps_runs || !c->row_count ? result : specdec__link_await_run(link, link->run, error);
 }
 
-/* Hooks of the last rank, and of rank 0. */
+/* The hooks of a forward pass: of ranks that serve, and of rank 0 if it is not the only rank with layers. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
-    {specdec__link_between, NULL, NULL}, {specdec__link_between, specdec__link_begin, specdec__link_run}};
+    {specdec__link_between_layers, NULL, NULL},
+    {specdec__link_between_layers, specdec__link_begin_run, specdec__link_send_run}};
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/rank: orders, as other ranks carry them out.
+ * >>cluster/rank: ranks behind rank 0 that have layers: each obeys orders, computes its layers and passes them on.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
+/* Reserves n->a slots in a view. Returns 0 if rank 0 has reserved another number of them (n->b). */
 static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
 {
     return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
 }
 
+/* Frees the reserved slots of a view. */
 static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
 {
     specdec__view_unreserve(n->view, &link->context->kv);
-    link->nodes = 0;
+    link->node_count = 0;
     return 1;
 }
 
+/* Commits the first n->a nodes of a path. If n->renumbers is not 0, nodes of the next run may descend from the other
+   nodes of the path. Returns 0 if the order is not valid. */
 static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
 {
     specdec__context *c = link->context;
@@ -57161,40 +57221,44 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
-    if (n->a > link->length - n->view->length ||
+    if (n->a > link->view_capacity - n->view->length ||
         (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
         return 0;
-    if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
+    if (known ? known != link->node_count || !n->a || link->node_view < 0 || link->views[link->node_view] != n->view
+              : n->b)
         return 0;
-    link->nodes = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
+    link->node_count = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
     if (!known)
         specdec__view_commit(n->view, &c->kv, n->path, n->a);
     return 1;
 }
 
+/* Truncates a view to n->a keys. */
 static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->a);
-    link->nodes = 0;
+    link->node_count = 0;
     return 1;
 }
 
+/* Lets an empty view share the first n->b keys of another view. Returns 0 if the order is not valid. */
 static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
 {
     if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
         return 0;
     specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
-    link->nodes = 0;
+    link->node_count = 0;
     return 1;
 }
 
+/* Functions that obey an order to change a view, by kind: each returns 0 if the order is not valid. */
 static const struct {
     int (*obey)(specdec__link *link, const specdec__kv_news *news);
 } specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
                                             {specdec__obey_truncate}, {specdec__obey_share}};
 
-/* Reads and obeys an order that changes a view. Returns 0 if the order is not valid. */
-static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
+/* Obeys the order of a message that changes a view of the cache. Returns 0 if the order is not valid. */
+static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
     const int commits = kind == SPECDEC__KV_COMMIT;
@@ -57202,23 +57266,23 @@ static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reade
     int other, count, i;
 
     news.kind = kind;
-    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
-    other = specdec__wire_int(in, -1, link->view_count - 1);
+    news.view = link->views[specdec__wire_read_int(in, 0, link->view_count - 1)];
+    other = specdec__wire_read_int(in, -1, link->view_count - 1);
     news.other = other < 0 ? NULL : link->views[other];
-    news.a = specdec__wire_int(in, 0, commits ? c->most : 1 << 30);
-    news.b = specdec__wire_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
-    news.renumbers = specdec__wire_int(in, 0, c->most);
+    news.a = specdec__wire_read_int(in, 0, commits ? c->most : 1 << 30);
+    news.b = specdec__wire_read_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
+    news.renumbers = specdec__wire_read_int(in, 0, c->most);
     news.path = c->path;
     count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
     if (in->bad || in->left != count || count > c->most)
         return 0;
     for (i = 0; i < count; i++)
-        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
+        c->path[i] = specdec__wire_read_int(in, 0, c->most - 1);
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
-/* Whether nodes may descend from a node of an earlier run: it and its ancestors were computed. */
-static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
+/* Whether nodes of a run may descend from a node of an earlier run: the node and its ancestors were computed. */
+static int specdec__link_node_is_computed(const specdec__link *link, const specdec__view *view, int node)
 {
     const specdec__context *c = link->context;
 
@@ -57231,34 +57295,36 @@ static int specdec__link_stands(const specdec__link *link, const specdec__view *
     return 1;
 }
 
-/* Reads the nodes of a run into the context. Returns 0 if they are not valid. */
-static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
+/* Reads nodes done .. done + n - 1 of a run into the context. Returns 0 if they are not valid. */
+static int specdec__link_read_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
     int i, mixed = 0, view = 0;
 
     for (i = done; i < done + n; i++) {
-        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
-        c->parents[i] = specdec__wire_int(in, -1, i - 1);
-        view = specdec__wire_int(in, 0, 4 * link->view_count - 1);
+        c->tokens[i] = specdec__wire_read_int(in, 0, c->model->vocab_size - 1);
+        c->parents[i] = specdec__wire_read_int(in, -1, i - 1);
+        view = specdec__wire_read_int(in, 0, 4 * link->view_count - 1);
         c->wanted[i] = (unsigned char)(view & 1);
         c->certain[i] = (unsigned char)(view >> 1 & 1);
         view >>= 2;
         c->views[i] = link->views[view];
         mixed |= i > done && c->views[i] != c->views[i - 1];
-        if (in->bad || (done && (mixed || view != link->flown)) ||
-            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
+        if (in->bad || (done && (mixed || view != link->node_view)) ||
+            (c->parents[i] >= 0 && c->parents[i] < done &&
+             !specdec__link_node_is_computed(link, c->views[i], c->parents[i])))
             return 0;
     }
     for (i = 0; i < done; i++)
         c->views[i] = link->views[view];
-    link->flown = mixed ? -1 : view;
+    link->node_view = mixed ? -1 : view;
     return 1;
 }
 
-/* Runs a batch through the rank's layers. x: the received rows, or NULL; *empty: 1 if nothing was computed, as the run
-   is cancelled. Returns 0 if the rows are not valid. */
-static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
+/* Runs a batch through this rank's layers. x: the received rows, or NULL on the first rank with layers and for a
+   cancelled run. *empty: 1 if the run is cancelled and has no result. Returns 0 if the cluster has failed. */
+static int specdec__link_run_layers(specdec__link *link, const specdec__batch *batch, const unsigned char *x,
+                                    int *empty)
 {
     specdec__context *c = link->context;
     const int width = c->model->embedding, n = batch->n - batch->done;
@@ -57268,17 +57334,17 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     int i;
 
     *empty = (!x && !specdec__model_begins(c->model)) ||
-             link->cancelled[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
+             link->cancelled_runs[link->run % SPECDEC__WIRE_MAX_RUNS] == link->run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
-    SPECDEC__STORE(&link->stop, 0);
+        specdec__wire_get_floats(c->x + (size_t)i * (size_t)c->e, x, width);
+    SPECDEC__STORE(&link->cancel_run, 0);
     result = *empty ? specdec__forward_skip(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
         result = specdec__forward_sound(c, 0, n, &error);
     *empty |= result == SPECDEC_ERROR_CANCELLED;
     if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
         link->failed = error;
-        specdec__link_give_up(link);
+        specdec__link_send_failed(link);
     }
     if (link->failed.code)
         return 0;
@@ -57286,130 +57352,133 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->run_nodes += n;
     link->kept_nodes += *empty ? 0 : n;
     link->layer = (uint32_t)c->model->layers;
-    link->stage = specdec__os_seconds() - start;
-    link->slowest_seconds = link->stage > link->slowest_seconds ? link->stage : link->slowest_seconds;
+    link->stage_seconds = specdec__os_seconds() - start;
+    link->slowest_seconds = link->stage_seconds > link->slowest_seconds ? link->stage_seconds : link->slowest_seconds;
     return 1;
 }
 
-/* Reads a run and computes this rank's layers. rows: received activations. */
-static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+/* Obeys the order to run a batch: reads its nodes and computes this rank's layers. rows: received rows of activations.
+   *empty: as in specdec__link_run_layers. Returns 0 if the order is not valid. */
+static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
     const unsigned char *x;
-    const uint32_t run = specdec__wire_word(in);
-    const int cancelled = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
-    const int done = specdec__wire_int(in, 0, link->nodes);
-    const int n = specdec__wire_int(in, 1, c->most - done);
+    const uint32_t run = specdec__wire_read_word(in);
+    const int cancelled = specdec__wire_read_int(in, 0, 1), longest = specdec__wire_read_int(in, 0, 1 << 30);
+    const int done = specdec__wire_read_int(in, 0, link->node_count);
+    const int n = specdec__wire_read_int(in, 1, c->most - done);
     specdec__batch batch;
 
     if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
-        (rows > 0) != (!cancelled && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        (rows > 0) != (!cancelled && !specdec__model_begins(c->model)) || !specdec__link_read_nodes(link, done, n, in))
         return 0;
     link->run = run;
     link->layer = 0;
     link->slowest_seconds = 1e-6 * longest;
-    link->nodes = done + n;
+    link->node_count = done + n;
     if (cancelled)
-        specdec__link_hear_doom(link, run);
+        specdec__link_handle_cancel(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_batch(c, done, done + n);
     batch.wanted = c->wanted;
     batch.certain = c->certain;
-    return specdec__link_stage(link, &batch, x, empty);
+    return specdec__link_run_layers(link, &batch, x, empty);
 }
 
-/* Microseconds of the run on the slowest rank so far. */
-static uint32_t specdec__link_longest(const specdec__link *link)
+/* Microseconds of the run under way on the slowest rank so far, at most 10^9. */
+static uint32_t specdec__link_slowest_microseconds(const specdec__link *link)
 {
     return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
 }
 
-/* Sends the last rank's answer to a run: the wanted rows, or none. */
-static void specdec__link_reply(specdec__link *link, int empty)
+/* Sends rank 0 the answer of the last rank to a run: the wanted rows, or none if the run is empty. */
+static void specdec__link_send_answer(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
     const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
-    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
+    unsigned char *to = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
     int i;
 
     for (i = 0; i < rows; i++, to += 4 * (size_t)width)
-        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
-    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
+        specdec__wire_put_floats(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
+    specdec__wire_put(link->outbox, SPECDEC__WIRE_RUN, link->run);
+    specdec__wire_put(link->outbox, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->outbox, 1, rows, rows ? width : 0);
 }
 
-/* Passes a message to the next rank, with the results of its run. played: index of the run's order in the message; -1:
-   it has no run. */
-static void specdec__link_pass(specdec__link *link, int played, int empty)
+/* Sends the orders of the received message to the next rank, with the rows that this rank has computed; the last rank
+   answers rank 0 instead. run_at: word index of the order to run a batch; -1: the message has none. empty: 1 if that
+   run was cancelled. */
+static void specdec__link_pass_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
+    unsigned char *orders = link->outbox + 4 * SPECDEC__WIRE_HEADER_WORDS;
 
     if (!specdec__model_ends(c->model)) {
-        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
-        if (played >= 0) {
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
+        memcpy(orders, link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
+        if (run_at >= 0) {
+            specdec__wire_put(orders, run_at + 2, (uint32_t)empty);
+            specdec__wire_put(orders, run_at + 3, specdec__link_slowest_microseconds(link));
         }
-        link->words = words;
-        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
-    } else if (played >= 0) {
-        specdec__link_reply(link, empty);
+        link->order_words = words;
+        specdec__link_send_orders(link, run_at >= 0 && !empty ? c->n : 0);
+    } else if (run_at >= 0) {
+        specdec__link_send_answer(link, empty);
     }
-    if (played >= 0 && specdec__link_rank(link) == specdec__link_stage_at(link, 0, 1))
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
+    if (run_at >= 0 && specdec__link_rank(link) == specdec__link_adjacent_stage(link, 0, 1))
+        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage_seconds), NULL);
 }
 
-/* Obeys the order at word `at` of a message of `words` words. *played: its index if it is a run, which must be the last
-   order. Returns the words that it takes; 0: it is not valid. */
-static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
+/* Obeys the order at word `at` of a received message of `words` words. An order to run a batch must be the last one:
+   *run_at becomes its word index. Returns the number of words of the order; 0 if it is not valid. */
+static int specdec__link_obey_order(specdec__link *link, int at, int words, int *run_at, int *empty)
 {
-    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
+    const unsigned char *order = link->inbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
     const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
     specdec__wire_reader in;
-    int sane = 1;
+    int valid = 1;
 
     in.at = order + 4;
     in.left = (int)(head >> 8);
     in.bad = 0;
-    if (in.left >= words - at || kind > SPECDEC__WIRE_END)
+    if (in.left >= words - at || kind > SPECDEC__WIRE_ORDER_END)
         return 0;
     at += 1 + in.left;
-    if (kind == SPECDEC__WIRE_PLAY) {
-        *played = at - 1 - in.left;
-        sane = at == words && specdec__obey_play(link, &in, rows, empty);
-    } else if (kind == SPECDEC__WIRE_END) {
+    if (kind == SPECDEC__WIRE_ORDER_RUN) {
+        *run_at = at - 1 - in.left;
+        valid = at == words && specdec__obey_run(link, &in, rows, empty);
+    } else if (kind == SPECDEC__WIRE_ORDER_END) {
         link->ended = 1;
     } else {
-        sane = specdec__obey_news(link, (int)kind, &in);
+        valid = specdec__obey_kv_order(link, (int)kind, &in);
     }
-    return sane ? 1 + (int)(head >> 8) : 0;
+    return valid ? 1 + (int)(head >> 8) : 0;
 }
 
-/* Obeys all orders of a message, and passes the message on. */
+/* Obeys all orders of the received message, and passes the message on. */
 static void specdec__link_obey(specdec__link *link)
 {
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
-    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
-    int played = -1, empty = 0;
+    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
+    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROW_FLOATS);
+    int at = 0, took = words <= link->order_capacity && (!rows || floats == link->context->model->embedding);
+    int run_at = -1, empty = 0;
 
     for (; took && at < words; at += took)
-        took = specdec__link_obey_order(link, at, words, &played, &empty);
-    if (!took || (rows && played < 0))
-        specdec__link_nonsense(link, specdec__link_stage_at(link, specdec__link_rank(link), -1),
-                               "orders that make no sense");
+        took = specdec__link_obey_order(link, at, words, &run_at, &empty);
+    if (!took || (rows && run_at < 0))
+        specdec__link_reject_message(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), -1),
+                                     "orders that make no sense");
     else
-        specdec__link_pass(link, played, empty);
+        specdec__link_pass_on(link, run_at, empty);
 }
 
-/* Obeys messages of the rank before this one until the cluster ends, or an error. */
+/* Serves as a rank with layers: obeys messages of the rank before this one until the cluster ends, or an error. */
 static specdec_result specdec__link_serve(specdec__link *link)
 {
-    const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
+    const int before = specdec__link_adjacent_stage(link, specdec__link_rank(link), -1);
     double start;
 
     while (!link->ended) {
@@ -57418,12 +57487,12 @@ static specdec_result specdec__link_serve(specdec__link *link)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
             if (!link->failed.code)
-                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+                specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
             continue;
         }
         start = specdec__os_seconds();
         specdec__link_obey(link);
-        link->working += specdec__os_seconds() - start;
+        link->working_seconds += specdec__os_seconds() - start;
     }
     return SPECDEC_DONE;
 }
@@ -57431,129 +57500,133 @@ static specdec_result specdec__link_serve(specdec__link *link)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/guesses: draft tokens of a rank that drafts, as rank 0 keeps them.
+ * >>cluster/draft_tokens: rank 0's side of a draft rank: orders to it, and the draft tokens that have arrived from it.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* Sends an order to the draft rank: (view, epoch, words...). */
-static void specdec__remote_draft_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
+/* Sends an order with `count` words to the draft rank, about the sequence with view `view`. */
+static void specdec__remote_draft_send_order(specdec__link *link, int kind, int view, const uint32_t *words, int count)
 {
-    unsigned char message[4 * (SPECDEC__WIRE_HEAD + 4 + SPECDEC__WIRE_TOKENS)];
-    unsigned char *to = message + 4 * SPECDEC__WIRE_HEAD;
+    unsigned char message[4 * (SPECDEC__WIRE_HEADER_WORDS + 4 + SPECDEC__WIRE_MAX_TOKENS)];
+    unsigned char *to = message + 4 * SPECDEC__WIRE_HEADER_WORDS;
     int i;
 
-    if (link->failed.code || link->lost)
+    if (link->failed.code || link->draft_rank_lost)
         return;
-    memset(message, 0, 4 * SPECDEC__WIRE_HEAD);
+    memset(message, 0, 4 * SPECDEC__WIRE_HEADER_WORDS);
     specdec__wire_put(to, 0, (uint32_t)kind | (uint32_t)(count + 2) << 8);
     specdec__wire_put(to, 1, (uint32_t)view);
-    specdec__wire_put(to, 2, link->guessed[view].epoch);
+    specdec__wire_put(to, 2, link->draft_sequences[view].epoch);
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 3 + i, words[i]);
-    specdec__link_send(link, link->drafter, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
+    specdec__link_send(link, link->draft_rank_number, SPECDEC__WIRE_ORDERS, message, 3 + count, 0, 0);
 }
 
-/* Sends the draft rank those of a sequence's first `count` tokens that it does not have. */
-static void specdec__remote_draft_tell(specdec__link *link, int view, const int32_t *text, int count)
+/* Sends the draft rank the tokens among a sequence's first `count` tokens that were not sent yet. */
+static void specdec__remote_draft_send_tokens(specdec__link *link, int view, const int32_t *tokens, int count)
 {
-    specdec__remote_sequence *known = &link->guessed[view];
-    uint32_t words[1 + SPECDEC__WIRE_TOKENS];
+    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    uint32_t words[1 + SPECDEC__WIRE_MAX_TOKENS];
     int i;
 
-    while (!link->lost && (known->told < count || known->news)) {
-        const int n = specdec__max_int(specdec__min_int(count - known->told, SPECDEC__WIRE_TOKENS), 0);
+    while (!link->draft_rank_lost && (sequence->sent_count < count || sequence->epoch_unsent)) {
+        const int n = specdec__max_int(specdec__min_int(count - sequence->sent_count, SPECDEC__WIRE_MAX_TOKENS), 0);
 
-        words[0] = (uint32_t)known->told;
+        words[0] = (uint32_t)sequence->sent_count;
         for (i = 0; i < n; i++)
-            words[1 + i] = (uint32_t)text[known->told + i];
-        known->told += n;
-        known->told_at = specdec__os_seconds();
-        known->news = 0;
-        specdec__remote_draft_order(link, SPECDEC__WIRE_TEXT, view, words, 1 + n);
+            words[1 + i] = (uint32_t)tokens[sequence->sent_count + i];
+        sequence->sent_count += n;
+        sequence->sent_at = specdec__os_seconds();
+        sequence->epoch_unsent = 0;
+        specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_TOKENS, view, words, 1 + n);
     }
 }
 
-/* Sends the draft rank the sampling of a sequence, if that has changed. */
-static void specdec__remote_draft_choose(specdec__link *link, int view, const uint32_t *sampling)
+/* Sends the draft rank the sampling of a sequence, if it has changed. Draft tokens chosen by the old one become
+   invalid. */
+static void specdec__remote_draft_send_sampling(specdec__link *link, int view, const uint32_t *sampling)
 {
-    specdec__remote_sequence *known = &link->guessed[view];
+    specdec__remote_sequence *sequence = &link->draft_sequences[view];
 
-    if (memcmp(known->sampling, sampling, sizeof known->sampling) == 0)
+    if (memcmp(sequence->sampling, sampling, sizeof sequence->sampling) == 0)
         return;
-    memcpy(known->sampling, sampling, sizeof known->sampling);
-    known->epoch++;
-    known->count = 0;
-    specdec__remote_draft_order(link, SPECDEC__WIRE_CHOOSE, view, sampling, SPECDEC__GUESS_SAMPLING);
+    memcpy(sequence->sampling, sampling, sizeof sequence->sampling);
+    sequence->epoch++;
+    sequence->count = 0;
+    specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_SAMPLING, view, sampling, SPECDEC__WIRE_SAMPLING_WORDS);
 }
 
-/* Cuts a sequence on the draft rank to its first `length` tokens. */
-static void specdec__remote_draft_cut(specdec__link *link, int view, int length)
+/* Truncates a sequence on the draft rank to its first `length` tokens. The order is sent with the next tokens; where no
+   token is left, at once. */
+static void specdec__remote_draft_truncate(specdec__link *link, int view, int length)
 {
-    specdec__remote_sequence *known = &link->guessed[view];
+    specdec__remote_sequence *sequence = &link->draft_sequences[view];
 
-    if (known->told <= length)
+    if (sequence->sent_count <= length)
         return;
-    known->told = length;
-    known->epoch++;
-    known->count = 0;
-    known->news = 1;
+    sequence->sent_count = length;
+    sequence->epoch++;
+    sequence->count = 0;
+    sequence->epoch_unsent = 1;
     if (!length)
-        specdec__remote_draft_tell(link, view, NULL, 0);
+        specdec__remote_draft_send_tokens(link, view, NULL, 0);
 }
 
-/* Tells the draft rank that a sequence, of which it has nothing, begins with the first `length` tokens of
-   sequence `other`. */
-static void specdec__remote_draft_branch(specdec__link *link, int view, int other, int length)
+/* Makes a sequence on the draft rank begin with the first `length` tokens of sequence `other`. The draft rank must have
+   no token of it. */
+static void specdec__remote_draft_fork(specdec__link *link, int view, int other, int length)
 {
-    specdec__remote_sequence *known = &link->guessed[view];
+    specdec__remote_sequence *sequence = &link->draft_sequences[view];
     uint32_t words[2];
 
     words[0] = (uint32_t)other;
-    words[1] = (uint32_t)specdec__min_int(length, link->guessed[other].told);
-    known->told = (int)words[1];
-    known->epoch++;
-    known->count = known->news = 0;
-    specdec__remote_draft_tell(link, other, NULL, 0);
-    specdec__remote_draft_order(link, SPECDEC__WIRE_BRANCH, view, words, 2);
+    words[1] = (uint32_t)specdec__min_int(length, link->draft_sequences[other].sent_count);
+    sequence->sent_count = (int)words[1];
+    sequence->epoch++;
+    sequence->count = sequence->epoch_unsent = 0;
+    specdec__remote_draft_send_tokens(link, other, NULL, 0);
+    specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_FORK, view, words, 2);
 }
 
-/* The draft token that is the last of a sequence's first `count` tokens; NULL: it has not arrived, or the tokens before
-   it differ. */
-static const specdec__remote_draft *specdec__remote_draft_root(specdec__link *link, int view, const int32_t *text,
-                                                               int count)
+/* The draft token that is the last of a sequence's first `count` tokens: follows these tokens from the stored root to
+   its descendants, which become the root. NULL if it has not arrived, or no path of draft tokens is equal to these
+   tokens. */
+static const specdec__remote_draft *specdec__remote_draft_find_root(specdec__link *link, int view,
+                                                                    const int32_t *tokens,
+                                                                    int count)
 {
-    specdec__remote_sequence *known = &link->guessed[view];
-    const specdec__remote_draft *guess = specdec__remote_draft_at(link, known->root), *child = NULL;
+    specdec__remote_sequence *sequence = &link->draft_sequences[view];
+    const specdec__remote_draft *root = specdec__remote_draft_find(link, sequence->root), *child = NULL;
     uint32_t i;
 
-    if (!guess && known->count)
-        specdec__remote_draft_forget(known);
-    for (; guess && known->count && known->count < count; guess = child) {
-        if (!guess->count)
+    if (!root && sequence->count)
+        specdec__remote_draft_invalidate(sequence);
+    for (; root && sequence->count && sequence->count < count; root = child) {
+        if (!root->count)
             return NULL;
-        for (i = 0, child = NULL; i < guess->count && !child; i++) {
-            child = specdec__remote_draft_at(link, guess->first + i);
+        for (i = 0, child = NULL; i < root->count && !child; i++) {
+            child = specdec__remote_draft_find(link, root->first + i);
             if (!child)
-                specdec__remote_draft_forget(known);
-            child = child && child->token == text[known->count] ? child : NULL;
+                specdec__remote_draft_invalidate(sequence);
+            child = child && child->token == tokens[sequence->count] ? child : NULL;
         }
-        known->count = child ? known->count + 1 : 0;
-        known->root = child ? child->number : 0;
+        sequence->count = child ? sequence->count + 1 : 0;
+        sequence->root = child ? child->number : 0;
     }
-    return guess && known->count == count ? guess : NULL;
+    return root && sequence->count == count ? root : NULL;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/meet: ranks find each other, compare their files and part.
+ * >>cluster/meet: begins and ends a cluster: memory, fingerprints that must be equal, the first and last messages.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A hash of what all ranks must have in common: the model's facts and some bytes of its weights; type and number of
-   keys; distance of checkpoints; which rank has which layers. */
+/* A hash of what must be equal on all ranks with layers: the model's facts and some bytes of its weights; type and
+   number of keys; distance of checkpoints; the layers of each rank. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
                                           const specdec_cluster *cluster)
 {
@@ -57583,16 +57656,15 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     return hash;
 }
 
-/* A hash of what the draft rank must have in common with rank 0: number and length of sequences, where the
-   configuration sets them, and the tokens of the vocabulary, without those behind a power of two, which may be padding.
-   */
-static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
+/* A hash of what must be equal on rank 0 and the draft rank: number and length of sequences, as configured, and the
+   vocabulary's tokens up to the largest power of two (tokens behind that may be padding). */
+static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int sequences, int length)
 {
     unsigned char numbers[2 * 4];
     uint64_t hash;
     uint32_t id, most = 1;
 
-    specdec__wire_put(numbers, 0, (uint32_t)texts);
+    specdec__wire_put(numbers, 0, (uint32_t)sequences);
     specdec__wire_put(numbers, 1, (uint32_t)length);
     hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
     while (most <= vocab->count / 2)
@@ -57605,96 +57677,98 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     return hash;
 }
 
-/* Takes rank 0's memory for draft tokens of the draft rank. */
-static void specdec__link_take_guesses(specdec__link *link, const specdec__room *room, specdec__arena *arena)
+/* Takes rank 0's memory for draft tokens of the draft rank from the arena. */
+static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specdec__room *room, specdec__arena *arena)
 {
-    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->views, 8);
-    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
-    specdec__remote_draft *guesses = SPECDEC__TAKE(arena, specdec__remote_draft, count);
+    const int count = SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE * specdec__min_int(room->views, 8);
+    specdec__remote_sequence *sequences = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
+    specdec__remote_draft *drafts = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
         return;
-    link->guessed = guessed;
-    link->guesses = guesses;
-    link->guess_count = count;
+    link->draft_sequences = sequences;
+    link->draft_tokens = drafts;
+    link->draft_token_count = count;
 }
 
-/* Takes a rank's memory, besides its context, from an arena. Views and their cancel flags are entered later. */
-static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
-                                         specdec__arena *arena)
+/* Takes a rank's memory, besides its context, from the arena, and connects it with the context. The caller enters views
+   and cancel flags later. Returns NULL while the arena counts, or is full. */
+static specdec__link *specdec__link_lay_out(const specdec_cluster *cluster, specdec__context *c,
+                                            const specdec__room *room,
+                                            specdec__arena *arena)
 {
     const int most_words = 2 * (8 + 3 * room->most) + 256;
     const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
-    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
+    const size_t bytes = 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
     int **cancels = SPECDEC__TAKE(arena, int *, room->views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
-    const int drafter = specdec__cluster_drafter(cluster);
+    const int drafter = specdec__cluster_draft_rank(cluster);
 
     if (!cluster->rank && drafter)
-        specdec__link_take_guesses(link, room, arena);
+        specdec__link_lay_out_draft_tokens(link, room, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return NULL;
-    link->drafter = drafter;
+    link->draft_rank_number = drafter;
     link->cluster = *cluster;
     link->context = c;
     link->views = views;
-    link->cancels = cancels;
+    link->sequence_cancels = cancels;
     link->view_count = room->views;
-    link->length = room->length;
-    link->in = in;
-    link->out = out;
-    link->room = bytes;
-    link->most_words = most_words;
+    link->view_capacity = room->length;
+    link->inbox = in;
+    link->outbox = out;
+    link->message_bytes = bytes;
+    link->order_capacity = most_words;
     link->fingerprint = specdec__link_fingerprint(c, room, cluster);
     c->link = link;
-    c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last(link)];
+    c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last_stage(link)];
     if (c->hooks->beyond) {
-        c->kv.tell = specdec__link_tell;
+        c->kv.tell = specdec__link_store_kv_order;
         c->kv.listener = link;
     }
     return link;
 }
 
-/* Connects the ranks: rank 0 waits until all others are ready; these send READY until rank 0 has answered. */
-static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
+/* Connects the ranks: rank 0 waits until all other ranks are ready; these send READY until rank 0 has answered. */
+static specdec_result specdec__link_connect_ranks(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
 
-    link->loaded = 1;
+    link->model_loaded = 1;
     link->layer = 0;
     if (specdec__link_rank(link)) {
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
-        while (link->ready < others && !link->failed.code) {
+        while (link->ready_count < others && !link->failed.code) {
             specdec__link_poll(link);
-            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
+            specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready_count, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
         }
         if (link->failed.code == SPECDEC_ERROR_CANCELLED)
-            specdec__link_give_up(link);
-        specdec__link_alive_all(link);
-        link->met = 1;
+            specdec__link_send_failed(link);
+        specdec__link_send_alive_all(link);
+        link->connected = 1;
     }
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
 }
 
-/* Ends the cluster: rank 0 tells all others to end; another rank that ends by itself tells them, too. */
+/* Ends the cluster: rank 0 orders all other ranks to end; another rank that ends by itself sends FAILED. */
 static void specdec__link_end(specdec__link *link)
 {
     if (link->failed.code || link->ended)
         return;
     if (specdec__link_rank(link)) {
         specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
-        specdec__link_give_up(link);
+        specdec__link_send_failed(link);
     } else {
-        if (link->drafter)
-            specdec__remote_draft_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
-        if (specdec__link_last(link))
-            specdec__link_order(link, SPECDEC__WIRE_END, 0);
-        specdec__link_flush(link, 0);
+        if (link->draft_rank_number)
+            specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_END, 0, NULL, 0);
+        if (specdec__link_last_stage(link))
+            specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_END, 0);
+        specdec__link_send_orders(link, 0);
     }
     link->ended = 1;
 }
@@ -57702,75 +57776,80 @@ static void specdec__link_end(specdec__link *link)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/ranks: the lane of rank 0, on which several runs are on their way over the ranks.
+ * >>cluster/ranks: the target's lane on rank 0 of a cluster: several runs at different ranks at the same time.
  * ================================================================================================================== */
 
 /* The lane of a target whose layers lie on several ranks. */
 typedef struct specdec__ranks {
     specdec__pipe pipe;
-    specdec__stage stage; /* that of rank 0 */
+    specdec__stage stage; /* rank 0's own layers */
     specdec__link *link;
-    specdec_error error;  /* of a run that did not get beyond it */
+    specdec_error error;  /* error of a run that rank 0 could not send on */
 } specdec__ranks;
 
 SPECDEC__FOR_SIZE
 
-/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
+/* Submits an order of the pipe: rank 0 obeys it, and the changes of its cache are stored as orders to the other ranks.
+   A run that fails on rank 0 counts as returned. */
 static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
     const double start = specdec__os_seconds();
     const uint32_t runs = link->run;
-    specdec__wire_flight *flight;
+    specdec__wire_run *run;
     specdec_result result;
 
     ranks->stage.view = &pipe->sequence->view;
-    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
-    link->flying = 1;
+    link->renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->overlaps_runs = 1;
     result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
-    link->flying = 0;
+    link->overlaps_runs = 0;
     pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
-    link->own = specdec__os_seconds() - start;
+    link->own_seconds = specdec__os_seconds() - start;
     if (!result || link->run != runs)
         return;
-    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
-    memset(flight, 0, sizeof *flight);
-    flight->rows = flight->back = 1;
-    flight->result = result;
+    run = &link->sent_runs[link->sent_run_count++]; /* no other rank has it */
+    memset(run, 0, sizeof *run);
+    run->rows = run->returned = 1;
+    run->result = result;
 }
 
-static int specdec__ranks_state(specdec__ranks *ranks)
+/* Handles the messages that have arrived. Returns the lane's state: SPECDEC__PIPE_... flags. A failed cluster has all
+   of them, so that its error is taken. */
+static int specdec__ranks_poll_state(specdec__ranks *ranks)
 {
     specdec__link *link = ranks->link;
     int state = SPECDEC__PIPE_IDLE;
 
-    while (specdec__link_answer(link))
+    while (specdec__link_receive_answer(link))
         continue;
     specdec__link_poll(link);
     if (link->failed.code)
         return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
-    state |= link->fresh ? SPECDEC__PIPE_DRAFTED : 0;
-    if (link->flight_count && link->flights[0].back)
+    state |= link->draft_arrived ? SPECDEC__PIPE_DRAFTED : 0;
+    if (link->sent_run_count && link->sent_runs[0].returned)
         state |= SPECDEC__PIPE_RETURNED;
-    ranks->pipe.free_at = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.free_at && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
+    ranks->pipe.free_at = link->run == link->first_rank_run ? 0 : link->first_rank_free_at - link->own_seconds;
+    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent_run_count < SPECDEC__WIRE_MAX_RUNS - 1)
         state |= SPECDEC__PIPE_FREE;
     return state;
 }
 
+/* Waits until the lane has one of the states `until`, pipe->wake_at is over, or a sequence is cancelled; until 0: does
+   not wait. Returns the lane's state. */
 static int specdec__ranks_wait(specdec__pipe *pipe, int until)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
 
-    link->fresh = until ? 0 : link->fresh; /* who waits has looked at what had come */
+    link->draft_arrived = until ? 0 : link->draft_arrived; /* a caller that waits has used all that have arrived */
     for (;;) {
-        const int state = specdec__ranks_state(ranks);
+        const int state = specdec__ranks_poll_state(ranks);
         const double now = specdec__os_seconds();
-        double pause = SPECDEC__WIRE_PAUSE;
+        double pause = SPECDEC__WIRE_WAIT_SECONDS;
 
         if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
@@ -57785,7 +57864,8 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
     }
 }
 
-/* A run that is cancelled is waited for, so that not too many are on their way, until any sequence is cancelled. */
+/* Takes the oldest run of the pipe, and computes its logits. A cancelled run is waited for, too, so that not too many
+   runs are unanswered; once any sequence is cancelled, it is abandoned. */
 static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
@@ -57794,51 +57874,53 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec_result result;
     double start, own;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_RETURNED)) {
+    while (!(specdec__ranks_poll_state(ranks) & SPECDEC__PIPE_RETURNED)) {
         if (specdec__link_any_cancelled(link)) {
-            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
+            specdec__link_abandon_run(link, &link->sent_runs[link->sent_run_count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+        specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
     if (link->failed.code) {
-        specdec__link_sweep(link);
-        specdec__link_land(link);
+        specdec__link_remove_abandoned_runs(link);
+        specdec__link_remove_oldest_run(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->stage_seconds = link->flights[0].slowest_seconds;
+    pipe->stage_seconds = link->sent_runs[0].slowest_seconds;
     start = specdec__os_seconds();
-    result = specdec__link_take_in(link, &unsound);
-    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    result = specdec__link_take_run(link, &unsound);
+    own = link->own_seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
     pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
-    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
+    if (result == SPECDEC_ERROR_FORMAT) /* logits that are not finite */
         return specdec__fail(error, result, "%s", unsound.text);
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
 }
 
+/* Cancels run number `at` of the pipe, counted from the oldest. */
 static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 {
     specdec__link *link = ((specdec__ranks *)pipe)->link;
 
-    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+    specdec__link_cancel_run(link, &link->sent_runs[link->sent_run_count - pipe->count + at]);
 }
 
+/* The functions of this lane. */
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_wait, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/draft_remote: a draft model on another rank.
+ * >>cluster/draft_remote: a drafter whose draft model runs on another rank.
  *
- *
- * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
- * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
- * for a part of a step.
+ * The draft rank extends its tree from the most probable draft tokens by itself; rank 0 looks them up. A draft token
+ * that has not arrived yet is left out. Where no path of the tree is equal to the sequence, new draft tokens are waited
+ * for, for a part of a step's time.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
+/* The state of this drafter. */
 typedef struct specdec__draft_remote {
     const specdec__context *target; /* its link stores the draft tokens that have arrived */
     int vocab;                      /* of the target: other tokens are not proposed */
@@ -57847,13 +57929,15 @@ typedef struct specdec__draft_remote {
     double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
 } specdec__draft_remote;
 
-SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
+SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
+/* The connection to the other ranks. */
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->link;
 }
 
+/* The numbers of a proposal's candidates on the draft rank (candidates). */
 static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const specdec__proposal *p)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -57861,42 +57945,48 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const 
     return m->numbers + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* The draft token of a candidate, if its children have arrived; NULL: not yet. */
+/* The draft token of a candidate. NULL until its children have arrived. */
 static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d, const specdec__proposal *p,
                                                                int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
-    const specdec__remote_draft *guess =
-        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, p)[candidate])
-                  : specdec__remote_draft_root(link, p->at, p->text, p->count);
+    const specdec__remote_draft *parent =
+        candidate ? specdec__remote_draft_find(link, specdec__draft_remote_numbers(d, p)[candidate])
+                  : specdec__remote_draft_find_root(link, p->at, p->text, p->count);
 
-    return guess && guess->count ? guess : NULL;
+    return parent && parent->count ? parent : NULL;
 }
 
+/* Whether the children of a candidate have arrived. */
 static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
     return specdec__draft_remote_find(d, p, candidate) != NULL;
 }
 
-/* Seconds until more draft tokens usually arrive; 0 once twice that time is over. */
-static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__proposal *p)
+/* Seconds until more draft tokens are expected, from the mean times measured so far. 0 if twice the mean time has
+   passed. */
+static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__proposal *p)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int goes_on = specdec__draft_remote_can_extend(d, p, 0);
-    const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
-    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[p->at].told_at);
+    const int has_children = specdec__draft_remote_can_extend(d, p, 0);
+    const double least = 0.2 * link->draft_latency;
+    const double interval = link->draft_interval > least ? link->draft_interval : least;
+    const double usual = has_children ? interval : link->draft_latency;
+    const double began = has_children ? link->draft_arrival_at : link->draft_sequences[p->at].sent_at;
+    const double since = specdec__os_seconds() - began;
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Sets how long draft tokens behind the root are waited for. */
+/* Sets until when draft tokens behind the root are waited for: twice the usual time, at most p->wait_seconds, after the
+   last token was sent. */
 static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->late, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
+    const double late = 2 * link->draft_latency, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
 
-    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->guessed[p->at].told_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->draft_sequences[p->at].sent_at + wait;
 }
 
 /* Waits until the children of a candidate have arrived, at most until m->until. */
@@ -57913,14 +58003,15 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__prop
     }
 }
 
-/* The child of a draft token with a rank; NULL: it has none, or the target's vocabulary lacks the token. */
+/* Child number `rank` (from 1) of a draft token, the most probable one first. NULL if there is none, or the target's
+   vocabulary lacks its token. */
 static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
-                                                                const specdec__remote_draft *guess, int rank)
+                                                                const specdec__remote_draft *parent, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__remote_draft *child =
-        rank <= guess->count
-            ? specdec__remote_draft_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
+        rank <= parent->count
+            ? specdec__remote_draft_find(specdec__draft_remote_link(d), parent->first + (uint32_t)rank - 1)
             : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
@@ -57949,15 +58040,15 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-/* Appends the children of a candidate that have arrived. */
-static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *p, int candidate)
+/* Appends the children of a candidate that have arrived to a proposal's tree. */
+static void specdec__draft_remote_append_children(specdec__drafter *d, specdec__proposal *p, int candidate)
 {
-    const specdec__remote_draft *guess = specdec__draft_remote_find(d, p, candidate), *child;
+    const specdec__remote_draft *parent = specdec__draft_remote_find(d, p, candidate), *child;
     const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     int i;
 
-    p->extended[candidate] = guess != NULL;
-    for (i = 1; guess && i <= most && (child = specdec__draft_remote_child(d, guess, i)) != NULL; i++) {
+    p->extended[candidate] = parent != NULL;
+    for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
         const int at = p->tree.n++;
 
         specdec__tree_put(&p->tree, at, candidate, i);
@@ -57969,6 +58060,8 @@ static void specdec__draft_remote_offer(specdec__drafter *d, specdec__proposal *
     }
 }
 
+/* Extends a proposal by the children of its `count` chosen candidates that have arrived; waits for those of the most
+   probable candidate. */
 static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
                                                    specdec_error *error)
 {
@@ -57981,10 +58074,11 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec_
         specdec__draft_remote_begin(d, p);
     specdec__draft_remote_await(d, p, p->chosen[best]);
     for (i = 0; i < count; i++)
-        specdec__draft_remote_offer(d, p, p->chosen[i]);
+        specdec__draft_remote_append_children(d, p, p->chosen[i]);
     return SPECDEC_OK;
 }
 
+/* Makes a candidate the root of a proposal: its descendants are kept, with their numbers on the draft rank. */
 static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p, int root)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, p);
@@ -57999,18 +58093,20 @@ static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p
         p->extended_count += p->extended[i];
 }
 
+/* Truncates a sequence (at: its number) on the draft rank. */
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__remote_draft_cut(specdec__draft_remote_link(d), at, length);
+    specdec__remote_draft_truncate(specdec__draft_remote_link(d), at, length);
 }
 
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of` on the draft rank. */
 static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__remote_draft_branch(specdec__draft_remote_link(d), at, of, length);
+    specdec__remote_draft_fork(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* The cost of a level: drafting takes time on the other rank only. */
+/* The cost of a level, 0: drafting takes time only on the draft rank. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -58018,8 +58114,8 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* How many tokens the drafter has not prefilled: 0, as the draft rank receives them by itself. */
-static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int count)
+/* Tokens of a sequence that this drafter has still to prefill, 0: the draft rank prefills them when they arrive. */
+static int specdec__draft_remote_unread_count(const specdec__drafter *d, int at, int count)
 {
     (void)d;
     (void)at;
@@ -58027,11 +58123,12 @@ static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int c
     return 0;
 }
 
+/* Sends the draft rank a sequence's sampling and its new tokens. */
 static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int32_t *text, int count,
                                           const specdec_sampling *s)
 {
     specdec__link *link = specdec__draft_remote_link(d);
-    uint32_t words[SPECDEC__GUESS_SAMPLING];
+    uint32_t words[SPECDEC__WIRE_SAMPLING_WORDS];
     specdec_sampling others;
 
     words[0] = specdec__bits_from_float(s->temperature);
@@ -58044,10 +58141,11 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
     specdec__sample_convert_words(&others, words + 8, 0);
-    specdec__remote_draft_choose(link, at, words);
-    specdec__remote_draft_tell(link, at, text, count);
+    specdec__remote_draft_send_sampling(link, at, words);
+    specdec__remote_draft_send_tokens(link, at, text, count);
 }
 
+/* Takes this drafter's memory from the arena. */
 static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -58068,65 +58166,66 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
 static const specdec__drafter_kind specdec__draft_remote_kind = {
     0, 0, 0, 0, 0, 8, 5, specdec__draft_remote_init, specdec__draft_remote_fill, specdec__draft_remote_extend, NULL,
     specdec__draft_remote_truncate, specdec__draft_remote_share, NULL, specdec__draft_remote_cost,
-    specdec__draft_remote_behind,
+    specdec__draft_remote_unread_count,
     NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_prepare,
-    specdec__draft_remote_can_extend, specdec__draft_remote_due, 0, 0, NULL};
+    specdec__draft_remote_can_extend, specdec__draft_remote_arrival_seconds, 0, 0, NULL};
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/draft_rank: the loop of a rank that only drafts.
+ * >>cluster/draft_rank: a rank that has only the draft model: obeys rank 0, drafts, and sends draft tokens.
  * ================================================================================================================== */
 
-#define SPECDEC__DRAFT_RANK_SHARE 0.02f /* draft tokens less probable behind their parent are left out */
-#define SPECDEC__DRAFT_RANK_LIVE 32 /* draft tokens that a draft rank has expanded and that may be accepted, at most */
+#define SPECDEC__DRAFT_RANK_LEAST_SHARE 0.02f /* draft tokens less probable behind their parent are left out */
+#define SPECDEC__DRAFT_RANK_MAX_EXPANDED 32 /* expanded draft tokens of a sequence that may be accepted, at most */
 
-/* A sequence of rank 0, on the rank that only drafts. */
-typedef struct specdec__draft_rank_text {
-    uint32_t *numbers; /* (candidates): their numbers on rank 0; 0: not sent */
-    uint32_t epoch;    /* of rank 0's last order: it changes when draft tokens are dropped */
-    int fresh;         /* 1: the root was not sent to rank 0 yet */
-    int full;          /* count at which the cache had no room for draft tokens */
-} specdec__draft_rank_text;
+/* A sequence of rank 0, on the draft rank. */
+typedef struct specdec__draft_rank_sequence {
+    uint32_t *numbers; /* (candidates) the number of each candidate's draft token on rank 0; 0: not sent */
+    uint32_t epoch;    /* epoch of rank 0's last order; a new epoch drops all draft tokens */
+    int root_unsent;   /* 1: the root was not sent to rank 0 yet */
+    int full_at;       /* token count at which the cache had no room for draft tokens */
+} specdec__draft_rank_sequence;
 
 /* The state of a rank that only drafts. */
 typedef struct specdec__draft_rank {
-    specdec__draft_rank_text *sequences; /* (texts) */
-    uint32_t number;         /* of the next draft token */
-    specdec *text;           /* whose tree the draft model's context holds; NULL: no tree */
-    int runs;                /* draft runs for the sequence since it was chosen */
+    specdec__draft_rank_sequence *sequences; /* (sequences) */
+    uint32_t number;         /* number of the next draft token */
+    specdec *sequence;       /* the sequence whose tree lies in the draft model's context; NULL: no tree */
+    int runs;                /* draft runs for this sequence since it was chosen */
 } specdec__draft_rank;
 
 SPECDEC__FOR_SIZE
 
 /* Takes the memory of a rank that only drafts from an arena. */
-static void specdec__draft_rank_take(specdec__engine *e, specdec__arena *arena)
+static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *arena)
 {
     const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
     specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
-    specdec__draft_rank_text *texts = SPECDEC__TAKE(arena, specdec__draft_rank_text, e->room.views);
+    specdec__draft_rank_sequence *sequences = SPECDEC__TAKE(arena, specdec__draft_rank_sequence, e->room.views);
     int i;
 
     for (i = 0; i < e->room.views; i++) {
         uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
 
-        if (texts)
-            texts[i].numbers = numbers;
+        if (sequences)
+            sequences[i].numbers = numbers;
     }
     if (!draft_rank)
         return;
-    draft_rank->sequences = texts;
+    draft_rank->sequences = sequences;
     draft_rank->number = 1;
     e->link->draft_rank = draft_rank;
 }
 
+/* A sequence's proposal: its token tree. */
 static specdec__proposal *specdec__draft_rank_proposal(const specdec *t)
 {
     return &t->engine->drafters[0].proposals[t->at];
 }
 
-/* Drops all draft tokens of a sequence, and its tokens behind the first `count`. */
-static void specdec__draft_rank_cut(specdec *t, int count)
+/* Truncates a sequence to its first `count` tokens, and drops all its draft tokens. */
+static void specdec__draft_rank_truncate(specdec *t, int count)
 {
     specdec__drafter *d = &t->engine->drafters[0];
     specdec__proposal *p = specdec__draft_rank_proposal(t);
@@ -58135,7 +58234,7 @@ static void specdec__draft_rank_cut(specdec *t, int count)
         d->kind->truncate(d, t->at, t->tokens, count);
     p->valid_at = p->count = 0;
     t->count = count;
-    t->engine->link->draft_rank->sequences[t->at].full = 0;
+    t->engine->link->draft_rank->sequences[t->at].full_at = 0;
 }
 
 /* Begins a tree behind the sequence, or continues with the draft tokens that were kept. */
@@ -58146,12 +58245,12 @@ static void specdec__draft_rank_begin(specdec *t)
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->draft_rank->sequences[t->at].fresh = !p->valid_at;
+    e->link->draft_rank->sequences[t->at].root_unsent = !p->valid_at;
     p->grows = p->shares = 1;
 }
 
-/* The sequence has got its last n tokens from rank 0: keeps the draft tokens behind them, and counts which draft tokens
-   were accepted. */
+/* Accepts the draft tokens that are equal to the n tokens that a sequence has just received from rank 0, keeps the
+   draft tokens behind them, and measures the acceptance. */
 static void specdec__draft_rank_settle(specdec *t, int n)
 {
     specdec__engine *e = t->engine;
@@ -58167,7 +58266,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
-    if (e->link->draft_rank->text == t)
+    if (e->link->draft_rank->sequence == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
         e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
@@ -58180,18 +58279,18 @@ static void specdec__draft_rank_settle(specdec *t, int n)
 }
 
 /* Obeys the order (from, tokens...): tokens of a sequence. Returns 0 if the order is not valid. */
-static int specdec__draft_rank_hear_text(specdec *t, specdec__wire_reader *in)
+static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
 {
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
-    const int from = specdec__wire_int(in, 0, t->count), n = in->left, vocab = t->engine->target_model->vocab_size;
+    const int from = specdec__wire_read_int(in, 0, t->count), n = in->left, vocab = t->engine->target_model->vocab_size;
     int i;
 
     if (in->bad || n > t->context - from)
         return 0;
     if (from < t->count)
-        specdec__draft_rank_cut(t, from);
+        specdec__draft_rank_truncate(t, from);
     for (i = 0; i < n; i++) { /* the target may have tokens that the draft model has not */
-        const uint32_t token = specdec__wire_word(in);
+        const uint32_t token = specdec__wire_read_word(in);
 
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
@@ -58201,23 +58300,23 @@ static int specdec__draft_rank_hear_text(specdec *t, specdec__wire_reader *in)
 }
 
 /* Obeys the order that sets the sampling of a sequence. Returns 0 if the order is not valid. */
-static int specdec__draft_rank_hear_sampling(specdec *t, specdec__wire_reader *in)
+static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *in)
 {
     uint32_t words[SPECDEC__SAMPLE_WORDS];
     specdec_sampling s;
     int i;
 
     memset(&s, 0, sizeof s);
-    s.temperature = specdec__float_from_bits(specdec__wire_word(in));
-    s.top_k = (int32_t)specdec__wire_word(in);
-    s.top_p = specdec__float_from_bits(specdec__wire_word(in));
-    s.min_p = specdec__float_from_bits(specdec__wire_word(in));
-    s.repetition_penalty = specdec__float_from_bits(specdec__wire_word(in));
-    s.repetition_window = (int32_t)specdec__wire_word(in);
-    s.seed = specdec__wire_word(in);
-    s.seed |= (uint64_t)specdec__wire_word(in) << 32;
+    s.temperature = specdec__float_from_bits(specdec__wire_read_word(in));
+    s.top_k = (int32_t)specdec__wire_read_word(in);
+    s.top_p = specdec__float_from_bits(specdec__wire_read_word(in));
+    s.min_p = specdec__float_from_bits(specdec__wire_read_word(in));
+    s.repetition_penalty = specdec__float_from_bits(specdec__wire_read_word(in));
+    s.repetition_window = (int32_t)specdec__wire_read_word(in);
+    s.seed = specdec__wire_read_word(in);
+    s.seed |= (uint64_t)specdec__wire_read_word(in) << 32;
     for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
-        words[i] = specdec__wire_word(in);
+        words[i] = specdec__wire_read_word(in);
     specdec__sample_convert_words(&s, words, 1);
     if (in->bad || in->left || specdec__sample_check(&s, NULL))
         return 0;
@@ -58227,15 +58326,15 @@ static int specdec__draft_rank_hear_sampling(specdec *t, specdec__wire_reader *i
 
 /* Obeys the order (other, count): a sequence begins with the first tokens of another one. Returns 0 if the order is not
    valid. */
-static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
+static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    const specdec *other = &t->engine->sequences[specdec__wire_int(in, 0, t->engine->room.views - 1)];
-    const int count = specdec__wire_int(in, 0, other->count);
+    const specdec *other = &t->engine->sequences[specdec__wire_read_int(in, 0, t->engine->room.views - 1)];
+    const int count = specdec__wire_read_int(in, 0, other->count);
 
     if (in->bad || in->left || other == t)
         return 0;
-    specdec__draft_rank_cut(t, 0);
+    specdec__draft_rank_truncate(t, 0);
     if (d->kind->share)
         d->kind->share(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
@@ -58243,47 +58342,49 @@ static int specdec__draft_rank_hear_branch(specdec *t, specdec__wire_reader *in)
     return 1;
 }
 
+/* Functions that obey the orders of rank 0, by kind, from SPECDEC__WIRE_ORDER_TOKENS on: each returns 0 if its order is
+   not valid. */
 static const struct {
-    int (*hear)(specdec *t, specdec__wire_reader *in);
-} specdec__draft_rank_table[] = {{specdec__draft_rank_hear_text}, {specdec__draft_rank_hear_sampling},
-                                 {specdec__draft_rank_hear_branch}};
+    int (*obey)(specdec *t, specdec__wire_reader *in);
+} specdec__draft_rank_table[] = {{specdec__draft_rank_obey_tokens}, {specdec__draft_rank_obey_sampling},
+                                 {specdec__draft_rank_obey_fork}};
 
 /* Obeys an order of rank 0. */
 static void specdec__draft_rank_obey(specdec__engine *e)
 {
     specdec__link *link = e->link;
-    specdec__wire_reader in = {link->in + 4 * SPECDEC__WIRE_HEAD, 0, 0};
-    const uint32_t rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in = {link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 0, 0};
+    const uint32_t rows = specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
     uint32_t head, kind, epoch;
-    int view, sane;
+    int view, valid;
 
-    in.left = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
-    head = specdec__wire_word(&in);
+    in.left = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
+    head = specdec__wire_read_word(&in);
     kind = head & 255;
-    sane = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
-    view = specdec__wire_int(&in, 0, e->room.views - 1);
-    epoch = specdec__wire_word(&in);
-    if (sane && !in.bad && kind >= SPECDEC__WIRE_TEXT && kind <= SPECDEC__WIRE_BRANCH) {
+    valid = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
+    view = specdec__wire_read_int(&in, 0, e->room.views - 1);
+    epoch = specdec__wire_read_word(&in);
+    if (valid && !in.bad && kind >= SPECDEC__WIRE_ORDER_TOKENS && kind <= SPECDEC__WIRE_ORDER_FORK) {
         if (e->link->draft_rank->sequences[view].epoch != epoch)
-            specdec__draft_rank_cut(&e->sequences[view], e->sequences[view].count);
+            specdec__draft_rank_truncate(&e->sequences[view], e->sequences[view].count);
         e->link->draft_rank->sequences[view].epoch = epoch;
-        sane = specdec__draft_rank_table[kind - SPECDEC__WIRE_TEXT].hear(&e->sequences[view], &in);
+        valid = specdec__draft_rank_table[kind - SPECDEC__WIRE_ORDER_TOKENS].obey(&e->sequences[view], &in);
     } else {
-        sane &= !in.bad && kind == SPECDEC__WIRE_END;
-        link->ended |= sane;
+        valid &= !in.bad && kind == SPECDEC__WIRE_ORDER_END;
+        link->ended |= valid;
     }
-    if (!sane)
-        specdec__link_nonsense(link, 0, "orders that make no sense");
+    if (!valid)
+        specdec__link_reject_message(link, 0, "orders that make no sense");
 }
 
-/* Of the children from candidate `from` on, keeps the first child of each parent and those that are probable enough.
-   The others are not sent, and will not be extended. */
+/* Keeps, of the candidates from `from` on, each parent's first child and all children that are probable enough. The
+   other candidates are neither sent nor extended. */
 static void specdec__draft_rank_prune(specdec__proposal *p, int from)
 {
     int i, n = from;
 
     for (i = from; i < p->tree.n; i++) {
-        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__DRAFT_RANK_SHARE)
+        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__DRAFT_RANK_LEAST_SHARE)
             continue;
         specdec__tree_put(&p->tree, n, p->tree.parents[i], p->tree.ranks[i]);
         p->tokens[n] = p->tokens[i];
@@ -58295,24 +58396,24 @@ static void specdec__draft_rank_prune(specdec__proposal *p, int from)
     p->tree.n = n;
 }
 
-/* Sends to rank 0 the children of the `count` chosen candidates, which begin at candidate `from`. */
+/* Sends rank 0 the children of the `count` chosen candidates. These children are the candidates from `from` on. */
 static void specdec__draft_rank_send(specdec *t, int count, int from)
 {
     specdec__engine *e = t->engine;
     const specdec__proposal *p = specdec__draft_rank_proposal(t);
     specdec__draft_rank *g = e->link->draft_rank;
-    specdec__draft_rank_text *own = &g->sequences[t->at];
-    unsigned char message[4 * SPECDEC__WIRE_URGENT], *words = message + 4 * SPECDEC__WIRE_HEAD, *head;
+    specdec__draft_rank_sequence *own = &g->sequences[t->at];
+    unsigned char message[4 * SPECDEC__WIRE_URGENT_WORDS], *words = message + 4 * SPECDEC__WIRE_HEADER_WORDS, *head;
     int i, k, n, at = 4;
 
     memset(message, 0, sizeof message);
-    if (own->fresh)
+    if (own->root_unsent)
         own->numbers[0] = g->number++;
     specdec__wire_put(words, 0, (uint32_t)t->at);
     specdec__wire_put(words, 1, own->epoch);
-    specdec__wire_put(words, 2, own->fresh ? (uint32_t)t->count : 0);
+    specdec__wire_put(words, 2, own->root_unsent ? (uint32_t)t->count : 0);
     specdec__wire_put(words, 3, g->number);
-    own->fresh = 0;
+    own->root_unsent = 0;
     for (i = 0; i < count; i++) {
         const uint32_t back = g->number - own->numbers[p->chosen[i]];
 
@@ -58327,27 +58428,28 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
             specdec__wire_put(head, 0, back << 4 | (uint32_t)n);
         at += n ? 1 + n : 0;
     }
-    specdec__link_send(e->link, 0, SPECDEC__WIRE_GUESSES, message, at, 0, 0);
+    specdec__link_send(e->link, 0, SPECDEC__WIRE_DRAFT_TOKENS, message, at, 0, 0);
 }
 
-/* Extends the most probable draft tokens of a sequence. Returns 0 if none is probable enough, or there is no room. */
+/* Expands the most probable draft tokens of a sequence by a draft run, and sends their children. Returns 0 if no draft
+   token is probable enough, or there is no room. */
 static int specdec__draft_rank_extend(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
-    specdec__draft_rank_text *own = &e->link->draft_rank->sequences[t->at];
+    specdec__draft_rank_sequence *own = &e->link->draft_rank->sequences[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[0];
     specdec_result result;
-    int i, count, from, live = 0;
+    int i, count, from, expanded = 0;
 
-    if (!t->count || own->full == t->count)
+    if (!t->count || own->full_at == t->count)
         return 0;
     if (p->count != t->count)
         specdec__draft_rank_begin(t);
     for (i = 1; i < p->tree.n; i++)
-        live += p->extended[i];
-    if (live + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_LIVE, a->nodes))
+        expanded += p->extended[i];
+    if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
     count = specdec__ahead_choose(a, p, 1);
@@ -58356,7 +58458,7 @@ static int specdec__draft_rank_extend(specdec *t)
         return 0;
     result = specdec__ahead_extend(a, p, known, count, &t->error);
     if (result) {
-        own->full = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
+        own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
         p->valid_at = p->count = 0;
         return 0;
     }
@@ -58365,45 +58467,45 @@ static int specdec__draft_rank_extend(specdec *t)
     return 1;
 }
 
-/* The next sequence whose root was not extended yet; NULL: there is none. */
-static specdec *specdec__draft_rank_next(const specdec__engine *e)
+/* The next sequence whose root was not expanded yet, after the current one. NULL if there is none. */
+static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
 {
     const specdec__draft_rank *g = e->link->draft_rank;
-    const int first = g->text ? g->text->at + 1 : 0;
+    const int first = g->sequence ? g->sequence->at + 1 : 0;
     int i;
 
     for (i = 0; i < e->room.views; i++) {
         specdec *t = &e->sequences[(first + i) % e->room.views];
 
-        if (t != g->text && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
-            g->sequences[t->at].full != t->count)
+        if (t != g->sequence && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
+            g->sequences[t->at].full_at != t->count)
             return t;
     }
     return NULL;
 }
 
-/* Makes a draft run for a sequence; for another one if that waits and this one has had its runs. Returns 0 if there is
-   nothing to draft. */
-static int specdec__draft_rank_work(specdec__engine *e)
+/* Makes a draft run for the current sequence; for another sequence if one waits and the current one has had tree_depth
+   runs. Returns 0 if there is nothing to draft. */
+static int specdec__draft_rank_run_step(specdec__engine *e)
 {
     specdec__draft_rank *g = e->link->draft_rank;
-    specdec *next = g->text && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next(e);
-    int went = g->text && !next && specdec__draft_rank_extend(g->text);
+    specdec *next = g->sequence && g->runs < e->config.tree_depth ? NULL : specdec__draft_rank_next_sequence(e);
+    int drafted = g->sequence && !next && specdec__draft_rank_extend(g->sequence);
 
-    next = went || next ? next : specdec__draft_rank_next(e);
+    next = drafted || next ? next : specdec__draft_rank_next_sequence(e);
     if (next) {
-        if (g->text) /* its tree is left behind */
-            specdec__draft_rank_proposal(g->text)->valid_at = 0;
-        g->text = next;
+        if (g->sequence) /* its tree is given up */
+            specdec__draft_rank_proposal(g->sequence)->valid_at = 0;
+        g->sequence = next;
         g->runs = 0;
-        went = specdec__draft_rank_extend(next);
+        drafted = specdec__draft_rank_extend(next);
     }
-    g->runs += went;
-    e->link->runs += went;
-    return went;
+    g->runs += drafted;
+    e->link->runs += drafted;
+    return drafted;
 }
 
-/* Drafts for the sequences of rank 0 until rank 0 ends, or an error. */
+/* Serves rank 0: drafts for its sequences until it ends, or an error. */
 static specdec_result specdec__draft_rank_serve(specdec__engine *e)
 {
     specdec__link *link = e->link;
@@ -58414,13 +58516,13 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
         specdec__link_poll(link);
         if (link->failed.code)
             return link->failed.code;
-        SPECDEC__STORE(&link->stop, 0);
+        SPECDEC__STORE(&link->cancel_run, 0);
         if (specdec__link_receive(link, 0, SPECDEC__WIRE_ORDERS))
             specdec__draft_rank_obey(e);
-        else if (!link->failed.code && specdec__draft_rank_work(e))
-            link->working += specdec__os_seconds() - start;
+        else if (!link->failed.code && specdec__draft_rank_run_step(e))
+            link->working_seconds += specdec__os_seconds() - start;
         else if (!link->failed.code)
-            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+            specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
     return SPECDEC_DONE;
 }
@@ -58428,23 +58530,25 @@ static specdec_result specdec__draft_rank_serve(specdec__engine *e)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>cluster/cluster: the table by which an engine reaches the other ranks: all that the rest of the library calls here.
+ * >>cluster/cluster: the table of functions by which an engine uses a cluster; nothing else of this room is called.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-/* A draft model is remote where a rank has it alone. */
-static const specdec__drafter_kind *specdec__cluster_kind(const specdec_config *c, const specdec__drafter_kind *kind)
+/* The drafter kind to use for `kind`: on rank 0 of a cluster with a draft rank, the remote draft model for a draft
+   model. */
+static const specdec__drafter_kind *specdec__cluster_drafter_kind(const specdec_config *c,
+                                                                  const specdec__drafter_kind *kind)
 {
-    return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_drafter(c->cluster)
+    return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster)
                ? &specdec__draft_remote_kind : kind;
 }
 
-/* The link of a rank, and the lane of rank 0. */
+/* Takes the memory of this rank's link and of rank 0's lane from the arena, and sets both up. */
 static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
 {
     const specdec_cluster *cluster = e->config.cluster;
-    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
+    specdec__link *link = specdec__link_lay_out(cluster, &e->target, &e->room, arena);
     specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
     const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
     int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
@@ -58452,7 +58556,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
 
     e->link = link;
     if (e->remote->drafts)
-        specdec__draft_rank_take(e, arena);
+        specdec__draft_rank_lay_out(e, arena);
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
@@ -58460,80 +58564,86 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
                                                               e->config.context);
     link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
     if (e->remote->drafts) {
-        specdec__draft_model_context(&e->drafters[0])->link = link; /* others hear of it while it reads */
+        specdec__draft_model_context(&e->drafters[0])->link = link; /* sends ALIVE while the draft model runs */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
     for (i = 0; i < e->room.views; i++) {
         link->views[i] = &e->sequences[i].view;
-        link->cancels[i] = &e->sequences[i].cancel;
+        link->sequence_cancels[i] = &e->sequences[i].cancel;
     }
     link->ranks = ranks;
     ranks->link = link;
     ranks->stage.context = &e->target;
     ranks->pipe.node = node;
-    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->drafter, SPECDEC__PIPE_RUNS); /* one on the links */
+    /* one more run than ranks with layers, which travels between ranks */
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + !link->draft_rank_number, SPECDEC__PIPE_RUNS);
 }
 
-/* While weights are repacked, the other ranks hear that this one goes on. */
-static int specdec__cluster_loads(void *user_data, const char *what, int done, int total)
+/* The progress hook while weights are repacked: sends ALIVE to the other ranks, then calls the caller's hook. Returns
+   what that returns. */
+static int specdec__cluster_report_loading(void *user_data, const char *what, int done, int total)
 {
     const specdec__engine *e = (const specdec__engine *)user_data;
     const specdec_hooks *hooks = &e->config.hooks;
 
     if (e->link)
-        specdec__link_load(e->link);
+        specdec__link_report_loading(e->link);
     return hooks->progress && hooks->progress(hooks->user_data, what, done, total);
 }
 
-/* Rank 0 finds the others, and has a lane when any of them has layers; the others say that they are ready. */
+/* Connects the ranks, after loading. Rank 0 has a lane if any other rank has layers. */
 static specdec_result specdec__cluster_start(specdec__engine *e, specdec_error *error)
 {
     specdec__link *link = e->link;
 
     link->ranks->pipe.kind = &specdec__ranks_kind;
-    e->pipe = link->cluster.rank || !specdec__link_last(link) ? NULL : &link->ranks->pipe;
-    return specdec__link_meet(link, &e->config.hooks, error);
+    e->pipe = link->cluster.rank || !specdec__link_last_stage(link) ? NULL : &link->ranks->pipe;
+    return specdec__link_connect_ranks(link, &e->config.hooks, error);
 }
 
-/* In a cluster a sequence that waits for a step may be cancelled, whether it takes part or not. */
-static void specdec__cluster_wait(specdec__engine *e, int *cancel) { e->link->caller = cancel; }
+/* Sets the cancel flag of the sequence whose caller waits for a step: the step ends if it is set, even where the
+   sequence does not take part. */
+static void specdec__cluster_set_caller_cancel(specdec__engine *e, int *cancel) { e->link->caller_cancel = cancel; }
 
-/* Obeys rank 0 until that ends; counts what was done. */
+/* Serves rank 0 until the cluster ends, and stores counts in the sequence's statistics. */
 static specdec_result specdec__cluster_serve(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__link *link = e->link;
     specdec_result result;
 
-    e->pool.cancel = &link->stop;
-    link->cancel = &t->cancel;
+    e->pool.cancel = &link->cancel_run;
+    link->serving_cancel = &t->cancel;
     result = link->draft_rank ? specdec__draft_rank_serve(e) : specdec__link_serve(link);
     t->stats.steps = link->runs;
     t->stats.drafted = link->run_nodes;
     t->stats.accepted = link->kept_nodes;
-    t->stats.seconds = link->working;
+    t->stats.seconds = link->working_seconds;
     return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
+/* Ends the cluster. */
 static void specdec__cluster_end(specdec__engine *e) { specdec__link_end(e->link); }
 
-/* Of rank 0, of the others that have layers, of one that only drafts. */
+/* The tables of rank 0, of other ranks with layers, and of the draft rank. */
 static const specdec__remote specdec__cluster_remotes[] = {
-    {0, specdec__cluster_cut, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
-     specdec__cluster_start, specdec__cluster_wait, NULL, specdec__cluster_end},
-    {0, specdec__cluster_cut, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
-     specdec__cluster_start, specdec__cluster_wait, specdec__cluster_serve, specdec__cluster_end},
-    {1, NULL, specdec__cluster_kind, specdec__cluster_lay_out, specdec__cluster_loads,
-     specdec__cluster_start, specdec__cluster_wait, specdec__cluster_serve, specdec__cluster_end}};
+    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel, NULL,
+     specdec__cluster_end},
+    {0, specdec__cluster_choose_layers, specdec__cluster_drafter_kind, specdec__cluster_lay_out,
+     specdec__cluster_report_loading, specdec__cluster_start, specdec__cluster_set_caller_cancel,
+     specdec__cluster_serve, specdec__cluster_end},
+    {1, NULL, specdec__cluster_drafter_kind, specdec__cluster_lay_out, specdec__cluster_report_loading,
+     specdec__cluster_start, specdec__cluster_set_caller_cancel, specdec__cluster_serve, specdec__cluster_end}};
 
-/* Checks config.cluster, fits the rest of the configuration to this rank, and chooses the table. */
+/* Checks config.cluster, adapts the rest of the configuration to this rank, and chooses its table. */
 static specdec_result specdec__cluster_join(specdec__engine *e, specdec_error *error)
 {
     const specdec_cluster *cluster = e->config.cluster;
     specdec_result result = cluster ? specdec__cluster_check(&e->config, error) : SPECDEC_OK;
 
     if (!result && e->config.cluster)
-        e->remote = &specdec__cluster_remotes[specdec__cluster_drafts(cluster) ? 2 : cluster->rank > 0];
+        e->remote = &specdec__cluster_remotes[specdec__cluster_is_draft_rank(cluster) ? 2 : cluster->rank > 0];
     return result;
 }
 

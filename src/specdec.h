@@ -110,7 +110,7 @@
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
-     >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
+     >>cluster/ wire config link orders rank draft_tokens meet ranks draft_remote draft_rank cluster */
 
 #ifndef SPECDEC__ISA
 
@@ -277,7 +277,7 @@
 #include "cluster/link.h"
 #include "cluster/orders.h"
 #include "cluster/rank.h"
-#include "cluster/guesses.h"
+#include "cluster/draft_tokens.h"
 #include "cluster/meet.h"
 #include "cluster/ranks.h"
 #include "cluster/draft_remote.h"
