@@ -1618,8 +1618,8 @@ SPECDEC_DEF specdec_result specdec_checked_model_init(uint64_t layout, specdec_m
 #undef specdec_model_memory_needed
 #undef specdec_model_init
 
-/* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
-   underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
+/* Warnings that this file switches off. They are in no usual set, but a project may enable them: names with two
+   underscores are private to this file; casts and NULL are those of C; floats are compared with zero on purpose. */
 #pragma GCC diagnostic push
 #ifdef SPECDEC_KERNELS
 #pragma GCC diagnostic ignored "-Wunused-function" /* all but kernels */
@@ -1650,24 +1650,24 @@ SPECDEC_DEF specdec_result specdec_checked_model_init(uint64_t layout, specdec_m
 #pragma GCC diagnostic ignored "-Wbad-function-cast"
 #endif
 
-/* No compiler may fuse a product with a sum of its own accord: that would change bits. What was set before comes back
-   at the end; clang can remember it on x86 only. */
+/* No compiler may fuse a product with a sum by itself: that would change bits. The previous setting is restored at the
+   end of the file; clang can save it on x86 only. */
 #if defined(__clang__)
 #if __clang_major__ >= 12 && defined(__x86_64__)
 #pragma float_control(push)
 #endif
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
-/* Firmware in C unwinds no stack: what debuggers need goes where it is not loaded. gcc has no option for that in a
-   file. */
+/* Firmware in C does not unwind the stack: tables for debuggers go into a section that is not loaded. gcc has no pragma
+   for that. */
 #if defined(SPECDEC_FREESTANDING) && defined(__OPTIMIZE_SIZE__) && defined(__ELF__) && !defined(__cplusplus) && \
     !defined(__EXCEPTIONS)
 __asm__(".cfi_sections .debug_frame");
 #endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
-/* Built for size: gcc 12 and newer know shorter, slower ways to load constants and to store zeros, which -Os leaves
-   out. (Not on 32-bit ARM: see SPECDEC__FOR_SIZE.) */
+/* For size, gcc 12 and newer have shorter, slower ways to load constants and to store zeros, which -Os leaves out. (Not
+   on 32-bit ARM: see SPECDEC__FOR_SIZE.) */
 #if __GNUC__ >= 12 && !defined(__arm__)
 #define SPECDEC__SMALLEST "Oz"
 #else
@@ -1675,7 +1675,7 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 #define SPECDEC__PRAGMA(text) _Pragma(#text)
 #define SPECDEC__OPTIMIZE(...) SPECDEC__PRAGMA(GCC optimize(__VA_ARGS__))
-/* The same without kernels: it comes to 3.5 KB less without these passes. */
+/* Code for size without kernels is 3.5 KB smaller without these passes. */
 #if defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD)
 SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #pragma GCC optimize("no-move-loop-invariants", "no-inline-functions-called-once", "no-tree-loop-im", "no-caller-saves")
@@ -1683,7 +1683,7 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #endif
 #endif
 
-/* The name under which this file includes itself, once per instruction set. */
+/* The file name under which this file includes itself, once for each instruction set. */
 #ifdef SPECDEC_FILE
 #define SPECDEC__FILE SPECDEC_FILE
 #elif defined(__FILE_NAME__)
@@ -1699,7 +1699,7 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #include <stdarg.h>
 #include <string.h>
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-/* gcc 12 sees uninitialised variables in its own AVX-512 header when it compiles C++ (GCC bug 105593). */
+/* gcc 12 wrongly warns of uninitialised variables in its own AVX-512 header in C++ (GCC bug 105593). */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -1716,12 +1716,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
     ((defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)) || \
      (!defined(__clang__) && !defined(SPECDEC_FREESTANDING) && \
       (__ARM_ARCH == 6 || (__ARM_ARCH == 7 && __ARM_ARCH_PROFILE != 'M'))))
-/* 32-bit ARM. gcc builds functions for NEON whatever the command line says, and the processor is asked; not where
-   nobody would answer. clang builds them only where the command line has NEON and VFPv4 (-mfpu=neon-vfpv4). */
+/* NEON on 32-bit ARM. gcc can compile functions for NEON whatever the command line says; whether to call them is
+   decided at run time, so this is left out on systems where the processor's features cannot be asked for. clang
+   compiles them only if the command line enables NEON and VFPv4 (-mfpu=neon-vfpv4). */
 #define SPECDEC__NEON32
 #if !(defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA))
 #define SPECDEC__NEON32_ASKED
-/* No "arch=...": gcc inlines no helper into a function whose target lacks what the command line has. */
+/* The target names no "arch=...": gcc inlines no function into one whose target lacks a feature of the command line. */
 #pragma GCC push_options
 #pragma GCC target("fpu=neon-vfpv4")
 #endif
@@ -1731,7 +1732,7 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #endif
 #elif defined(__riscv_v) && defined(__clang__) && !defined(SPECDEC_NO_SIMD)
 #if __has_builtin(__builtin_elementwise_fma) /* clang 17 and newer */
-/* RISC-V with vectors: chosen on the command line (-march=rv64gcv), as the compiler uses them everywhere then. */
+/* RISC-V vectors are chosen on the command line (-march=rv64gcv): the compiler then uses them in all functions. */
 #define SPECDEC__RVV
 #include <riscv_vector.h>
 #endif
@@ -1740,7 +1741,7 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "specdec.h: -ffast-math changes results; every promise of this file rests on IEEE arithmetic. Remove it."
 #endif
-/* 16: only _Float16 is evaluated with excess precision */
+/* Value 16 means that only _Float16 is evaluated with excess precision. */
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
 #error "specdec.h: floats are evaluated with excess precision here; on 32-bit x86 add -msse2 -mfpmath=sse."
 #endif
@@ -1748,40 +1749,43 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
-/* Small functions that are called often where time is spent. They are always inlined, but for two kinds of builds.
-   Built for size and without kernels, the compiler decides. Without optimisation a debugger can enter them, and frames
-   stay small. */
+/* SPECDEC__INLINE: for small functions that are called often where time is spent. They are always inlined, except in
+   two kinds of builds: for size without kernels, where the compiler decides, and without optimisation, so that a
+   debugger can enter them and frames stay small. */
 #define SPECDEC__UNUSED __attribute__((unused))
-#if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART) /* half of the header does not call all of it */
-#define SPECDEC__HALVED SPECDEC__UNUSED
+#if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART) /* each half of a build in two halves leaves some
+                                                                  functions uncalled */
+#define SPECDEC__UNUSED_IN_HALF SPECDEC__UNUSED
 #else
-#define SPECDEC__HALVED
+#define SPECDEC__UNUSED_IN_HALF
 #endif
 #if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
-#define SPECDEC__INLINE static inline SPECDEC__HALVED
+#define SPECDEC__INLINE static inline SPECDEC__UNUSED_IN_HALF
 #else
-#define SPECDEC__INLINE static inline __attribute__((always_inline)) SPECDEC__HALVED
+#define SPECDEC__INLINE static inline __attribute__((always_inline)) SPECDEC__UNUSED_IN_HALF
 #endif
-/* Words at any address, where that is one instruction: always inlined. Built for size, gcc would call them: it counts
-   their bytes before it makes a word of them. */
+/* SPECDEC__INLINE_WORD: for loads and stores of a word at any address, on processors where they are one instruction.
+   They are always inlined: gcc at -Os would not inline them, as it counts their byte operations before it joins them to
+   one. */
 #if defined(__OPTIMIZE__) && (defined(__x86_64__) || defined(__aarch64__) || \
                               (defined(__ARM_FEATURE_UNALIGNED) && defined(__ARMEL__)))
-#define SPECDEC__WORD static inline __attribute__((always_inline)) SPECDEC__HALVED
+#define SPECDEC__INLINE_WORD static inline __attribute__((always_inline)) SPECDEC__UNUSED_IN_HALF
 #else
-#define SPECDEC__WORD SPECDEC__INLINE
+#define SPECDEC__INLINE_WORD SPECDEC__INLINE
 #endif
-/* For a function with a large frame: inlined, it would make the frame of its caller as large. */
-#define SPECDEC__NOINLINE __attribute__((noinline)) SPECDEC__HALVED
-/* Sanitizers take minutes and a gigabyte to compile unrolled kernels, whose loads and integers the tests of same bits
-   cover: kernels are left out, unless a test defines SPECDEC_SANITIZE_KERNELS. */
+/* For a function with a large stack frame: if inlined, it would enlarge the frame of its caller. */
+#define SPECDEC__NOINLINE __attribute__((noinline)) SPECDEC__UNUSED_IN_HALF
+/* Kernels are compiled without sanitizers, which would take minutes and a gigabyte for their unrolled loops; the tests
+   that compare kernels bit for bit cover their loads and integers. A test may define SPECDEC_SANITIZE_KERNELS. */
 #if defined(SPECDEC_SANITIZE_KERNELS) || (!defined(__clang__) && __GNUC__ < 8)
 #define SPECDEC__UNSANITIZED
 #else
 #define SPECDEC__UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
 #endif
-/* What stands between these two runs once for a model, an engine or a call. gcc builds it for size, and without what
-   moves values out of loops, doubles code to save a jump and restores registers before each last call: that makes code
-   longer. On 32-bit ARM it would forget to align strings that other functions, built for speed, take to be aligned. */
+/* Code between SPECDEC__FOR_SIZE and SPECDEC__FOR_SPEED runs once for a model, an engine or a call. gcc compiles it for
+   size, without five passes that make code longer: those that move values out of loops, duplicate code to save a jump,
+   or restore registers before each last call. Not on 32-bit ARM: there gcc would not align strings that functions
+   compiled for speed take to be aligned. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__arm__)
 #define SPECDEC__FOR_SIZE \
     SPECDEC__PRAGMA(GCC push_options) \
@@ -1792,122 +1796,123 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__FOR_SIZE
 #define SPECDEC__FOR_SPEED
 #endif
-/* The same for plain C that only processors from before 2008 run, as there are kernels for all others. Small functions
-   of it are called. */
+/* SPECDEC__RARELY_RUN: the same for plain C that only x86-64 processors from before 2008 run, as all newer ones have
+   kernels. Small functions of such code are not inlined. */
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__RARE SPECDEC__FOR_SIZE
-#define SPECDEC__RARE_END SPECDEC__FOR_SPEED
-#define SPECDEC__RARE_INLINE static SPECDEC__NOINLINE
+#define SPECDEC__RARELY_RUN SPECDEC__FOR_SIZE
+#define SPECDEC__RARELY_RUN_END SPECDEC__FOR_SPEED
+#define SPECDEC__RARELY_RUN_INLINE static SPECDEC__NOINLINE
 #else
-#define SPECDEC__RARE_INLINE SPECDEC__INLINE
-#define SPECDEC__RARE
-#define SPECDEC__RARE_END
+#define SPECDEC__RARELY_RUN_INLINE SPECDEC__INLINE
+#define SPECDEC__RARELY_RUN
+#define SPECDEC__RARELY_RUN_END
 #endif
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) \
     typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
 
-/* Whether texts can be saved. */
+/* 1 if this build can save sequences. */
 #ifdef SPECDEC_NO_SAVE
 #define SPECDEC__SAVES 0
 #else
 #define SPECDEC__SAVES 1
 #endif
 
-/* Whether chat formats are there. */
+/* 1 if this build has chat formats. */
 #ifdef SPECDEC_NO_CHAT
 #define SPECDEC__CHATS 0
 #else
 #define SPECDEC__CHATS 1
 #endif
 
-/* Whether chat templates are read, to see of which format they are. */
+/* 1 if this build reads chat templates, to find a model's chat format. */
 #if defined(SPECDEC_NO_CHAT) || defined(SPECDEC_NO_TEMPLATES) || defined(SPECDEC_FREESTANDING)
 #define SPECDEC__TEMPLATES 0
 #else
 #define SPECDEC__TEMPLATES 1
 #endif
 
-/* Whether drafts that read the target's states are there. */
+/* 1 if this build has drafters that read the target's hidden states: heads, MTP and EAGLE layers. */
 #ifdef SPECDEC_NO_HEADS
 #define SPECDEC__HEADS 0
 #else
 #define SPECDEC__HEADS 1
 #endif
 
+/* 1 if this build has TriForce: drafting with the target's weights and a small cache. */
 #ifdef SPECDEC_NO_TRIFORCE
 #define SPECDEC__TRIFORCE 0
 #else
 #define SPECDEC__TRIFORCE 1
 #endif
 
-/* Whether drafts by n-grams are there. */
+/* 1 if this build has n-gram drafters. */
 #ifdef SPECDEC_NO_NGRAM
 #define SPECDEC__NGRAMS 0
 #else
 #define SPECDEC__NGRAMS 1
 #endif
 
-/* Whether constraints are there. */
+/* 1 if this build has constraints (grammars, schemas). */
 #ifdef SPECDEC_NO_CONSTRAINTS
 #define SPECDEC__CONSTRAINTS 0
 #else
 #define SPECDEC__CONSTRAINTS 1
 #endif
 
-/* Whether mixtures of experts are there. */
+/* 1 if this build runs mixtures of experts. */
 #ifdef SPECDEC_NO_EXPERTS
 #define SPECDEC__EXPERTS 0
 #else
 #define SPECDEC__EXPERTS 1
 #endif
 
-/* Whether recurrent layers are there. */
+/* 1 if this build runs recurrent layers. */
 #ifdef SPECDEC_NO_RECURRENT
 #define SPECDEC__RECURRENT 0
 #else
 #define SPECDEC__RECURRENT 1
 #endif
 
-/* Whether there is more to draft with than a model. */
-#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
+/* 1 if this build has other drafters than a draft model. */
+#define SPECDEC__OTHER_DRAFTERS (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 
-/* Whether an engine may have several texts. */
+/* 1 if an engine may have several sequences. */
 #ifdef SPECDEC_NO_SEQUENCES
 #define SPECDEC__SEQUENCES 0
 #else
 #define SPECDEC__SEQUENCES 1
 #endif
 
-/* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
+/* 1 if this build has the acceptance rules that need distributions: all but coupled and greedy. */
 #ifdef SPECDEC_NO_VERIFIERS
 #define SPECDEC__VERIFIERS 0
 #else
 #define SPECDEC__VERIFIERS 1
 #endif
 
-/* Whether the target's layers may lie on several machines. */
+/* 1 if the target's layers may lie on several machines. */
 #ifdef SPECDEC_CLUSTER
 #define SPECDEC__CLUSTER 1
 #else
 #define SPECDEC__CLUSTER 0
 #endif
 
-/* Whether a target, or a draft model, may have another lane than the caller's threads: that of a cluster, of a test or
-   of specdec-sim. Elsewhere nothing of lanes is compiled. */
+/* 1 if the target may have another lane than the caller's threads: the ranks of a cluster, or the lane of a test or of
+   specdec-sim. 0 leaves out all code for other lanes. */
 #ifndef SPECDEC__PIPE
 #define SPECDEC__PIPE SPECDEC__CLUSTER
 #endif
 
-/* The name of the format checker. To gcc for Windows, "printf" means a checker that does not know %zu. */
+/* The compiler's check of printf formats. In gcc for Windows, the one named "printf" does not know %zu. */
 #if defined(__clang__)
 #define SPECDEC__PRINTF printf
 #else
 #define SPECDEC__PRINTF gnu_printf
 #endif
 
-/* Unrolls the loop that follows, whose count is a constant. */
+/* Unrolls the loop that follows, whose number of rounds is a constant, at most 16. */
 #if defined(__OPTIMIZE_SIZE__)
 #define SPECDEC__UNROLL
 #elif defined(__clang__)
@@ -1916,7 +1921,7 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* specdec__<isa>_<name> */
+/* The name specdec__<isa>_<name> of a function of an instruction set. */
 #define SPECDEC__PASTE_NAMES(isa, name) specdec__##isa##_##name
 #define SPECDEC__PASTE(isa, name) SPECDEC__PASTE_NAMES(isa, name)
 
@@ -1926,12 +1931,13 @@ SPECDEC__STATIC_ASSERT(int_is_32_bits, sizeof(int) == 4);
 
 typedef specdec_bytes specdec__bytes;
 
-/* Sum and product that saturate at SIZE_MAX, so that a wrapped size can never look small. */
+/* a + b, SIZE_MAX on overflow, so that a size that wraps never looks small. */
 SPECDEC__INLINE size_t specdec__size_add(size_t a, size_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
 
+/* a * b, SIZE_MAX on overflow. */
 SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 {
     return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
@@ -1939,14 +1945,15 @@ SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 
 SPECDEC__INLINE int specdec__min_int(int a, int b) { return a < b ? a : b; }
 SPECDEC__INLINE int specdec__max_int(int a, int b) { return a > b ? a : b; }
+/* The smallest multiple of `multiple` that is not below value (>= 0). */
 SPECDEC__INLINE int specdec__round_up(int value, int multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Defines function(heap, key, count, at): it sinks heap[at] to its place in a heap of count things. The root of the
-   heap is the thing that comes last. before(key, a, b): does a come before b? key is what all things are compared by,
-   an array or NULL. */
+/* Defines function(heap, key, count, at), which restores a binary heap of `count` elements after heap[at] has changed,
+   by sinking that element to its place. The root is the element that comes last in the order: before(key, a, b) is 1 if
+   a comes before b. key: an array by which elements are compared, or NULL. */
 #define SPECDEC__HEAP(function, type, key_type, before) \
     static void function(type *heap, const key_type *key, int count, int at) \
     { \
@@ -1966,46 +1973,47 @@ SPECDEC__INLINE int specdec__round_up(int value, int multiple)
         heap[at] = moving; \
     }
 
-/* Little-endian loads and stores, for any alignment and any host. */
+/* Loads and stores of little-endian integers at any address, on processors of any byte order. */
 SPECDEC__INLINE uint16_t specdec__load_u16(const void *at)
 {
     const unsigned char *b = (const unsigned char *)at;
     return (uint16_t)(b[0] | (unsigned)b[1] << 8);
 }
 
-SPECDEC__WORD uint32_t specdec__load_u32(const void *at)
+SPECDEC__INLINE_WORD uint32_t specdec__load_u32(const void *at)
 {
     const unsigned char *b = (const unsigned char *)at;
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
-SPECDEC__WORD uint64_t specdec__load_u64(const void *at)
+SPECDEC__INLINE_WORD uint64_t specdec__load_u64(const void *at)
 {
     return (uint64_t)specdec__load_u32(at) | (uint64_t)specdec__load_u32((const unsigned char *)at + 4) << 32;
 }
 
-SPECDEC__WORD void specdec__store_u16(void *at, uint16_t value)
+SPECDEC__INLINE_WORD void specdec__store_u16(void *at, uint16_t value)
 {
     unsigned char *b = (unsigned char *)at;
     b[0] = (unsigned char)value;
     b[1] = (unsigned char)(value >> 8);
 }
 
-SPECDEC__WORD void specdec__store_u32(void *at, uint32_t value)
+SPECDEC__INLINE_WORD void specdec__store_u32(void *at, uint32_t value)
 {
     specdec__store_u16(at, (uint16_t)value);
     specdec__store_u16((unsigned char *)at + 2, (uint16_t)(value >> 16));
 }
 
-SPECDEC__WORD void specdec__store_u64(void *at, uint64_t value)
+SPECDEC__INLINE_WORD void specdec__store_u64(void *at, uint64_t value)
 {
     specdec__store_u32(at, (uint32_t)value);
     specdec__store_u32((unsigned char *)at + 4, (uint32_t)(value >> 32));
 }
 
-#define SPECDEC__HASH 0xcbf29ce484222325u /* of no bytes */
+#define SPECDEC__HASH 0xcbf29ce484222325u /* the hash of no bytes */
 
-/* FNV-1a of 64 bits (Fowler, Noll, Vo), continued from hash. No change of a single byte leaves it as it was. */
+/* 64-bit FNV-1a hash (Fowler, Noll, Vo) of `count` bytes, continued from the hash of the bytes before. Changing a
+   single byte always changes the hash. */
 SPECDEC__INLINE uint64_t specdec__hash(uint64_t hash, const unsigned char *bytes, size_t count)
 {
     while (count--)
@@ -2027,7 +2035,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
     return bits;
 }
 
-/* Hides from the compiler where a double comes from: it cannot fuse what made it with what uses it. */
+/* Hides from the compiler how a double was computed, so that it cannot fuse that product with a sum. */
 #if defined(__x86_64__)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+x"(value))
 #elif defined(__aarch64__)
@@ -2036,7 +2044,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+m"(value))
 #endif
 
-/* a * b, rounded: no compiler can fuse it with the sum that it goes into, whatever its flags. */
+/* a * b, rounded. No compiler can fuse it with a sum, whatever its flags. */
 SPECDEC__INLINE double specdec__product(double a, double b)
 {
     double product = a * b;
@@ -2047,14 +2055,15 @@ SPECDEC__INLINE double specdec__product(double a, double b)
 
 SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_from_bits(specdec__load_u32(at)); }
 
-/* For loops that gcc does not vectorise at -O2. */
+/* For functions with loops that gcc does not vectorise at -O2. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
 #define SPECDEC__VECTORISE __attribute__((optimize("tree-vectorize", "vect-cost-model=dynamic", "fp-contract=off")))
 #else
 #define SPECDEC__VECTORISE
 #endif
 
-/* Two doubles side by side, and the larger and the smaller of two such pairs: a > b ? a : b and a < b ? a : b. */
+/* A vector of two doubles, and the element-wise maximum and minimum of two such vectors: a > b ? a : b and a < b ? a :
+   b. */
 typedef double specdec__pair __attribute__((vector_size(16)));
 
 #if defined(__SSE2__) /* gcc does not find these instructions by itself */
@@ -2065,30 +2074,32 @@ typedef int64_t specdec__pair_bits __attribute__((vector_size(16)));
 #define SPECDEC__LARGER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) > (b)), (a), (b))
 #define SPECDEC__SMALLER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) < (b)), (a), (b))
 
-/* a where the mask is set, b elsewhere. */
+/* The elements of a where the mask is set, of b elsewhere. */
 SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
 {
     return (specdec__pair)((mask & (specdec__pair_bits)a) | (~mask & (specdec__pair_bits)b));
 }
 #endif
 
-/* Four words side by side. SPECDEC__PICK takes four of the eight words of a and b, by constant numbers. */
+/* A vector of four 32-bit words. SPECDEC__SHUFFLE_WORDS is the vector of four of the eight words of a and b, by
+   constant indices. */
 typedef uint32_t specdec__words __attribute__((vector_size(16)));
 
 #if defined(__clang__) || __GNUC__ >= 12
-#define SPECDEC__PICK(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
+#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
 #else
-#define SPECDEC__PICK(a, b, i, j, k, l) specdec__words_pick((a), (b), (i), (j), (k), (l))
+#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__words_shuffle((a), (b), (i), (j), (k), (l))
 
-SPECDEC__INLINE specdec__words specdec__words_pick(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
-                                                   uint32_t k, uint32_t l)
+SPECDEC__INLINE specdec__words specdec__words_shuffle(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
+                                                      uint32_t k, uint32_t l)
 {
     const specdec__words places = {i, j, k, l};
     return __builtin_shuffle(a, b, places);
 }
 #endif
 
-/* Every second byte, or half of a word, of a and then of b: the even ones (0, 2, 4 ..) or the odd ones. */
+/* Defines a function that returns every second byte, or 16-bit half, of vector a and then of vector b: the even ones
+   (0, 2, 4, ..) or the odd ones. */
 typedef uint8_t specdec__bytes16 __attribute__((vector_size(16)));
 typedef uint16_t specdec__halves8 __attribute__((vector_size(16)));
 
@@ -2113,24 +2124,25 @@ SPECDEC__EVERY_SECOND(specdec__odd_halves, specdec__halves8, 1, 3, 5, 7, 9, 11, 
 
 /* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
    Steele, Lea and Flood 2014, with Stafford's constants). */
-SPECDEC__INLINE uint64_t specdec__mix(uint64_t x)
+SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return x ^ x >> 31;
 }
 
-#define SPECDEC__NOISE_STEP 0x9e3779b97f4a7c15u /* from a token to the next */
-#define SPECDEC__NOISE_MOST 22.1808f /* no Gumbel noise of 32 bits is larger: 32 ln 2 and some rounding */
+#define SPECDEC__NOISE_TOKEN_STEP 0x9e3779b97f4a7c15u /* added for each token id */
+#define SPECDEC__NOISE_MAXIMUM 22.1808f /* upper bound of Gumbel noise made of 32 bits: 32 ln 2 and some rounding */
 
-/* 64 random bits for a token of a row; see specdec__sample_noise_row. */
+/* 64 random bits for a token of a row, whose own bits are `row`; see specdec__sample_noise_row. */
 SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 {
-    return specdec__mix(row + (uint64_t)token * SPECDEC__NOISE_STEP);
+    return specdec__mix_bits(row + (uint64_t)token * SPECDEC__NOISE_TOKEN_STEP);
 }
 
 SPECDEC__FOR_SIZE
-/* In builds of ours with the address sanitizer: bytes behind every array that nobody may touch. */
+/* With SPECDEC_FENCE and the address sanitizer, every array of the arena has bytes behind it that must not be
+   touched. */
 #ifdef SPECDEC_FENCE
     #include <sanitizer/asan_interface.h>
     #define SPECDEC__FENCE SPECDEC_FENCE
@@ -2141,15 +2153,16 @@ SPECDEC__FOR_SIZE
     #define SPECDEC__FENCED(array, bytes) ((void)0)
 #endif
 
-/* A bump arena over the caller's block. With base == NULL it only counts: the same layout code that fills an engine
-   tells beforehand, byte for byte, how much it will need. */
+/* A bump arena over the caller's block. With base == NULL it only counts: the same layout code computes the size of an
+   engine, byte for byte, and later fills the engine's block. */
 typedef struct specdec__arena {
     unsigned char *base; /* NULL: count only */
     size_t size;         /* bytes at base */
     size_t used;         /* bytes taken so far; SIZE_MAX once a request could not be met */
 } specdec__arena;
 
-/* Room for count items of item_size bytes, not zeroed; align is a power of two. NULL while counting or when full. */
+/* Takes memory for `count` items of item_size bytes from the arena, not zeroed. align: a power of two. Returns NULL
+   while counting, or when the arena is full. */
 static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_t count, size_t item_size, size_t align)
 {
     size_t bytes = specdec__size_multiply(count, item_size);
@@ -2167,7 +2180,7 @@ static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_
     return arena->base + from;
 }
 
-/* The same, zeroed. */
+/* Takes zeroed memory from the arena; else as specdec__arena_reserve. */
 static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t count, size_t item_size, size_t align)
 {
     void *room = specdec__arena_reserve(arena, count, item_size, align);
@@ -2177,9 +2190,9 @@ static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t c
     return room;
 }
 
-/* Goes back to where `from` bytes were taken: what follows shares memory with what has been taken since. Returns how
-   far that went, for specdec__arena_beyond. */
-static SPECDEC__UNUSED size_t specdec__arena_again(specdec__arena *arena, size_t from)
+/* Rewinds the arena to `from` bytes taken: memory taken from now on overlaps the memory taken since then. Returns the
+   end of that memory, for specdec__arena_skip_to. */
+static SPECDEC__UNUSED size_t specdec__arena_rewind(specdec__arena *arena, size_t from)
 {
     const size_t end = arena->used;
 
@@ -2188,21 +2201,25 @@ static SPECDEC__UNUSED size_t specdec__arena_again(specdec__arena *arena, size_t
     return end;
 }
 
-static SPECDEC__UNUSED void specdec__arena_beyond(specdec__arena *arena, size_t end)
+/* Makes the next memory taken lie behind the first `end` bytes of the arena. */
+static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t end)
 {
     if (arena->used < end)
         arena->used = end;
 }
 
+/* Takes zeroed memory for an array of count elements of a type, on a cache line of its own. */
 #define SPECDEC__TAKE(arena, type, count) \
     ((type *)specdec__arena_take((arena), (size_t)(count), sizeof(type), SPECDEC__CACHE_LINE))
 
-/* Text of bounded length, built piece by piece; always terminated. */
+/* A string of bounded size, written piece by piece. It is always terminated; text that does not fit is cut off. */
 typedef struct specdec__writer {
     char *text;
-    size_t size, used;
+    size_t size; /* bytes at text */
+    size_t used; /* bytes written, without the terminator */
 } specdec__writer;
 
+/* A writer into text[size]. */
 static specdec__writer specdec__writer_to(char *text, size_t size)
 {
     specdec__writer w;
@@ -2213,6 +2230,7 @@ static specdec__writer specdec__writer_to(char *text, size_t size)
     return w;
 }
 
+/* Appends bytes; control bytes become '?'. */
 static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t count)
 {
     while (count-- && w->used + 1 < w->size) {
@@ -2225,6 +2243,7 @@ static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t c
 
 static void specdec__write_string(specdec__writer *w, const char *s) { specdec__write_bytes(w, s, strlen(s)); }
 
+/* Appends an integer in decimal digits. */
 static void specdec__write_number(specdec__writer *w, unsigned long long value, int negative)
 {
     char digits[24];
@@ -2238,7 +2257,7 @@ static void specdec__write_number(specdec__writer *w, unsigned long long value, 
     specdec__write_bytes(w, digits + at, sizeof digits - at);
 }
 
-/* The part of printf that error texts need: %s %.*s %d %u %zu %llu %%. Control bytes print as '?'. */
+/* Appends text as printf does, with the conversions that error texts need: %s %.*s %d %u %zu %llu %%. */
 static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char *format, va_list arguments)
 {
     for (; *format; format++) {
@@ -2274,8 +2293,8 @@ static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char
 }
 
 #ifdef SPECDEC_NO_ERROR_TEXTS
-/* Notes the code of an error, without words. */
-static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error, specdec_result code)
+/* Stores the code of an error, without a text. Returns the code. */
+static SPECDEC__UNUSED specdec_result specdec__fail_code(specdec_error *error, specdec_result code)
 {
     if (error) {
         error->code = code;
@@ -2284,17 +2303,19 @@ static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error
     return code;
 }
 
-/* Takes the format and arguments of an error in a build without messages, so that compilers still check them. */
-static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specdec__fail_words(const char *format, ...)
+/* Lets compilers check the format and arguments of an error in a build without error texts; does nothing. */
+static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void
+specdec__fail_check_format(const char *format, ...)
 {
     (void)format;
 }
 
-#define specdec__tell(hooks, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)(hooks)))
+#define specdec__log_line(hooks, ...) ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)(hooks)))
 #define specdec__fail(error, code, ...) \
-    ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)0), specdec__fail_plainly((error), (code)))
+    ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)0), specdec__fail_code((error), (code)))
 #else
-/* Notes what went wrong and returns code, so that a check reads `return specdec__fail(...)`. error may be NULL. */
+/* Stores an error's code and text in *error, unless error is NULL. Returns the code, so that a check can read `return
+   specdec__fail(...)`. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 3, 4))) specdec_result
 specdec__fail(specdec_error *error, specdec_result code, const char *format, ...)
 {
@@ -2310,9 +2331,9 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
     return code;
 }
 
-/* A line for the caller's log. */
+/* Calls the caller's log hook, if there is one, with a line of text. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
-specdec__tell(const specdec_hooks *hooks, const char *format, ...)
+specdec__log_line(const specdec_hooks *hooks, const char *format, ...)
 {
     char line[200];
     specdec__writer w = specdec__writer_to(line, sizeof line);
@@ -2331,7 +2352,7 @@ SPECDEC__FOR_SPEED
 /* =====================================================================================================================
  * >>base/os: clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems.
  *
- * Each part is written for POSIX, for Windows and for no system at all; what the three define has the same names.
+ * Each part defines the same functions three times: for POSIX, for Windows and for no system at all.
  * ================================================================================================================== */
 
 #ifdef SPECDEC_FREESTANDING
@@ -2390,7 +2411,7 @@ SPECDEC__FOR_SPEED
 #endif
 #endif
 
-/* Atomics: the gcc/clang builtins, which C99 and C++11 share. */
+/* Atomic operations: the builtins of gcc and clang, which C99 and C++11 have both. */
 #define SPECDEC__LOAD(at) __atomic_load_n((at), __ATOMIC_ACQUIRE)
 #define SPECDEC__STORE(at, value) __atomic_store_n((at), (value), __ATOMIC_RELEASE)
 #define SPECDEC__ADD(at, value) __atomic_fetch_add((at), (value), __ATOMIC_ACQ_REL)
@@ -2400,7 +2421,8 @@ SPECDEC__FOR_SPEED
 /* --- processor and clock ------------------------------------------------------------------------------------------ */
 
 #if (defined(__aarch64__) || defined(__arm__)) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
-/* What Linux tells about an ARM processor: the bits of word 0 or 1. Other systems tell nothing this way: 0. */
+/* The features of an ARM processor as Linux reports them: the bits of AT_HWCAP (word 0) or AT_HWCAP2 (1). 0 on other
+   systems. */
 static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 {
     return getauxval(word ? AT_HWCAP2 : AT_HWCAP);
@@ -2413,29 +2435,30 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 }
 #endif
 
-/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns the stack to 16, and gcc for Windows moves
-   wider vectors on it as if they were aligned to their size (GCC bug 54412). SPECDEC_WINDOWS_AVX says that this gcc was
-   mended. */
+/* 1 if vectors wider than 16 bytes may lie on the stack. Windows aligns the stack to 16 bytes, and gcc for Windows
+   accesses wider vectors there as if they were aligned to their size (GCC bug 54412). SPECDEC_WINDOWS_AVX: this gcc has
+   the fix. */
 #if defined(_WIN32) && !defined(__clang__) && !defined(SPECDEC_WINDOWS_AVX)
 #define SPECDEC__OS_WIDE_STACK 0
 #else
 #define SPECDEC__OS_WIDE_STACK 1
 #endif
 
-/* For functions that files of the library share and that programs shall not see. Windows hides them anyway. */
+/* For functions that the library's object files share and that programs must not see. On Windows they are hidden by
+   default. */
 #if defined(_WIN32)
 #define SPECDEC__OS_HIDDEN
 #else
 #define SPECDEC__OS_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
-/* Seconds since 1970, in UTC, for dates that are written; 0 where there is no clock. */
+/* Seconds since 1970, in UTC; 0 in builds without a clock. */
 static SPECDEC__UNUSED int64_t specdec__os_date(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
     return 0;
 #elif defined(_WIN32)
-    FILETIME since; /* of 100 ns since 1601 */
+    FILETIME since; /* in units of 100 ns since 1601 */
 
     GetSystemTimeAsFileTime(&since);
     return (int64_t)(((uint64_t)since.dwHighDateTime << 32 | since.dwLowDateTime) / 10000000u) - INT64_C(11644473600);
@@ -2444,7 +2467,7 @@ static SPECDEC__UNUSED int64_t specdec__os_date(void)
 #endif
 }
 
-/* Seconds since some fixed moment; 0 where there is no clock. */
+/* Seconds of a clock that never goes back, since an arbitrary moment; 0 in builds without a clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
@@ -2465,14 +2488,16 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 
 /* --- files -----------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_open opens a regular file for reading and tells its size; it returns 1, 0
-   when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
-   the end, -1 on failure. specdec__os_view maps the first bytes, at an address or, NULL, anywhere; NULL on failure.
-   specdec__os_room finds addresses for so many bytes that nobody uses. specdec__os_unview ends all mappings in a range.
-   specdec__os_why writes into text[size] what the system says about the last failure.
-
-   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
-   whoever reads them finds them again; all of a large piece of memory will be written (specdec__os_large_pages). */
+   Functions that each system defines:
+   specdec__os_open opens a regular file for reading and returns its size in *size. Returns 1; 0 on failure; -1 if the
+   file is not a regular one.
+   specdec__os_read_some reads at most `size` bytes. Returns the number of bytes read; 0 at the end; -1 on failure.
+   specdec__os_map_file maps the first `size` bytes of a file at a given address, or anywhere (NULL). NULL on failure.
+   specdec__os_find_addresses finds `size` bytes of addresses that are not in use. NULL on failure.
+   specdec__os_unmap_range ends all mappings in a range of addresses.
+   specdec__os_error_text writes the system's description of the last failure into text[size].
+   specdec__os_release_pages is a hint that changes no byte: pages of a mapping need not stay in memory.
+   specdec__os_use_large_pages is a hint that changes no byte: all of a large piece of memory will be written. */
 
 #ifdef SPECDEC_NO_FILES
 #define SPECDEC__FILES 0
@@ -2480,12 +2505,12 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 #define SPECDEC__FILES 1
 #endif
 
-#define SPECDEC__OS_WHY 160     /* bytes of what a system says, at most */
-#define SPECDEC__OS_GRAIN 65536 /* of this mappings side by side begin at multiples, on every system */
+#define SPECDEC__OS_ERROR_BYTES 160     /* bytes of a system's error text, at most */
+#define SPECDEC__OS_MAP_ALIGNMENT 65536 /* neighbouring mappings begin at multiples of these bytes, on every system */
 
 #if defined(SPECDEC_NO_FILES) || defined(_WIN32)
-static void specdec__os_give_back(const void *data, size_t size) { (void)data, (void)size; }
-static void specdec__os_large_pages(void *data, size_t size) { (void)data, (void)size; }
+static void specdec__os_release_pages(const void *data, size_t size) { (void)data, (void)size; }
+static void specdec__os_use_large_pages(void *data, size_t size) { (void)data, (void)size; }
 #endif
 
 #if defined(SPECDEC_NO_FILES)
@@ -2511,33 +2536,33 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
     return 1;
 }
 
-static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, size_t size)
+static ptrdiff_t specdec__os_read_some(specdec__os_file file, unsigned char *data, size_t size)
 {
     DWORD got, part = size < 1u << 30 ? (DWORD)size : 1u << 30;
 
     return ReadFile(file, data, part, &got, NULL) ? (ptrdiff_t)got : -1;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
+static const void *specdec__os_map_file(specdec__os_file file, size_t size, unsigned char *at)
 {
     HANDLE mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
     const void *data = mapping ? MapViewOfFileEx(mapping, FILE_MAP_READ, 0, 0, size, at) : NULL;
 
     if (mapping)
-        CloseHandle(mapping); /* the view keeps it */
+        CloseHandle(mapping); /* the view keeps the mapping open */
     return data;
 }
 
-static unsigned char *specdec__os_room(size_t size)
+static unsigned char *specdec__os_find_addresses(size_t size)
 {
     void *data = VirtualAlloc(NULL, size, MEM_RESERVE, PAGE_NOACCESS);
 
     if (data)
-        VirtualFree(data, 0, MEM_RELEASE); /* views take no reserved addresses; if another thread does, they fail */
+        VirtualFree(data, 0, MEM_RELEASE); /* a view needs free addresses; if another thread takes them, it fails */
     return (unsigned char *)data;
 }
 
-static void specdec__os_unview(void *data, size_t size)
+static void specdec__os_unmap_range(void *data, size_t size)
 {
     unsigned char *at = (unsigned char *)data, *end = at + size;
     MEMORY_BASIC_INFORMATION about;
@@ -2551,7 +2576,7 @@ static void specdec__os_unview(void *data, size_t size)
 
 static void specdec__os_close(specdec__os_file file) { CloseHandle(file); }
 
-static void specdec__os_why(char *text, size_t size)
+static void specdec__os_error_text(char *text, size_t size)
 {
     DWORD flags = FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS | FORMAT_MESSAGE_MAX_WIDTH_MASK;
     DWORD length = FormatMessageA(flags, NULL, GetLastError(), 0, text, (DWORD)size, NULL);
@@ -2567,7 +2592,7 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
 {
     struct stat about;
 
-    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe without a writer must not hold us up */
+    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* must not wait for a pipe's writer */
     if (*file < 0)
         return 0;
     if (fstat(*file, &about) != 0 || !S_ISREG(about.st_mode)) {
@@ -2578,7 +2603,7 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
     return 1;
 }
 
-static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, size_t size)
+static ptrdiff_t specdec__os_read_some(specdec__os_file file, unsigned char *data, size_t size)
 {
     ssize_t got;
 
@@ -2588,33 +2613,33 @@ static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, siz
     return got;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
+static const void *specdec__os_map_file(specdec__os_file file, size_t size, unsigned char *at)
 {
     void *data = mmap(at, size, PROT_READ, at ? MAP_SHARED | MAP_FIXED : MAP_SHARED, file, 0);
 
     return data == MAP_FAILED ? NULL : data;
 }
 
-static unsigned char *specdec__os_room(size_t size)
+static unsigned char *specdec__os_find_addresses(size_t size)
 {
-    void *data = mmap(NULL, size + SPECDEC__OS_GRAIN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *data = mmap(NULL, size + SPECDEC__OS_MAP_ALIGNMENT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     unsigned char *at = (unsigned char *)data;
     size_t skip;
 
     if (data == MAP_FAILED)
         return NULL;
-    skip = (size_t)(-(uintptr_t)at & (SPECDEC__OS_GRAIN - 1));
+    skip = (size_t)(-(uintptr_t)at & (SPECDEC__OS_MAP_ALIGNMENT - 1));
     if (skip)
         munmap(at, skip);
-    munmap(at + skip + size, SPECDEC__OS_GRAIN - skip);
+    munmap(at + skip + size, SPECDEC__OS_MAP_ALIGNMENT - skip);
     return at + skip;
 }
 
-static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
+static void specdec__os_unmap_range(void *data, size_t size) { munmap(data, size); }
 
 static void specdec__os_close(specdec__os_file file) { close(file); }
 
-/* Hands a hint to the system, which may decline it, about the pages that end inside data[size]. */
+/* Gives the system a hint (madvise), which it may decline, about the pages whose ends lie in data[size]. */
 static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, int hint)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
@@ -2628,7 +2653,7 @@ static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, in
 #endif
 }
 
-static void specdec__os_give_back(const void *data, size_t size)
+static void specdec__os_release_pages(const void *data, size_t size)
 {
 #if defined(MADV_DONTNEED)
     specdec__os_advise(data, size, MADV_DONTNEED);
@@ -2637,7 +2662,7 @@ static void specdec__os_give_back(const void *data, size_t size)
 #endif
 }
 
-static void specdec__os_large_pages(void *data, size_t size)
+static void specdec__os_use_large_pages(void *data, size_t size)
 {
 #if defined(MADV_HUGEPAGE)
     specdec__os_advise(data, size, MADV_HUGEPAGE);
@@ -2646,7 +2671,7 @@ static void specdec__os_large_pages(void *data, size_t size)
 #endif
 }
 
-static void specdec__os_why(char *text, size_t size)
+static void specdec__os_error_text(char *text, size_t size)
 {
     specdec__writer w = specdec__writer_to(text, size);
 
@@ -2683,17 +2708,21 @@ static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size
     return specdec__os_no_files(path, error);
 }
 
-static SPECDEC__UNUSED unsigned char *specdec__os_room(size_t size) { return (void)size, (unsigned char *)NULL; }
-
-static SPECDEC__UNUSED specdec_result specdec__os_blame(const char *path, specdec_result result, specdec_error *error)
+static SPECDEC__UNUSED unsigned char *specdec__os_find_addresses(size_t size)
 {
-    (void)path, (void)error; /* no model comes from a file */
+    return (void)size, (unsigned char *)NULL;
+}
+
+static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path, specdec_result result,
+                                                               specdec_error *error)
+{
+    (void)path, (void)error; /* this build reads no model from a file */
     return result;
 }
 #else
-/* Puts the name of a file in front of what is wrong with it; of a long name, the end. */
-static SPECDEC__UNUSED specdec_result specdec__os_blame(const char *path, specdec_result result,
-                                                        specdec_error *error)
+/* Puts a file's path in front of an error's text; of a long path, only its end. */
+static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path, specdec_result result,
+                                                               specdec_error *error)
 {
     char words[SPECDEC_ERROR_TEXT_SIZE];
     size_t length = strlen(path), skip = length > sizeof words / 2 ? length - sizeof words / 2 : 0;
@@ -2702,16 +2731,16 @@ static SPECDEC__UNUSED specdec_result specdec__os_blame(const char *path, specde
         return result;
     memcpy(words, error->text, sizeof words);
     while ((path[skip] & 0xC0) == 0x80)
-        skip++; /* to the beginning of a character */
+        skip++; /* to the beginning of a UTF-8 character */
     return specdec__fail(error, result, "%s%s: %s", skip ? ".." : "", path + skip, words);
 }
 
-/* Says that a file cannot be opened, read or mapped, and why. */
-static specdec_result specdec__os_refused(const char *what, const char *path, specdec_error *error)
+/* Fails with an error that a file cannot be opened, read or mapped (what: the verb), and the system's reason. */
+static specdec_result specdec__os_fail(const char *what, const char *path, specdec_error *error)
 {
-    char why[SPECDEC__OS_WHY];
+    char why[SPECDEC__OS_ERROR_BYTES];
 
-    specdec__os_why(why, sizeof why);
+    specdec__os_error_text(why, sizeof why);
     return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot %s %s: %s", what, path, why);
 }
 
@@ -2723,10 +2752,10 @@ static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t 
 
     if (opened < 0)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "%s is not a regular file", path);
-    return opened ? SPECDEC_OK : specdec__os_refused("open", path, error);
+    return opened ? SPECDEC_OK : specdec__os_fail("open", path, error);
 }
 
-/* A whole regular file, mapped read-only. */
+/* Maps a whole regular file read-only into *out. */
 static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
 {
     specdec__os_file file;
@@ -2739,15 +2768,15 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
         result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is %s", path, size ? "too large to map" : "empty");
     } else {
         out->size = (size_t)size;
-        out->data = (const unsigned char *)specdec__os_view(file, out->size, NULL);
+        out->data = (const unsigned char *)specdec__os_map_file(file, out->size, NULL);
         if (!out->data)
-            result = specdec__os_refused("map", path, error);
+            result = specdec__os_fail("map", path, error);
     }
     specdec__os_close(file);
     return result;
 }
 
-/* Maps the first `size` bytes of a regular file at an address in what specdec__os_room has found. */
+/* Maps the first `size` bytes of a regular file at an address of a range from specdec__os_find_addresses. */
 static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
                                                          specdec_error *error)
 {
@@ -2759,13 +2788,13 @@ static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size
         return result;
     if (now < size)
         result = specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
-    else if (!specdec__os_view(file, size, at))
-        result = specdec__os_refused("map", path, error);
+    else if (!specdec__os_map_file(file, size, at))
+        result = specdec__os_fail("map", path, error);
     specdec__os_close(file);
     return result;
 }
 
-/* Reads the first `size` bytes of a file. */
+/* Reads the first `size` bytes of a regular file into data. */
 static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
                                                        specdec_error *error)
 {
@@ -2777,21 +2806,21 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
 
     if (result)
         return result;
-    while (done < size && (got = specdec__os_get(file, data + done, size - done)) > 0)
+    while (done < size && (got = specdec__os_read_some(file, data + done, size - done)) > 0)
         done += (size_t)got;
     if (got < 0)
-        result = specdec__os_refused("read", path, error);
+        result = specdec__os_fail("read", path, error);
     else if (done < size)
         result = specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
     specdec__os_close(file);
     return result;
 }
 
-/* Ends a mapping. Does nothing when there is none, or none any more. */
+/* Ends a mapping of a file, and clears *file. Does nothing if *file is clear. */
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 {
     if (file->data)
-        specdec__os_unview((void *)(uintptr_t)file->data, file->size);
+        specdec__os_unmap_range((void *)(uintptr_t)file->data, file->size);
     file->data = NULL;
     file->size = 0;
 }
@@ -2799,10 +2828,11 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_OWN_STACKS is 1, it runs on
-   the given stack; elsewhere the system allocates a stack of that size. It returns 0 when the thread is refused.
-   A lot is where threads sleep. specdec__os_park sleeps until *word differs from value; specdec__os_wake makes all who
-   sleep in a lot look at their words again. */
+   Functions that each system defines:
+   specdec__os_create_thread starts a thread that runs thread->function. Where SPECDEC__OS_OWN_STACKS is 1, the thread
+   uses the given stack; elsewhere the system allocates a stack of that size. Returns 0 if the system refuses.
+   specdec__os_park sleeps until *word differs from value. Threads sleep in a parking lot (specdec__os_lot).
+   specdec__os_wake makes all threads that sleep in a lot compare their words again. */
 
 typedef void specdec__os_function(void *argument);
 
@@ -2823,7 +2853,7 @@ typedef struct specdec__os_lot {
 } specdec__os_lot;
 #else
 #define SPECDEC__OS_THREADS 1
-#ifdef __APPLE__ /* takes stacks that begin with a page: of which size, no constant tells */
+#ifdef __APPLE__ /* stacks must begin with a page, whose size is no constant */
 #define SPECDEC__OS_OWN_STACKS 0
 #else
 #define SPECDEC__OS_OWN_STACKS 1
@@ -2846,15 +2876,18 @@ typedef struct specdec__os_thread {
 #if defined(SPECDEC_NO_THREADS)
 static SPECDEC__UNUSED int specdec__os_processors(void) { return 1; }
 static void specdec__os_yield(void) {}
-static int specdec__os_begin(specdec__os_thread *t, void *s, size_t bytes) { return (void)t, (void)s, (void)bytes, 0; }
+static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, size_t bytes)
+{
+    return (void)thread, (void)stack, (void)bytes, 0;
+}
 static void specdec__os_join(specdec__os_thread *thread) { (void)thread; }
 static void specdec__os_lot_init(specdec__os_lot *lot) { *lot = 0; }
 static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
 static void specdec__os_park(specdec__os_lot *l, unsigned *word, unsigned value) { (void)l, (void)word, (void)value; }
 static void specdec__os_wake(specdec__os_lot *lot) { (void)lot; }
 #elif defined(_WIN32)
-/* Processors that this process may use, at least 1; only those of the processor group that it was started in are
-   counted, at most 64. */
+/* Number of processors that this process may use, 1 to SPECDEC_MAX_THREADS. Windows counts only the processor group
+   that the process was started in, at most 64. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
     DWORD_PTR ours, all;
@@ -2866,7 +2899,7 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 
 static void specdec__os_yield(void) { SwitchToThread(); }
 
-static DWORD WINAPI specdec__os_main(LPVOID argument)
+static DWORD WINAPI specdec__os_thread_main(LPVOID argument)
 {
     specdec__os_thread *thread = (specdec__os_thread *)argument;
 
@@ -2874,10 +2907,11 @@ static DWORD WINAPI specdec__os_main(LPVOID argument)
     return 0;
 }
 
-static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t bytes)
+static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, size_t bytes)
 {
     (void)stack;
-    thread->handle = CreateThread(NULL, bytes, specdec__os_main, thread, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
+    thread->handle = CreateThread(NULL, bytes, specdec__os_thread_main, thread, STACK_SIZE_PARAM_IS_A_RESERVATION,
+                                  NULL);
     return thread->handle != NULL;
 }
 
@@ -2910,7 +2944,7 @@ static void specdec__os_wake(specdec__os_lot *lot)
     ReleaseSRWLockExclusive(&lot->lock);
 }
 #else
-/* Processors that this process may use, at least 1. */
+/* Number of processors that this process may use, 1 to SPECDEC_MAX_THREADS. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -2928,7 +2962,7 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 
 static void specdec__os_yield(void) { sched_yield(); }
 
-static void *specdec__os_main(void *argument)
+static void *specdec__os_thread_main(void *argument)
 {
     specdec__os_thread *thread = (specdec__os_thread *)argument;
 
@@ -2936,7 +2970,7 @@ static void *specdec__os_main(void *argument)
     return NULL;
 }
 
-static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t bytes)
+static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, size_t bytes)
 {
     pthread_attr_t attributes;
     int failed;
@@ -2944,7 +2978,7 @@ static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t byt
     pthread_attr_init(&attributes);
     failed = SPECDEC__OS_OWN_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
                               : pthread_attr_setstacksize(&attributes, bytes);
-    failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_main, thread);
+    failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_thread_main, thread);
     pthread_attr_destroy(&attributes);
     return !failed;
 }
@@ -2979,13 +3013,14 @@ static void specdec__os_wake(specdec__os_lot *lot)
 }
 #endif
 
-/* Starts function(argument) on a thread; *thread must stay where it is until it is joined. Returns 0 when refused. */
+/* Starts a thread that runs function(argument). *thread must not move until it is joined. Returns 0 if the system
+   refuses. */
 static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t bytes, specdec__os_function *function,
                              void *argument)
 {
     thread->function = function;
     thread->argument = argument;
-    return specdec__os_begin(thread, stack, bytes);
+    return specdec__os_create_thread(thread, stack, bytes);
 }
 
 /* =====================================================================================================================
@@ -3592,7 +3627,10 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
 }
 
 /* The half float at an address. */
-SPECDEC__RARE_INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
+SPECDEC__RARELY_RUN_INLINE float specdec__load_f16(const void *at)
+{
+    return specdec__float_from_f16(specdec__load_u16(at));
+}
 
 /* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as
    long. */
@@ -3986,7 +4024,7 @@ SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
                     : (float)mantissa * (1.0f / 1024);
 }
 
-SPECDEC__RARE
+SPECDEC__RARELY_RUN
 /* Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -4389,7 +4427,7 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *
         codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
 }
 
-SPECDEC__RARE_END
+SPECDEC__RARELY_RUN_END
 
 /* The types that follow are unpacked by their decoders with every instruction set. */
 
@@ -5456,14 +5494,14 @@ SPECDEC__INLINE void specdec__quant_turn_words(const unsigned char *from, size_t
     for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, words++) {
         specdec__words a = specdec__quant_load_words(from), b = specdec__quant_load_words(from + step);
         specdec__words c = specdec__quant_load_words(from + 2 * step), d = specdec__quant_load_words(from + 3 * step);
-        specdec__words ab = SPECDEC__PICK(a, b, 0, 4, 1, 5), cd = SPECDEC__PICK(c, d, 0, 4, 1, 5);
+        specdec__words ab = SPECDEC__SHUFFLE_WORDS(a, b, 0, 4, 1, 5), cd = SPECDEC__SHUFFLE_WORDS(c, d, 0, 4, 1, 5);
 
-        words[0] = SPECDEC__PICK(ab, cd, 0, 1, 4, 5);
-        words[4] = SPECDEC__PICK(ab, cd, 2, 3, 6, 7);
-        ab = SPECDEC__PICK(a, b, 2, 6, 3, 7);
-        cd = SPECDEC__PICK(c, d, 2, 6, 3, 7);
-        words[8] = SPECDEC__PICK(ab, cd, 0, 1, 4, 5);
-        words[12] = SPECDEC__PICK(ab, cd, 2, 3, 6, 7);
+        words[0] = SPECDEC__SHUFFLE_WORDS(ab, cd, 0, 1, 4, 5);
+        words[4] = SPECDEC__SHUFFLE_WORDS(ab, cd, 2, 3, 6, 7);
+        ab = SPECDEC__SHUFFLE_WORDS(a, b, 2, 6, 3, 7);
+        cd = SPECDEC__SHUFFLE_WORDS(c, d, 2, 6, 3, 7);
+        words[8] = SPECDEC__SHUFFLE_WORDS(ab, cd, 0, 1, 4, 5);
+        words[12] = SPECDEC__SHUFFLE_WORDS(ab, cd, 2, 3, 6, 7);
     }
 }
 
@@ -5601,14 +5639,13 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 }
 
 /* =====================================================================================================================
- * >>base/op: scalar functions of a float or a double for which libm would give different bits on every machine.
+ * >>base/op: exp, log, sin, cos and fma of a number with the same bits on every machine, which libm does not give.
  * ================================================================================================================== */
 
-/* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
-   (Boldo and Melquiond 2008), then to float. */
+/* a*b + c rounded once, on every machine. Without an FMA instruction: the exact product in double, the sum rounded to
+   odd (Boldo and Melquiond 2008), then rounded to float. */
 #if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) || \
     defined(__riscv_flen)
-/* The hardware has it. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, float b, float c)
@@ -5629,7 +5666,7 @@ static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, flo
 }
 #endif
 
-/* 1/sqrt(x) for normal x > 0, by Newton's method in double: the same steps, so the same bits, everywhere. */
+/* 1/sqrt(x) for normal x > 0, by Newton's method in double. Five rounds on every machine give the same bits. */
 static double specdec__inverse_root(double x)
 {
     double y;
@@ -5645,9 +5682,9 @@ static double specdec__inverse_root(double x)
     return y;
 }
 
-/* e^x. One float here and sixteen lanes in >>kernel/lanes take the same steps, so they give the same bits:
-   e^x = 2^n * p. The low bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant,
-   sub(a, b) a difference. Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
+/* The steps of e^x = 2^n * p, for one float below and for sixteen lanes in >>kernel/lanes, which thus get the same
+   bits: range reduction by Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. The low bits
+   of shifter are those of n. madd(a, b, c): a * b + c rounded once; set(a): a constant; sub(a, b): a difference. */
 #define SPECDEC__EXP(x, shifter, n, r, p, madd, set, sub) \
     do { \
         shifter = madd(x, set(1.44269502f), set(12582912.0f)); /* 1.5 * 2^23: adding it rounds to an integer */ \
@@ -5664,7 +5701,7 @@ static double specdec__inverse_root(double x)
 #define SPECDEC__EXP_SET(a) (a)
 #define SPECDEC__EXP_SUB(a, b) ((a) - (b))
 
-/* e^x within 1 ulp. Above 88.72: infinity; below -87.33, where results stop being normal floats: 0; NaN stays NaN. */
+/* e^x within 1 ulp. Above 88.72 infinity; below -87.33, where results would be subnormal, 0; NaN for NaN. */
 static SPECDEC__UNUSED float specdec__exp(float x)
 {
     float shifter, n, r, p;
@@ -5680,7 +5717,7 @@ static SPECDEC__UNUSED float specdec__exp(float x)
     return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
 }
 
-/* Natural logarithm of a positive normal float, within 1 ulp. Anything else gives some value, never a trap. */
+/* Natural logarithm of a positive normal float, within 1 ulp. Other arguments give an unspecified result. */
 static SPECDEC__UNUSED float specdec__log(float x)
 {
     uint32_t bits = specdec__bits_from_float(x) - 0x3f3504f3u; /* sqrt(1/2) */
@@ -5700,8 +5737,8 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0, to about 1e-15: scaled by powers of 2 into [sqrt(1/2), sqrt(2)), then the
-   series of atanh. Other arguments give an unspecified result, 0 one below -700. */
+/* Natural logarithm of a normal double > 0, to about 1e-15: x is scaled by powers of 2 into [sqrt(1/2), sqrt(2)), where
+   the series of atanh is summed. Other arguments give an unspecified result; 0 gives one below -700. */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;
@@ -5721,7 +5758,7 @@ static double specdec__log_double(double x)
     return 2 * sum + specdec__product(exponent, 0.6931471805599453);
 }
 
-/* e^x for |x| < 700, about 1e-15: a power of two times a Taylor series. */
+/* e^x for |x| < 700, to about 1e-15: a power of two times a Taylor series. */
 static double specdec__exp_double(double x)
 {
     int k = (int)(specdec__product(x, 1.4426950408889634) + (x < 0 ? -0.5 : 0.5)), i;
@@ -5738,7 +5775,7 @@ static double specdec__exp_double(double x)
     return sum;
 }
 
-/* Horner's rule with every product rounded: sum of coefficient[i] * x^i. */
+/* A polynomial by Horner's rule, every product rounded: the sum of coefficient[i] * x^i for i < count. */
 static double specdec__polynomial(const double *coefficient, int count, double x)
 {
     double sum = coefficient[count - 1];
@@ -5749,7 +5786,7 @@ static double specdec__polynomial(const double *coefficient, int count, double x
     return sum;
 }
 
-/* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
+/* sin(x) and cos(x) for |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
 static void specdec__sine_cosine(double x, float *sine, float *cosine)
 {
     static const double sines[] = {1.0,          -1.0 / 6,        1.0 / 120,          -1.0 / 5040,
@@ -6151,7 +6188,7 @@ typedef struct specdec__kernels {
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
-    X(noise, void, (uint64_t, uint32_t *)) /* upper bits of specdec__mix(first + i * SPECDEC__NOISE_STEP), i < 64 */ \
+    X(noise, void, (uint64_t, uint32_t *)) /* bits 63..32 of specdec__noise_at, 64 tokens */ \
     X(load_f16, V, (const void *)) \
     X(load_bf16, V, (const void *)) \
     X(store_f16, void, (void *, V))
@@ -6184,7 +6221,7 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
         }
 }
 
-SPECDEC__RARE
+SPECDEC__RARELY_RUN
 /* Adds a panel of codes times count columns to sums (column, 16): the oracle for all other dots. */
 SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                          int column, int count, float *sums, int granule, int has_minimum)
@@ -6416,7 +6453,7 @@ static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
 #define SPECDEC__LANES 1
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
-SPECDEC__RARE_END
+SPECDEC__RARELY_RUN_END
 
 /* =====================================================================================================================
  * >>kernel/weigh: attention over 8-bit values: weighted sums of codes, written once for every instruction set.
@@ -6753,7 +6790,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_times(__m256i x, uint64_t co
                             _mm256_slli_epi64(_mm256_add_epi32(crossed, _mm256_srli_epi64(crossed, 32)), 32));
 }
 
-/* The two multiplications of specdec__mix. */
+/* The two multiplications of specdec__mix_bits. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
 {
     x = specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
@@ -6762,7 +6799,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
 {
-    const uint64_t step = SPECDEC__NOISE_STEP;
+    const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
     const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
     const __m256i places = _mm256_set_epi64x((long long)(5 * step), (long long)(4 * step), (long long)step, 0);
     __m256i a = _mm256_add_epi64(from, places);
@@ -6789,7 +6826,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
 {
-    const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_STEP);
+    const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);
     const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
     const __m512i places = _mm512_mullo_epi64(step, _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
     __m512i a = _mm512_add_epi64(_mm512_set1_epi64((long long)first), places), b, high;
@@ -18075,10 +18112,10 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
 {
     if (v->words && v->words_given < 0)
-        specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
-                      "cut as gpt-2 cuts it, maybe not as the model was trained");
+        specdec__log_line(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text "
+                          "is cut as gpt-2 cuts it, maybe not as the model was trained");
     else if (v->words && !v->words_given)
-        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
+        specdec__log_line(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
 }
 
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
@@ -28229,7 +28266,7 @@ static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
     uint32_t i;
 
     for (i = 0; i < count; i++)
-        sum += specdec__mix(member[i]);
+        sum += specdec__mix_bits(member[i]);
     return (uint32_t)(sum ^ sum >> 32);
 }
 
@@ -28475,11 +28512,11 @@ static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block,
 
     memset(slots, 0, ((size_t)mask + 1) * 4);
     for (i = 0; i < d->states; i++) {
-        uint64_t hash = specdec__mix(block[i] + UINT64_C(1));
+        uint64_t hash = specdec__mix_bits(block[i] + UINT64_C(1));
         uint32_t other;
 
         for (c = 0; c < d->classes; c++)
-            hash = specdec__mix(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
+            hash = specdec__mix_bits(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
         for (; (other = slots[hash & mask]) != 0; hash++)
             if (specdec__dfa_alike(d, block, first[other - 1], i))
                 break;
@@ -35329,7 +35366,8 @@ SPECDEC__FOR_SIZE
 /* Bytes that a part takes in memory. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
-    return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
+    return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_MAP_ALIGNMENT - 1) &
+           ~(size_t)(SPECDEC__OS_MAP_ALIGNMENT - 1);
 }
 
 /* Goes on to the next part of a model. Returns 0 when there is none; i is the number of this one, from 0 on. */
@@ -35432,7 +35470,7 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
         *bytes = specdec__size_add(*bytes, specdec__part_bytes(&part));
     }
     specdec__os_unmap(&file);
-    return result ? specdec__os_blame(path, result, error) : result;
+    return result ? specdec__os_prefix_error(path, result, error) : result;
 }
 
 /* Refuses a tensor that is in two parts; each part was checked alone. */
@@ -35492,7 +35530,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, 
         if (!result && padded > m->part_bytes - (size_t)(at - room))
             result = specdec__fail(error, SPECDEC_ERROR_FILE, "it has changed while it was read");
         if (result)
-            return specdec__os_blame(name, result, error);
+            return specdec__os_prefix_error(name, result, error);
         result = mapped ? specdec__os_map_at(at, size, name, error) : specdec__os_read(at, size, name, error);
         if (result)
             return result;
@@ -37715,8 +37753,8 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
                                           specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
         t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
-                                            (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
+            specdec__os_release_pages(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+                                      (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
 
@@ -37803,7 +37841,7 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
-    specdec__os_large_pages(job.tiles, m->tile_bytes);
+    specdec__os_use_large_pages(job.tiles, m->tile_bytes);
     job.bounds = bounds;
     if (bounds) {
         bounds->norm = norm;
@@ -37816,7 +37854,7 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
     if (specdec__pool_run(pool, pool->threads, specdec__model_repack_worker, &job))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
     if (m->mapped.data)
-        specdec__os_give_back(m->mapped.data, m->mapped.size);
+        specdec__os_release_pages(m->mapped.data, m->mapped.size);
     return SPECDEC_OK;
 }
 
@@ -37834,7 +37872,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     for (i = 0; i < count && !result; i++) {
         result = specdec__part_path(source->path, i, count, name, error);
         if (result)
-            return specdec__os_blame(source->path, result, error);
+            return specdec__os_prefix_error(source->path, result, error);
         result = specdec__part_check(m, name, i, count, &m->part_bytes, error);
     }
     if (result)
@@ -37843,7 +37881,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
         room = (unsigned char *)specdec__arena_reserve(arena, m->part_bytes, 1, SPECDEC__CACHE_LINE);
     file->data = room;
     if (!room) {
-        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_room(m->part_bytes);
+        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_find_addresses(m->part_bytes);
         m->mapped.size = m->part_bytes;
     }
     if (!file->data)
@@ -37900,7 +37938,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
-    *beyond = specdec__arena_again(arena, from);
+    *beyond = specdec__arena_rewind(arena, from);
     return SPECDEC_OK;
 }
 
@@ -37993,7 +38031,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
             return result;
         result = specdec__model_chat(m, arena, &beyond, error);
-        specdec__arena_beyond(arena, beyond);
+        specdec__arena_skip_to(arena, beyond);
         return result;
     }
     if (!m->architecture)
@@ -38009,7 +38047,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_bind(m, arena, error);
-    specdec__arena_beyond(arena, beyond);
+    specdec__arena_skip_to(arena, beyond);
     return result;
 }
 
@@ -38033,7 +38071,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
             return result;
     }
     result = specdec__model_parse(m, file, vocabulary_only, cut, arena, error);
-    return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
+    return result && !source->data ? specdec__os_prefix_error(source->path, result, error) : result;
 }
 
 static void specdec__model_deinit(specdec__model *m)
@@ -39768,12 +39806,12 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
         c->absorbed = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->heads *
                                                                                       m->latent_attention.rank));
     }
-    end = specdec__arena_again(arena, rotated);
+    end = specdec__arena_rewind(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
-    specdec__arena_beyond(arena, end);
-    end = specdec__arena_again(arena, begin);
+    specdec__arena_skip_to(arena, end);
+    end = specdec__arena_rewind(arena, begin);
     inner = n * (size_t)ff;
     if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
@@ -39788,11 +39826,11 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
         c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
         c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
-    specdec__arena_beyond(arena, end);
-    end = specdec__arena_again(arena, begin);
+    specdec__arena_skip_to(arena, end);
+    end = specdec__arena_rewind(arena, begin);
     if (SPECDEC__RECURRENT && c->model->mixing.layers)
         c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
-    specdec__arena_beyond(arena, end);
+    specdec__arena_skip_to(arena, end);
 }
 
 /* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the
@@ -43436,9 +43474,9 @@ SPECDEC__FOR_SPEED
 /* The part of the noise that depends on seed and position only; the same for all tokens of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
-    uint64_t key = specdec__mix(seed + 0x9e3779b97f4a7c15u);
+    uint64_t key = specdec__mix_bits(seed + 0x9e3779b97f4a7c15u);
 
-    return specdec__mix(key ^ specdec__mix(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
+    return specdec__mix_bits(key ^ specdec__mix_bits(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
 /* 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below 2^31;
@@ -43448,7 +43486,7 @@ static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position,
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
 
-/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MOST]. Works on 1 - u near 1. */
+/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MAXIMUM]. Works on 1 - u near 1. */
 static float specdec__sample_gumbel_from(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
@@ -43553,7 +43591,7 @@ static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
 
-    if (candidate.logit + SPECDEC__NOISE_MOST < worst)
+    if (candidate.logit + SPECDEC__NOISE_MAXIMUM < worst)
         return held;
     bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
     if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
@@ -45873,7 +45911,7 @@ static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
     int i;
 
     for (i = 0; i < n; i++)
-        hash = specdec__mix((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
+        hash = specdec__mix_bits((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
     return (uint32_t)(hash >> 32);
 }
 
@@ -53331,8 +53369,8 @@ static void specdec__engine_time_reading(specdec__engine *e)
     e->target.columns.n = columns;
     better = sum[1] < SPECDEC__READING_BETTER * sum[0];
     e->kernels->reading = better ? other : usual;
-    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
-                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
+    specdec__log_line(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
+                      better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
 /* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
@@ -53348,24 +53386,24 @@ static void specdec__engine_log_chat(const specdec__engine *e)
     if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
         return;
     if (!chat->format && chat->runs) {
-        specdec__tell(hooks, "chat: the model's template is run");
+        specdec__log_line(hooks, "chat: the model's template is run");
         return;
     }
     if (!chat->format) {
         specdec__chat_unknown(chat, &words);
-        specdec__tell(hooks, "%s", words.text);
+        specdec__log_line(hooks, "%s", words.text);
         return;
     }
-    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
+    specdec__log_line(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
                   chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
                   v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
-                  chat->system.size);
+                      chat->system.size);
     for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
         id = specdec__vocab_named(v, chat->format->tokens[i]);
         type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
         if (type != SPECDEC__TOKEN_CONTROL)
-            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
-                          chat->format->tokens[i], type);
+            specdec__log_line(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
+                              chat->format->tokens[i], type);
     }
 }
 
@@ -53396,17 +53434,18 @@ static void specdec__engine_log(const specdec__engine *e)
     const specdec__model *m = e->target_model;
     int i;
 
-    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
-                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__log_line(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
+                      m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
     specdec__vocab_tell(&m->vocab, hooks);
     if (e->room.length > m->context)
-        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
+        specdec__log_line(hooks, "a context of %d tokens, though the model was made for %d", e->room.length,
+                          m->context);
     for (i = 0; i < e->drafter_count; i++)
-        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
-                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
-                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
-    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
-                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
+        specdec__log_line(hooks, "drafter: %s, %zu bytes of weights a level",
+                          specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
+                          e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
+    specdec__log_line(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes",
+                      e->kernels->name, e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
 
 /* Copies the stop strings of config.settings, so that the caller's are not needed after init. */
@@ -54711,7 +54750,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if ((SPECDEC__SEQUENCES || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
+    if ((SPECDEC__SEQUENCES || SPECDEC__OTHER_DRAFTERS) && (kept > 1 || e->drafter_count > 1) && base > least &&
         !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }
@@ -56464,7 +56503,7 @@ static int specdec__link_drop_draft_rank(specdec__link *link, int rank, const ch
         return 1;
     link->draft_rank_lost = 1;
     if (!own) {
-        specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
+        specdec__log_line(link->hooks, "rank %d drafts no more: %s", rank, why);
         specdec__link_send_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
     }
     link->draft_rank_lost = 2;
@@ -63297,11 +63336,11 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(outdone)(const float *logits, int count, 
             const float c = x[j + 32] > b ? x[j + 32] : b;
 
             largest[j] = x[j + 48] > c ? x[j + 48] : c;
-            some |= !((largest[j] - best) * inverse + SPECDEC__NOISE_MOST < wanted);
+            some |= !((largest[j] - best) * inverse + SPECDEC__NOISE_MAXIMUM < wanted);
         }
         if (!some)
             continue;
-        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_STEP, bits);
+        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_TOKEN_STEP, bits);
         for (j = 0; j < 16; j++) {
             const uint32_t a = bits[j] > bits[j + 16] ? bits[j] : bits[j + 16];
             const uint32_t b = bits[j + 32] > bits[j + 48] ? bits[j + 32] : bits[j + 48];

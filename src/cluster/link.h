@@ -49,7 +49,7 @@ static int specdec__link_drop_draft_rank(specdec__link *link, int rank, const ch
         return 1;
     link->draft_rank_lost = 1;
     if (!own) {
-        specdec__tell(link->hooks, "rank %d drafts no more: %s", rank, why);
+        specdec__log_line(link->hooks, "rank %d drafts no more: %s", rank, why);
         specdec__link_send_urgent(link, rank, SPECDEC__WIRE_FAILED, 0, 0, why);
     }
     link->draft_rank_lost = 2;

@@ -368,12 +368,12 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
         c->absorbed = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->heads *
                                                                                       m->latent_attention.rank));
     }
-    end = specdec__arena_again(arena, rotated);
+    end = specdec__arena_rewind(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
-    specdec__arena_beyond(arena, end);
-    end = specdec__arena_again(arena, begin);
+    specdec__arena_skip_to(arena, end);
+    end = specdec__arena_rewind(arena, begin);
     inner = n * (size_t)ff;
     if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
@@ -388,11 +388,11 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
         c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
         c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
-    specdec__arena_beyond(arena, end);
-    end = specdec__arena_again(arena, begin);
+    specdec__arena_skip_to(arena, end);
+    end = specdec__arena_rewind(arena, begin);
     if (SPECDEC__RECURRENT && c->model->mixing.layers)
         c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
-    specdec__arena_beyond(arena, end);
+    specdec__arena_skip_to(arena, end);
 }
 
 /* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the

@@ -276,7 +276,7 @@ typedef struct specdec__kernels {
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
-    X(noise, void, (uint64_t, uint32_t *)) /* upper bits of specdec__mix(first + i * SPECDEC__NOISE_STEP), i < 64 */ \
+    X(noise, void, (uint64_t, uint32_t *)) /* bits 63..32 of specdec__noise_at, 64 tokens */ \
     X(load_f16, V, (const void *)) \
     X(load_bf16, V, (const void *)) \
     X(store_f16, void, (void *, V))

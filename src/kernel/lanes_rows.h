@@ -73,11 +73,11 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(outdone)(const float *logits, int count, 
             const float c = x[j + 32] > b ? x[j + 32] : b;
 
             largest[j] = x[j + 48] > c ? x[j + 48] : c;
-            some |= !((largest[j] - best) * inverse + SPECDEC__NOISE_MOST < wanted);
+            some |= !((largest[j] - best) * inverse + SPECDEC__NOISE_MAXIMUM < wanted);
         }
         if (!some)
             continue;
-        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_STEP, bits);
+        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_TOKEN_STEP, bits);
         for (j = 0; j < 16; j++) {
             const uint32_t a = bits[j] > bits[j + 16] ? bits[j] : bits[j + 16];
             const uint32_t b = bits[j + 32] > bits[j + 48] ? bits[j + 32] : bits[j + 48];

@@ -33,7 +33,7 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
         }
 }
 
-SPECDEC__RARE
+SPECDEC__RARELY_RUN
 /* Adds a panel of codes times count columns to sums (column, 16): the oracle for all other dots. */
 SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                          int column, int count, float *sums, int granule, int has_minimum)
@@ -265,4 +265,4 @@ static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
 #define SPECDEC__LANES 1
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
-SPECDEC__RARE_END
+SPECDEC__RARELY_RUN_END

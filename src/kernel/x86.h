@@ -281,7 +281,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_times(__m256i x, uint64_t co
                             _mm256_slli_epi64(_mm256_add_epi32(crossed, _mm256_srli_epi64(crossed, 32)), 32));
 }
 
-/* The two multiplications of specdec__mix. */
+/* The two multiplications of specdec__mix_bits. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
 {
     x = specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
@@ -290,7 +290,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
 {
-    const uint64_t step = SPECDEC__NOISE_STEP;
+    const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
     const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
     const __m256i places = _mm256_set_epi64x((long long)(5 * step), (long long)(4 * step), (long long)step, 0);
     __m256i a = _mm256_add_epi64(from, places);
@@ -317,7 +317,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
 {
-    const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_STEP);
+    const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);
     const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
     const __m512i places = _mm512_mullo_epi64(step, _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
     __m512i a = _mm512_add_epi64(_mm512_set1_epi64((long long)first), places), b, high;

@@ -152,8 +152,8 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
                                           specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
         t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
-                                            (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
+            specdec__os_release_pages(file, (size_t)(specdec__matrix_at(matrix, t) - file) +
+                                      (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
 
@@ -240,7 +240,7 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
     job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
-    specdec__os_large_pages(job.tiles, m->tile_bytes);
+    specdec__os_use_large_pages(job.tiles, m->tile_bytes);
     job.bounds = bounds;
     if (bounds) {
         bounds->norm = norm;
@@ -253,7 +253,7 @@ static specdec_result specdec__model_repack(specdec__model *m, int screening, sp
     if (specdec__pool_run(pool, pool->threads, specdec__model_repack_worker, &job))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
     if (m->mapped.data)
-        specdec__os_give_back(m->mapped.data, m->mapped.size);
+        specdec__os_release_pages(m->mapped.data, m->mapped.size);
     return SPECDEC_OK;
 }
 
@@ -271,7 +271,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     for (i = 0; i < count && !result; i++) {
         result = specdec__part_path(source->path, i, count, name, error);
         if (result)
-            return specdec__os_blame(source->path, result, error);
+            return specdec__os_prefix_error(source->path, result, error);
         result = specdec__part_check(m, name, i, count, &m->part_bytes, error);
     }
     if (result)
@@ -280,7 +280,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
         room = (unsigned char *)specdec__arena_reserve(arena, m->part_bytes, 1, SPECDEC__CACHE_LINE);
     file->data = room;
     if (!room) {
-        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_room(m->part_bytes);
+        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_find_addresses(m->part_bytes);
         m->mapped.size = m->part_bytes;
     }
     if (!file->data)
@@ -337,7 +337,7 @@ static specdec_result specdec__model_chat(specdec__model *m, specdec__arena *are
         specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
-    *beyond = specdec__arena_again(arena, from);
+    *beyond = specdec__arena_rewind(arena, from);
     return SPECDEC_OK;
 }
 
@@ -430,7 +430,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
             return result;
         result = specdec__model_chat(m, arena, &beyond, error);
-        specdec__arena_beyond(arena, beyond);
+        specdec__arena_skip_to(arena, beyond);
         return result;
     }
     if (!m->architecture)
@@ -446,7 +446,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (SPECDEC__PIPE && cut && (result = cut->cut(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_bind(m, arena, error);
-    specdec__arena_beyond(arena, beyond);
+    specdec__arena_skip_to(arena, beyond);
     return result;
 }
 
@@ -470,7 +470,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
             return result;
     }
     result = specdec__model_parse(m, file, vocabulary_only, cut, arena, error);
-    return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
+    return result && !source->data ? specdec__os_prefix_error(source->path, result, error) : result;
 }
 
 static void specdec__model_deinit(specdec__model *m)

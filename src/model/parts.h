@@ -16,7 +16,8 @@ SPECDEC__FOR_SIZE
 /* Bytes that a part takes in memory. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
-    return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
+    return specdec__size_add(specdec__gguf_extent(part), SPECDEC__OS_MAP_ALIGNMENT - 1) &
+           ~(size_t)(SPECDEC__OS_MAP_ALIGNMENT - 1);
 }
 
 /* Goes on to the next part of a model. Returns 0 when there is none; i is the number of this one, from 0 on. */
@@ -119,7 +120,7 @@ static specdec_result specdec__part_check(specdec__model *m, const char *path, i
         *bytes = specdec__size_add(*bytes, specdec__part_bytes(&part));
     }
     specdec__os_unmap(&file);
-    return result ? specdec__os_blame(path, result, error) : result;
+    return result ? specdec__os_prefix_error(path, result, error) : result;
 }
 
 /* Refuses a tensor that is in two parts; each part was checked alone. */
@@ -179,7 +180,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_bring(specdec__model *m, 
         if (!result && padded > m->part_bytes - (size_t)(at - room))
             result = specdec__fail(error, SPECDEC_ERROR_FILE, "it has changed while it was read");
         if (result)
-            return specdec__os_blame(name, result, error);
+            return specdec__os_prefix_error(name, result, error);
         result = mapped ? specdec__os_map_at(at, size, name, error) : specdec__os_read(at, size, name, error);
         if (result)
             return result;

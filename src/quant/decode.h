@@ -34,7 +34,7 @@ SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
                     : (float)mantissa * (1.0f / 1024);
 }
 
-SPECDEC__RARE
+SPECDEC__RARELY_RUN
 /* Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -437,7 +437,7 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *
         codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
 }
 
-SPECDEC__RARE_END
+SPECDEC__RARELY_RUN_END
 
 /* The types that follow are unpacked by their decoders with every instruction set. */
 

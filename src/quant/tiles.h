@@ -87,14 +87,14 @@ SPECDEC__INLINE void specdec__quant_turn_words(const unsigned char *from, size_t
     for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, words++) {
         specdec__words a = specdec__quant_load_words(from), b = specdec__quant_load_words(from + step);
         specdec__words c = specdec__quant_load_words(from + 2 * step), d = specdec__quant_load_words(from + 3 * step);
-        specdec__words ab = SPECDEC__PICK(a, b, 0, 4, 1, 5), cd = SPECDEC__PICK(c, d, 0, 4, 1, 5);
+        specdec__words ab = SPECDEC__SHUFFLE_WORDS(a, b, 0, 4, 1, 5), cd = SPECDEC__SHUFFLE_WORDS(c, d, 0, 4, 1, 5);
 
-        words[0] = SPECDEC__PICK(ab, cd, 0, 1, 4, 5);
-        words[4] = SPECDEC__PICK(ab, cd, 2, 3, 6, 7);
-        ab = SPECDEC__PICK(a, b, 2, 6, 3, 7);
-        cd = SPECDEC__PICK(c, d, 2, 6, 3, 7);
-        words[8] = SPECDEC__PICK(ab, cd, 0, 1, 4, 5);
-        words[12] = SPECDEC__PICK(ab, cd, 2, 3, 6, 7);
+        words[0] = SPECDEC__SHUFFLE_WORDS(ab, cd, 0, 1, 4, 5);
+        words[4] = SPECDEC__SHUFFLE_WORDS(ab, cd, 2, 3, 6, 7);
+        ab = SPECDEC__SHUFFLE_WORDS(a, b, 2, 6, 3, 7);
+        cd = SPECDEC__SHUFFLE_WORDS(c, d, 2, 6, 3, 7);
+        words[8] = SPECDEC__SHUFFLE_WORDS(ab, cd, 0, 1, 4, 5);
+        words[12] = SPECDEC__SHUFFLE_WORDS(ab, cd, 2, 3, 6, 7);
     }
 }
 

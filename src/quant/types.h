@@ -162,7 +162,10 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
 }
 
 /* The half float at an address. */
-SPECDEC__RARE_INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
+SPECDEC__RARELY_RUN_INLINE float specdec__load_f16(const void *at)
+{
+    return specdec__float_from_f16(specdec__load_u16(at));
+}
 
 /* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as
    long. */

@@ -498,10 +498,10 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
 {
     if (v->words && v->words_given < 0)
-        specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
-                      "cut as gpt-2 cuts it, maybe not as the model was trained");
+        specdec__log_line(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text "
+                          "is cut as gpt-2 cuts it, maybe not as the model was trained");
     else if (v->words && !v->words_given)
-        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
+        specdec__log_line(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
 }
 
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };

@@ -38,7 +38,7 @@ FAULTS = [
     ("cache/reserve", "for (; i < count && at < s->length; i++, at++)", "for (; i < count && at <= s->length; i++, at++)", "pages texts compose"),
     ("forward/attention", "specdec__forward_end(c, node) - base)", "specdec__forward_end(c, node) - base - 1)", "conformance"),
     ("forward/multiply", "if (rows >= SPECDEC__ROWS) {", "if (rows > SPECDEC__ROWS) {", "quant_wide conformance"),
-    ("base/base", "#define SPECDEC__NOISE_MOST 22.1808f", "#define SPECDEC__NOISE_MOST 2.1808f", "sample"),
+    ("base/base", "#define SPECDEC__NOISE_MAXIMUM 22.1808f", "#define SPECDEC__NOISE_MAXIMUM 2.1808f", "sample"),
     ("speculation/tree", "(times[i] + l * draft_time)", "(times[i] + (l + 1) * draft_time)", "tree_tables tree"),
     ("speculation/verify", "sum += p < q ? p : q;", "sum += p < q ? q : p;", "verify"),
     ("speculation/ngram", "for (; child >= 0 && scanned < SPECDEC__NGRAM_SCAN;", "for (; child >= 0 && scanned + 1 < SPECDEC__NGRAM_SCAN;", "ngram texts"),
