@@ -3467,12 +3467,12 @@ static void specdec__lane_cancel(specdec__lane *lane)
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>quant/types: GGUF block formats: a row for each type, the structs of the blocks, grids of the IQ types.
+ * >>quant/types: GGUF's quantised types: a table row for each type, the structs of their blocks, the grids of IQ types.
  * ================================================================================================================== */
 
-/* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
-   alone follows from its row. To add a type, write the struct of its block, its decoder and a row. It then runs on
-   every instruction set; faster kernels for it may be entered in the tables of >>kernel/dispatch. */
+/* Every type that files may have, a row each, in the order of their numbers in files (ggml_type). All facts of a type
+   follow from its row. To add a type, write the struct of its block, its decoder and a row. It then runs on every
+   instruction set; faster kernels for it may be entered in the tables of >>kernel/dispatch. */
 #define SPECDEC__QUANT_TYPES(X) \
     /* number, name, block, bytes, granule, bits, has_minimum, decode, fields: see specdec__quant_type */ \
     X(0, F32, 1, 4, 0, 0, 0, NULL, {4, 1}) \
@@ -3523,14 +3523,15 @@ SPECDEC__FOR_SPEED
     X(41, Q1_0, 128, sizeof(specdec__block_q1_0), 32, 2, 0, specdec__quant_decode_q1_0, \
       {2, 1}, {SPECDEC__QUANT_BITS32, 4}) \
     X(42, Q2_0, 64, sizeof(specdec__block_q2_0), 32, 2, 0, specdec__quant_decode_q2_0, \
-      {2, 1}, {SPECDEC__QUANT_TWOS32, 4})
+      {2, 1}, {SPECDEC__QUANT_PAIRS32, 4})
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
-SPECDEC__STATIC_ASSERT(types_fit_masks, SPECDEC__TYPE_COUNT <= 56); /* of 64 bits, behind them the kinds of panels */
-enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hold no weights */
+SPECDEC__STATIC_ASSERT(types_fit_masks, SPECDEC__TYPE_COUNT <= 56); /* 64-bit masks: types, then kinds of panels */
+enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* types of tensors that hold no weights */
 
-/* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
+/* SPECDEC__HAS(name): 1 if SPECDEC_TYPES does not leave the type out. A constant, so that no machine code remains of
+   types that are left out. */
 #ifdef SPECDEC_TYPES
 #define SPECDEC__QUANT_WANT(name) | UINT64_C(1) << SPECDEC__TYPE_##name
 #define SPECDEC__QUANT_WANTED \
@@ -3541,43 +3542,45 @@ enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hol
 #endif
 #define SPECDEC__HAS(name) ((int)(SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1))
 
-#define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
-#define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
-#define SPECDEC__QUANT_BYTES 210    /* bytes of a quantised block, at most */
-#define SPECDEC__QUANT_ROWS 16      /* rows of a tile */
-#define SPECDEC__QUANT_FIELDS 4     /* fields of a block, at most */
+#define SPECDEC__QUANT_MAX_BLOCK 256    /* elements of a block, at most */
+#define SPECDEC__QUANT_MAX_GRANULES 16  /* granules of a block, at most */
+#define SPECDEC__QUANT_MAX_BYTES 210    /* bytes of a quantised block, at most */
+#define SPECDEC__TILE_ROWS 16      /* rows of a tile */
+#define SPECDEC__QUANT_MAX_FIELDS 4     /* fields of a block, at most */
 #define SPECDEC__QUANT_BITS32 32    /* unit of a field: a 32-bit word whose bits are transposed from 8x4 to 4x8 */
-#define SPECDEC__QUANT_TWOS32 64    /* the same: a 32-bit word whose pairs of bits are transposed, 4x4 */
+#define SPECDEC__QUANT_PAIRS32 64    /* unit of a field: a 32-bit word whose pairs of bits are transposed, 4x4 */
 
-/* One field of a block: count units of unit bytes each (or of words whose bits are transposed), kept together by the
-   tiles. */
+/* A field of a block: `count` units of `unit` bytes each. Tiles interleave the units of 16 rows. */
 typedef struct specdec__quant_field {
-    unsigned char unit, count; /* 1, 2, 4, SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32; 0 ends the list. In the last
-                                  16 bytes of a block, units begin whole units before its end */
+    unsigned char unit; /* bytes: 1, 2 or 4; or SPECDEC__QUANT_BITS32 or _PAIRS32; 0 ends the list of fields. A unit in
+                           the last 16 bytes of a block begins a whole number of units before the block's end */
+    unsigned char count;
 } specdec__quant_field;
 
-/* Bytes of a unit of a field. */
+/* Bytes of a unit of a field; words with transposed bits have 4. */
 SPECDEC__INLINE size_t specdec__quant_unit_bytes(int unit) { return unit > 4 ? 4 : (size_t)unit; }
 
-/* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum). */
+/* Decodes a block into codes (block) and, for each granule, a scale and a minimum (block / granule each). minimum is
+   left alone by types without minimums. */
 typedef void specdec__quant_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
 
-/* What is known of a type. Element i of a block is exactly scale[i / granule] * code[i] + minimum[i / granule]; the
-   product never rounds, so it does not matter whether a compiler fuses it with the sum. */
+/* The facts of a type. Element i of a block is exactly scale[i / granule] * code[i] + minimum[i / granule]. The product
+   never rounds, so it does not matter whether a compiler fuses it with the sum. */
 typedef struct specdec__quant_type {
     uint32_t number;    /* SPECDEC__TYPE_... */
-    const char *name;   /* as everybody writes it: "Q4_0" */
+    const char *name;   /* as in llama.cpp: "Q4_0" */
     uint16_t block;     /* elements of a block */
     uint16_t bytes;     /* bytes of a block */
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
-    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2), of two
-                           bits in [-1, 2] */
-    uint16_t has_minimum; /* a code has no more than 5 bits then: sums of wider codes know no minimums */
+    uint16_t bits;      /* bits of a code. Codes with a minimum are in [0, 2^bits), other codes in [-2^bits / 2, 2^bits
+                           / 2), other codes of two bits in [-1, 2] */
+    uint16_t has_minimum; /* 1: granules have minimums; then codes have at most 5 bits, as sums of wider codes know no
+                             minimums */
     specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
-    specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
+    specdec__quant_field fields[SPECDEC__QUANT_MAX_FIELDS]; /* in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
-/* What is added to a code of a type to make it unsigned. */
+/* The number that makes a type's codes unsigned when it is added to them. */
 SPECDEC__UNUSED SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
 {
     return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
@@ -3595,8 +3598,8 @@ SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
     return specdec__float_from_bits(sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | mantissa << 13);
 }
 
-/* Float to half float, to nearest even; from 65520 on infinite, a NaN stays a NaN. All cases are computed, so that
-   loops become vectors: below 2^-14, the sum with 1/2 rounds where a half float ends. */
+/* Float to half float, to nearest even. From 65520 on infinity; a NaN stays a NaN. All cases are computed without a
+   branch, so that loops can be vectorised; below 2^-14, adding 1/2 to the float rounds it to a subnormal half float. */
 SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
 {
     int32_t bits = (int32_t)(specdec__bits_from_float(value) & 0x7FFFFFFFu);
@@ -3632,20 +3635,21 @@ SPECDEC__RARELY_RUN_INLINE float specdec__load_f16(const void *at)
     return specdec__float_from_f16(specdec__load_u16(at));
 }
 
-/* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as
-   long. */
+/* Blocks as files hold them, little-endian. d and dmin are half floats; nibbles, two_bits, trits5 and trits4 are packed
+   codes of 4 bits, of 2 bits, and five or four base-3 digits a byte. A tile has the same fields in the same order, each
+   16 times as long. */
 typedef struct specdec__block_q4_0 { unsigned char d[2], nibbles[16]; } specdec__block_q4_0;
 typedef struct specdec__block_q4_1 { unsigned char d[2], minimum[2], nibbles[16]; } specdec__block_q4_1;
 typedef struct specdec__block_q5_0 { unsigned char d[2], high[4], nibbles[16]; } specdec__block_q5_0;
 typedef struct specdec__block_q5_1 { unsigned char d[2], minimum[2], high[4], nibbles[16]; } specdec__block_q5_1;
 typedef struct specdec__block_q8_0 { unsigned char d[2], codes[32]; } specdec__block_q8_0;
-typedef struct specdec__block_q2_k { unsigned char scales[16], crumbs[64], d[2], dmin[2]; } specdec__block_q2_k;
-typedef struct specdec__block_q3_k { unsigned char high[32], crumbs[64], scales[12], d[2]; } specdec__block_q3_k;
+typedef struct specdec__block_q2_k { unsigned char scales[16], two_bits[64], d[2], dmin[2]; } specdec__block_q2_k;
+typedef struct specdec__block_q3_k { unsigned char high[32], two_bits[64], scales[12], d[2]; } specdec__block_q3_k;
 typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
 typedef struct specdec__block_q5_k {
     unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128];
 } specdec__block_q5_k;
-typedef struct specdec__block_q6_k { unsigned char nibbles[128], crumbs[64], scales[16], d[2]; } specdec__block_q6_k;
+typedef struct specdec__block_q6_k { unsigned char nibbles[128], two_bits[64], scales[16], d[2]; } specdec__block_q6_k;
 typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
 typedef struct specdec__block_iq2_xs { unsigned char d[2], words[32][2], scales[8]; } specdec__block_iq2_xs;
 typedef struct specdec__block_iq2_s {
@@ -3660,25 +3664,26 @@ typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibb
 
 typedef struct specdec__block_iq1_s { unsigned char d[2], index[32], high[8][2]; } specdec__block_iq1_s;
 typedef struct specdec__block_iq1_m { unsigned char index[32], high[16], scales[4][2]; } specdec__block_iq1_m;
-typedef struct specdec__block_tq1_0 { unsigned char fives[48], fours[4], d[2]; } specdec__block_tq1_0;
-typedef struct specdec__block_tq2_0 { unsigned char crumbs[64], d[2]; } specdec__block_tq2_0;
+typedef struct specdec__block_tq1_0 { unsigned char trits5[48], trits4[4], d[2]; } specdec__block_tq1_0;
+typedef struct specdec__block_tq2_0 { unsigned char two_bits[64], d[2]; } specdec__block_tq2_0;
 typedef struct specdec__block_mxfp4 { unsigned char exponent, nibbles[16]; } specdec__block_mxfp4;
 typedef struct specdec__block_nvfp4 { unsigned char scales[4], nibbles[4][8]; } specdec__block_nvfp4;
 typedef struct specdec__block_q1_0 { unsigned char d[2], bits[16]; } specdec__block_q1_0;
-typedef struct specdec__block_q2_0 { unsigned char d[2], crumbs[16]; } specdec__block_q2_0;
+typedef struct specdec__block_q2_0 { unsigned char d[2], two_bits[16]; } specdec__block_q2_0;
 
-/* Twice the 16 values of a 4-bit float (E2M1), of which MXFP4 and NVFP4 are made. */
+/* Twice the 16 values of a 4-bit float (E2M1), the codes of MXFP4 and NVFP4. */
 static const int8_t specdec__quant_fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-/* The 16 values of IQ4_NL and IQ4_XS. */
+/* The 16 codes of IQ4_NL and IQ4_XS, by nibble. */
 static const int8_t specdec__quant_iq4_values[16] = {
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
-/* Grids of IQ2 are lists of sixteen points a time, X(sixteen points): they become tables of points, or of their
+/* The grids of IQ2 are macros that pass sixteen points at a time to X: they become tables of points, or of their
    magnitudes. */
 #define SPECDEC__QUANT_POINTS(...) __VA_ARGS__,
 
-/* The 256 points of IQ2_XXS: 8 magnitudes a point, 2 bits each (0, 1, 2 for 8, 25, 43), the first one lowest. */
+/* The 256 grid points of IQ2_XXS: 8 magnitudes a point, 2 bits each (0, 1, 2 for 8, 25, 43), the first one in the
+   lowest bits. */
 #define SPECDEC__QUANT_IQ2_XXS_GRID(X) \
     X(0, 2, 5, 8, 10, 17, 20, 32, 34, 40, 42, 65, 68, 80, 88, 97) \
     X(100, 128, 130, 138, 162, 257, 260, 272, 277, 320, 388, 408, 512, 514, 546, 642) \
@@ -3698,7 +3703,8 @@ static const int8_t specdec__quant_iq4_values[16] = {
     X(37248, 37445, 37888, 37922, 37956, 38225, 39041, 39200, 40962, 41040, 41093, 41225, 41472, 42008, 43088, 43268)
 static const uint16_t specdec__quant_iq2_xxs_grid[256] = {SPECDEC__QUANT_IQ2_XXS_GRID(SPECDEC__QUANT_POINTS)};
 
-/* The 256 points of IQ3_XXS: 4 magnitudes a point, 4 bits each (0..7 for 4, 12, .. 52, 62), the first one lowest. */
+/* The 256 grid points of IQ3_XXS: 4 magnitudes a point, 4 bits each (0..7 for 4, 12, .. 52, 62), the first one in the
+   lowest bits. */
 static const uint16_t specdec__quant_iq3_xxs_grid[256] = {
     0, 2, 4, 17, 19, 23, 32, 34, 49, 66, 115, 117,
     257, 259, 272, 274, 289, 293, 304, 306, 321, 340, 368, 512,
@@ -3723,7 +3729,8 @@ static const uint16_t specdec__quant_iq3_xxs_grid[256] = {
     28754, 28966, 28992, 29202, 29253, 29266, 29440, 29461, 29491, 29536, 29729, 29761,
     29952, 29954, 29988, 30256};
 
-/* The 512 points of IQ3_S: 4 magnitudes a point, 4 bits each (0..7 for 1, 3, .. 15), the first one lowest. */
+/* The 512 grid points of IQ3_S: 4 magnitudes a point, 4 bits each (0..7 for 1, 3, .. 15), the first one in the lowest
+   bits. */
 static const uint16_t specdec__quant_iq3_s_grid[512] = {
     0, 1, 2, 5, 7, 16, 17, 18, 20, 22, 32, 33, 37, 51,
     64, 66, 69, 71, 81, 83, 96, 98, 113, 116, 119, 256, 257, 258,
@@ -3763,7 +3770,7 @@ static const uint16_t specdec__quant_iq3_s_grid[512] = {
     28997, 29185, 29188, 29200, 29206, 29217, 29232, 29265, 29442, 29490, 29493, 29523, 29697, 29701,
     29715, 29728, 29776, 29986, 30018, 30210, 30257, 30464};
 
-/* The 512 points of IQ2_XS, as those of IQ2_XXS. */
+/* The 512 grid points of IQ2_XS, coded as those of IQ2_XXS. */
 #define SPECDEC__QUANT_IQ2_XS_GRID(X) \
     X(0, 2, 5, 8, 10, 17, 20, 22, 25, 32, 34, 37, 40, 65, 68, 70) \
     X(73, 80, 82, 85, 88, 97, 100, 128, 130, 133, 136, 145, 148, 153, 160, 257) \
@@ -3799,7 +3806,7 @@ static const uint16_t specdec__quant_iq3_s_grid[512] = {
     X(42133, 42597, 42648, 43018, 43040, 43042, 43048, 43168, 43176, 43268, 43396, 43398, 43560, 43562, 43665, 43690)
 static const uint16_t specdec__quant_iq2_xs_grid[512] = {SPECDEC__QUANT_IQ2_XS_GRID(SPECDEC__QUANT_POINTS)};
 
-/* The 1024 points of IQ2_S, as those of IQ2_XXS. */
+/* The 1024 grid points of IQ2_S, coded as those of IQ2_XXS. */
 #define SPECDEC__QUANT_IQ2_S_GRID(X) \
     X(0, 2, 5, 8, 10, 17, 20, 22, 25, 32, 34, 37, 40, 65, 68, 70) \
     X(73, 80, 82, 85, 88, 97, 100, 102, 105, 128, 130, 133, 136, 145, 148, 160) \
@@ -3867,7 +3874,8 @@ static const uint16_t specdec__quant_iq2_xs_grid[512] = {SPECDEC__QUANT_IQ2_XS_G
     X(42148, 42240, 42265, 42577, 43018, 43048, 43170, 43348, 43398, 43528, 43530, 43552, 43554, 43560, 43656, 43690)
 static const uint16_t specdec__quant_iq2_s_grid[1024] = {SPECDEC__QUANT_IQ2_S_GRID(SPECDEC__QUANT_POINTS)};
 
-/* The 2048 points of IQ1_S and IQ1_M: 8 values a point, 2 bits each (0, 1, 2 for -1, 0, 1), the first one lowest. */
+/* The 2048 grid points of IQ1_S and IQ1_M: 8 values a point, 2 bits each (0, 1, 2 for -1, 0, 1), the first one in the
+   lowest bits. */
 static const uint16_t specdec__quant_iq1_grid[2048] = {
     0, 2, 5, 8, 10, 17, 21, 32, 34, 40, 42, 69, 81, 84, 86, 101, 128, 130, 136, 138, 149, 160, 162, 168, 170, 260, 261,
     273, 276, 278, 281, 282, 293, 321, 326, 329, 338, 341, 346, 353, 356, 358, 360, 389, 401, 404, 406, 421, 512, 514,
@@ -3993,10 +4001,10 @@ static const uint16_t specdec__quant_iq1_grid[2048] = {
     43648, 43650, 43656, 43658, 43669, 43680, 43682, 43688, 43690};
 
 /* =====================================================================================================================
- * >>quant/decode: decoders: a block of a quantised type to integer codes and scales.
+ * >>quant/decode: decoders of the quantised types: from a block to integer codes, scales and minimums.
  * ================================================================================================================== */
 
-/* 32 nibbles from 16 bytes: the low ones first; code = nibble + offset. */
+/* Unpacks 32 nibbles from 16 bytes, the low nibbles first; code = nibble + offset. */
 SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int offset, int8_t *codes)
 {
     int i;
@@ -4007,13 +4015,13 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
     }
 }
 
-/* 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
-SPECDEC__INLINE float specdec__quant_power(unsigned exponent)
+/* Half the value of an 8-bit power of two (E8M0): 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
+SPECDEC__INLINE float specdec__quant_half_of_e8m0(unsigned exponent)
 {
     return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
-/* Half the value of an 8-bit float without a sign: 4 bits of exponent, 3 of mantissa; 0x7f stands for 0. */
+/* Half the value of an 8-bit float without a sign (E4M3: 4 bits of exponent, 3 of mantissa); byte 0x7f stands for 0. */
 SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
 {
     const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
@@ -4083,9 +4091,9 @@ static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes
     memcpy(codes, from->codes, 32);
 }
 
-/* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32, bits 2*(i/32
-   % 4). */
-SPECDEC__INLINE int specdec__quant_crumb(const unsigned char *packed, int i)
+/* The two bits of element i (0..255) in 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32, bits
+   2*(i/32 % 4). */
+SPECDEC__INLINE int specdec__quant_two_bits(const unsigned char *packed, int i)
 {
     return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
 }
@@ -4098,7 +4106,7 @@ static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes
     int i;
 
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)specdec__quant_crumb(from->crumbs, i);
+        codes[i] = (int8_t)specdec__quant_two_bits(from->two_bits, i);
     for (i = 0; i < 16; i++) {
         scale[i] = d * (float)(from->scales[i] & 15);
         minimum[i] = -(dmin * (float)(from->scales[i] >> 4));
@@ -4115,7 +4123,7 @@ static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes
 
     (void)minimum;
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 - 4);
+        codes[i] = (int8_t)(specdec__quant_two_bits(from->two_bits, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 - 4);
     for (i = 0; i < 16; i++) {
         int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
         int high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
@@ -4123,8 +4131,8 @@ static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes
     }
 }
 
-/* Scale and minimum (6 bits each) of group i (0..7) from the 12 bytes of Q4_K and Q5_K. */
-SPECDEC__INLINE void specdec__quant_scales_k(const unsigned char *packed, int i, int *scale, int *minimum)
+/* Unpacks the scale and minimum (6 bits each) of group i (0..7) from the 12 bytes of Q4_K and Q5_K. */
+SPECDEC__INLINE void specdec__quant_unpack_scale_k(const unsigned char *packed, int i, int *scale, int *minimum)
 {
     if (i < 4) {
         *scale = packed[i] & 63;
@@ -4135,14 +4143,14 @@ SPECDEC__INLINE void specdec__quant_scales_k(const unsigned char *packed, int i,
     }
 }
 
-/* Scales and minimums of the eighths of a block of Q4_K or Q5_K. */
-static SPECDEC__UNUSED void specdec__quant_eighths_k(float d, float dmin, const unsigned char *packed, float *scale,
-                                                     float *minimum)
+/* Scales and minimums of the eight groups of a block of Q4_K or Q5_K. */
+static SPECDEC__UNUSED void specdec__quant_unpack_scales_k(float d, float dmin, const unsigned char *packed,
+                                                           float *scale, float *minimum)
 {
     int i, s, m;
 
     for (i = 0; i < 8; i++) {
-        specdec__quant_scales_k(packed, i, &s, &m);
+        specdec__quant_unpack_scale_k(packed, i, &s, &m);
         scale[i] = d * (float)s;
         minimum[i] = -(dmin * (float)m);
     }
@@ -4154,7 +4162,8 @@ static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes
     const specdec__block_q4_k *from = (const specdec__block_q4_k *)(const void *)block;
     int i;
 
-    specdec__quant_eighths_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale, minimum);
+    specdec__quant_unpack_scales_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale,
+                                   minimum);
     for (i = 0; i < 256; i++)
         codes[i] = (int8_t)(from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
 }
@@ -4165,7 +4174,8 @@ static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes
     const specdec__block_q5_k *from = (const specdec__block_q5_k *)(const void *)block;
     int i;
 
-    specdec__quant_eighths_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale, minimum);
+    specdec__quant_unpack_scales_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale,
+                                   minimum);
     for (i = 0; i < 256; i++) {
         int low = from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
         codes[i] = (int8_t)(low + (from->high[i % 32] >> (i / 32) & 1) * 16);
@@ -4182,13 +4192,13 @@ static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes
     (void)minimum;
     for (i = 0; i < 256; i++) {
         int low = from->nibbles[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-        codes[i] = (int8_t)(low + specdec__quant_crumb(from->crumbs, i) * 16 - 32);
+        codes[i] = (int8_t)(low + specdec__quant_two_bits(from->two_bits, i) * 16 - 32);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (float)(int8_t)from->scales[i];
 }
 
-/* IQ4_NL: d f16, 16 bytes of nibbles that index the table. */
+/* IQ4_NL: d f16, 16 bytes of nibbles that index specdec__quant_iq4_values. */
 static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq4_nl *from = (const specdec__block_iq4_nl *)(const void *)block;
@@ -4201,7 +4211,8 @@ static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* IQ4_XS: d f16, 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index the table. */
+/* IQ4_XS: d f16, the 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index
+   specdec__quant_iq4_values. */
 static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq4_xs *from = (const specdec__block_iq4_xs *)(const void *)block;
@@ -4219,8 +4230,8 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* Eight sign bits from seven: the eighth makes the number of set bits even. */
-SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
+/* The eight sign bits of which files hold seven: the eighth makes the number of set bits even. */
+SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
 {
     uint32_t parity = seven ^ seven >> 4;
 
@@ -4228,8 +4239,8 @@ SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
     return seven | ((parity ^ parity >> 1) & 1) << 7;
 }
 
-/* Eight magnitudes (0..127), one a byte, to codes. Where bit k of signs is set, code k is negative; bit 0 is the
-   lowest. */
+/* Eight codes from eight magnitudes (0..127), one a byte, and eight signs: where bit k of signs is set, code k is
+   negative. Magnitude 0 is in the lowest byte. */
 SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -4241,7 +4252,8 @@ SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t sign
     specdec__store_u32(codes + 4, (uint32_t)(magnitudes >> 32));
 }
 
-/* The 8 magnitudes of a point of an IQ2 grid, one a byte: 2 bits m stand for 8, 25, 43 (8 + 17 * m + m / 2). */
+/* The 8 magnitudes of a point of an IQ2 grid, one a byte: the 2 bits m of a magnitude stand for 8, 25 or 43 (8 + 17 * m
+   + m / 2). */
 SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -4252,8 +4264,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
     return point * 17 + (point >> 1 & ones) + ones * 8;
 }
 
-/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs and a 4-bit
-   scale on top. */
+/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word with four times 7 signs and, above
+   them, a 4-bit scale. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xxs *from = (const specdec__block_iq2_xxs *)(const void *)block;
@@ -4266,7 +4278,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
         uint32_t word = specdec__load_u32(group + 4);
 
         specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xxs_grid[group[i % 4]]),
-                                 specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+                                 specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
     }
@@ -4281,8 +4293,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t seco
     return (points | points << 4) & UINT64_C(0x0F0F0F0F0F0F0F0F);
 }
 
-/* IQ3_XXS: d f16, 64 bytes that index the grid, for each of 8 groups a word of four 7-bit signs and a 4-bit scale on
-   top. Magnitude m stands for 8 * m + 4, the highest for two more. */
+/* IQ3_XXS: d f16, 64 bytes that index the grid, then for each of 8 groups a word with four times 7 signs and, above
+   them, a 4-bit scale. Magnitude m stands for 8 * m + 4, the largest one for two more. */
 static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq3_xxs *from = (const specdec__block_iq3_xxs *)(const void *)block;
@@ -4298,13 +4310,13 @@ static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *co
         uint64_t points = specdec__quant_iq3_points(grid[index[0]], grid[index[1]]);
 
         points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
-        specdec__quant_put_eight(points, specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        specdec__quant_put_eight(points, specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.25f * (float)(2 * (word >> 28) + 1));
     }
 }
 
-/* IQ3_S: d f16, 64 low bytes of indices of the grid, their 64 ninth bits, 32 bytes of signs, 8 nibbles of scales.
+/* IQ3_S: d f16, the 64 low bytes of grid indices, their 64 ninth bits, 32 bytes of signs, 8 nibbles of scales.
    Magnitude m stands for 2 * m + 1. */
 static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -4325,7 +4337,7 @@ static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *code
         scale[i] = d * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1);
 }
 
-/* IQ2_XS: d f16, 32 words of a 9-bit index of the grid and 7 signs, 16 nibbles of scales. */
+/* IQ2_XS: d f16, 32 words of a 9-bit grid index and 7 signs, 16 nibbles of scales. */
 static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xs *from = (const specdec__block_iq2_xs *)(const void *)block;
@@ -4337,13 +4349,13 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
         uint32_t word = specdec__load_u16(from->words[i]);
 
         specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xs_grid[word & 511]),
-                                 specdec__quant_even_signs(word >> 9), codes + 8 * i);
+                                 specdec__quant_eight_signs(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
 
-/* IQ2_S: d f16, 32 low bytes of indices of the grid, 32 bytes of signs, 32 pairs of bits on top of the indices, 16
+/* IQ2_S: d f16, the 32 low bytes of grid indices, 32 bytes of signs, the 32 pairs of high bits of the indices, 16
    nibbles of scales. */
 static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -4361,22 +4373,22 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
-/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats. Value: float * 2^(e - 127); codes are twice the
-   floats (Open Compute Project, Microscaling Formats, 2023). */
+/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats (E2M1). Value: float * 2^(e - 127). Codes are twice
+   the floats (Open Compute Project, Microscaling Formats, 2023). */
 static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_mxfp4 *from = (const specdec__block_mxfp4 *)(const void *)block;
     int i;
 
     (void)minimum;
-    scale[0] = specdec__quant_power(from->exponent);
+    scale[0] = specdec__quant_half_of_e8m0(from->exponent);
     specdec__quant_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_fp4_values[codes[i]];
 }
 
-/* NVFP4: 4 scales that are 8-bit floats without a sign, for 16 values each 8 bytes of nibbles that are 4-bit floats;
-   codes are twice the floats. */
+/* NVFP4: 4 scales that are 8-bit floats without a sign (E4M3), then for each 16 values 8 bytes of nibbles that are
+   4-bit floats (E2M1). Codes are twice the floats. */
 static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_nvfp4 *from = (const specdec__block_nvfp4 *)(const void *)block;
@@ -4389,7 +4401,7 @@ static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *code
         codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
 }
 
-/* Q1_0: d f16, 128 bits: 1 for d, 0 for -d. */
+/* Q1_0: d f16, 128 bits: value d for a set bit, else -d. */
 static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q1_0 *from = (const specdec__block_q1_0 *)(const void *)block;
@@ -4401,7 +4413,7 @@ static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)((from->bits[i / 8] >> (i % 8) & 1) * 2 - 1);
 }
 
-/* Q2_0: d f16, 64 times 2 bits: (bits - 1) * d. */
+/* Q2_0: d f16, 64 codes of 2 bits: value (bits - 1) * d. */
 static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q2_0 *from = (const specdec__block_q2_0 *)(const void *)block;
@@ -4410,10 +4422,10 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
     (void)minimum;
     scale[0] = scale[1] = specdec__load_f16(from->d);
     for (i = 0; i < 64; i++)
-        codes[i] = (int8_t)((from->crumbs[i / 4] >> (i % 4 * 2) & 3) - 1);
+        codes[i] = (int8_t)((from->two_bits[i / 4] >> (i % 4 * 2) & 3) - 1);
 }
 
-/* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
+/* TQ2_0: 64 bytes of 2-bit codes, d f16: value (bits - 1) * d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
                                                            float *minimum)
 {
@@ -4424,16 +4436,16 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
+        codes[i] = (int8_t)(specdec__quant_two_bits(from->two_bits, i) - 1);
 }
 
 SPECDEC__RARELY_RUN_END
 
-/* The types that follow are unpacked by their decoders with every instruction set. */
+/* No instruction set has kernels for the types that follow: these decoders unpack them everywhere. */
 
-/* Digits of base 3 of count bytes, less 1: first all first ones, then all second ones, and so on. A byte is a fraction,
-   over 256, whose first digits behind the point are these. */
-SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
+/* Unpacks `digits` base-3 digits, less 1, of each of `count` bytes: all first digits, then all second digits, and so
+   on. byte / 256 is a fraction whose first base-3 digits these are. */
+SPECDEC__INLINE void specdec__quant_unpack_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
 {
     static const unsigned char powers[5] = {1, 3, 9, 27, 81};
     int i, k;
@@ -4443,7 +4455,7 @@ SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count,
             codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
 }
 
-/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
+/* TQ1_0: 48 bytes of five base-3 digits, 4 bytes of four base-3 digits, d f16: value (digit - 1) * d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
                                                            float *minimum)
 {
@@ -4453,12 +4465,13 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *
     (void)minimum;
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
-    specdec__quant_trits(from->fives, 32, 5, codes);
-    specdec__quant_trits(from->fives + 32, 16, 5, codes + 160);
-    specdec__quant_trits(from->fours, 4, 4, codes + 240);
+    specdec__quant_unpack_trits(from->trits5, 32, 5, codes);
+    specdec__quant_unpack_trits(from->trits5 + 32, 16, 5, codes + 160);
+    specdec__quant_unpack_trits(from->trits4, 4, 4, codes + 240);
 }
 
-/* Eight values (-1, 0, 1) of a point of the grid of IQ1, times eight, plus 1 or, where minus is set, minus 1. */
+/* Eight codes of a point of the IQ1 grid: each of its values (-1, 0, 1) times eight, plus 1; minus 1 if `minus` is
+   set. */
 SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -4472,8 +4485,8 @@ SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, in
     specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
 }
 
-/* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
-   scale, the sign of a shift. */
+/* IQ1_S: d f16, the 32 low bytes of grid indices, then 8 words: the 3 high bits of four indices, 3 bits of a scale, and
+   the sign of the shift of values by 1/8. */
 static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq1_s *from = (const specdec__block_iq1_s *)(const void *)block;
@@ -4490,8 +4503,8 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
     }
 }
 
-/* IQ1_M: 32 low bytes of indices of the grid, 32 nibbles: 3 bits on top of an index and the sign of a shift; 4 words:
-   four times 3 bits of a scale, and four bits of d f16. */
+/* IQ1_M: the 32 low bytes of grid indices, 32 nibbles (the 3 high bits of an index and the sign of the shift of values
+   by 1/8), then 4 words: four scales of 3 bits each, and four bits of d f16. */
 static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq1_m *from = (const specdec__block_iq1_m *)(const void *)block;
@@ -4513,15 +4526,16 @@ static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *code
 }
 
 /* =====================================================================================================================
- * >>quant/table: the table of types: looking up, sizes, rows of any type to floats.
+ * >>quant/table: the table of quantised types: looks types up, computes sizes, converts rows of any type to floats.
  * ================================================================================================================== */
 
-#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
+/* The table row of each type. */
+#define SPECDEC__QUANT_TABLE_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
     {number, #name, block, bytes, granule, bits, has_minimum, \
      SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
-static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
+static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_TABLE_ROW)};
 
-/* The row of a type number, or NULL when it is not read. */
+/* The row of a type by its number in files. NULL for types without a row. */
 static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
 {
     size_t i;
@@ -4532,16 +4546,21 @@ static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t n
     return NULL;
 }
 
-/* Was a type left out by SPECDEC_TYPES? */
-SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { return type->granule && !type->decode; }
+/* Whether SPECDEC_TYPES leaves a type out. */
+SPECDEC__INLINE int specdec__quant_is_left_out(const specdec__quant_type *type)
+{
+    return type->granule && !type->decode;
+}
 
-/* Types of files that are not read: their names, what is nearest of those that are, and their sizes; bytes 0: of a type
-   that has gone from the format. */
+/* A type of GGUF that this library does not support. */
 typedef struct specdec__quant_unsupported {
-    unsigned short number, block, bytes;
-    const char *name, *near_it;
+    unsigned short number;
+    unsigned short block, bytes; /* elements and bytes of a block; bytes 0: the type was removed from the format */
+    const char *name;
+    const char *nearest;         /* name of the most similar supported type */
 } specdec__quant_unsupported;
 
+/* All unsupported types. */
 static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
     {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
@@ -4549,7 +4568,7 @@ static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {31, 1, 0, "Q4_0_4_4", "Q4_0"},     {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},
     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
-/* The row of a type that is not read, or NULL when it is not even known. */
+/* The row of an unsupported type by its number in files. NULL for unknown numbers. */
 static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_unsupported(uint32_t number)
 {
     size_t i;
@@ -4560,14 +4579,14 @@ static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_uns
     return NULL;
 }
 
-/* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
-   the size does not fit; 0 for types whose size is not known. */
+/* Bytes of a tensor of `elements` elements in rows of `row` elements. SIZE_MAX if a row is no multiple of the block, or
+   the size overflows; 0 for types whose size is not known. */
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
-    const specdec__quant_unsupported *stranger = type ? NULL : specdec__quant_find_unsupported(number);
-    const size_t block = type ? (size_t)type->block : stranger ? stranger->block : 1,
-                 bytes = type ? (size_t)type->bytes : stranger ? stranger->bytes : 0;
+    const specdec__quant_unsupported *unsupported = type ? NULL : specdec__quant_find_unsupported(number);
+    const size_t block = type ? (size_t)type->block : unsupported ? unsupported->block : 1,
+                 bytes = type ? (size_t)type->bytes : unsupported ? unsupported->bytes : 0;
 
     if (!bytes)
         return 0;
@@ -4576,12 +4595,12 @@ static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t ele
     return (size_t)(elements / block) * bytes;
 }
 
-/* One quantised block to floats, out (block). Granules are multiples of 16. */
+/* Converts a quantised block to floats, out (block). Granules are multiples of 16 elements. */
 SPECDEC__VECTORISE static void specdec__quant_block_to_float(const specdec__quant_type *type,
                                                              const unsigned char *block, float *out)
 {
-    int8_t codes[SPECDEC__QUANT_BLOCK];
-    float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+    int8_t codes[SPECDEC__QUANT_MAX_BLOCK];
+    float scale[SPECDEC__QUANT_MAX_GRANULES], minimum[SPECDEC__QUANT_MAX_GRANULES];
     int i, k;
 
     type->decode(block, codes, scale, minimum);
@@ -4597,7 +4616,7 @@ SPECDEC__VECTORISE static void specdec__quant_block_to_float(const specdec__quan
     }
 }
 
-/* A row of elements (a multiple of the block) of any type to floats, out (elements). */
+/* Converts a row of elements (a multiple of the block) of any type to floats, out (elements). */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const specdec__quant_type *type,
                                                                        const void *row, size_t elements, float *out)
 {
@@ -4619,13 +4638,13 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const spe
 }
 
 /* =====================================================================================================================
- * >>quant/fit: sums with which encoders compare scales.
+ * >>quant/fit: what encoders compute with: rounding, ranges of values, and the sums by which they compare scales.
  * ================================================================================================================== */
 
-/* Encoders. Two compilers must write the same file, fused multiply-add or not: every product that is added to something
-   is exact in double (float times float, or a small integer), or comes from specdec__product. */
+/* Every compiler must write the same file, with fused multiply-adds or not: every product in an encoder that is added
+   to something is exact in double (float times float, or a small integer), or comes from specdec__product. */
 
-/* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */
+/* The integer nearest to value (the even one at a tie) in [low, high], both below 2^50 in magnitude; low for a NaN. */
 SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double high)
 {
     value = value > low ? value : low;
@@ -4633,7 +4652,7 @@ SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double h
     return (value + 6755399441055744.0) - 6755399441055744.0;
 }
 
-/* The same as an int. */
+/* The integer nearest to value in [low, high], as an int. */
 SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 {
     return (int)specdec__quant_nearest(value, (double)low, (double)high);
@@ -4642,28 +4661,29 @@ SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 /* 1 / value; 0 for 0. */
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
-/* The same value twice. */
-SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
+/* A pair of two equal doubles. */
+SPECDEC__INLINE specdec__pair specdec__quant_same_pair(double value)
 {
     specdec__pair pair = {value, value};
     return pair;
 }
 
-/* specdec__quant_nearest of both, plus SPECDEC__QUANT_MAGIC: the low bits of the sums are those of the integers. */
-#define SPECDEC__QUANT_MAGIC specdec__quant_both(6755399441055744.0)
+/* specdec__quant_nearest of both elements of a pair, plus SPECDEC__QUANT_ROUNDING: the low bits of such a sum are those
+   of the integer. */
+#define SPECDEC__QUANT_ROUNDING specdec__quant_same_pair(6755399441055744.0)
 SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
                                                           specdec__pair high)
 {
     value = SPECDEC__LARGER_PAIR(value, low);
-    return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_MAGIC;
+    return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_ROUNDING;
 }
 
-/* The codes in [low, high] nearest to value * inverse, 2 * pairs of them, as signed bytes. */
+/* The codes in [low, high] nearest to value * inverse of 2 * pairs values, as signed bytes. */
 SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_codes(int pairs, double low, double high,
                                                                       double inverse, const specdec__pair *values,
                                                                       unsigned char *codes)
 {
-    specdec__pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    specdec__pair lowest = specdec__quant_same_pair(low), highest = specdec__quant_same_pair(high);
     uint64_t bits[32];
     int i;
 
@@ -4675,8 +4695,8 @@ SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_codes(int pairs,
         codes[i] = (unsigned char)bits[i];
 }
 
-/* 2 * pairs floats. */
-SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specdec__pair *wide)
+/* Converts 2 * pairs floats to pairs of doubles. */
+SPECDEC__INLINE void specdec__quant_floats_to_pairs(int pairs, const float *values, specdec__pair *wide)
 {
     int i;
 
@@ -4686,9 +4706,9 @@ SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specde
     }
 }
 
-/* The smallest of `start` and the values, and the largest of the values. count is a multiple of 8; NaNs do not
-   count. */
-SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float start, float *low, float *high)
+/* The smallest of `start` and `count` values, and the largest of the values. count: a multiple of 8. NaNs are
+   ignored. */
+SPECDEC__INLINE void specdec__quant_range(int count, const float *values, float start, float *low, float *high)
 {
     float lows[8], highs[8];
     int i, k;
@@ -4706,18 +4726,17 @@ SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float
         lows[0] = lows[k] < lows[0] ? lows[k] : lows[0];
         highs[0] = highs[k] > highs[0] ? highs[k] : highs[0];
     }
-    *low = lows[0] + 0.0f; /* never -0, whichever comparison met it */
+    *low = lows[0] + 0.0f; /* 0 even where a compiler's comparison kept -0 */
     *high = highs[0];
 }
 
-/* The value of largest magnitude, with its sign; of equal ones the first. count is a multiple of 8; NaNs do not count.
-   */
+/* The value of largest magnitude, with its sign; the first one of several. count: a multiple of 8. NaNs are ignored. */
 SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count, const float *values)
 {
     float low, high;
     int i;
 
-    specdec__quant_extent(count, values, 0, &low, &high);
+    specdec__quant_range(count, values, 0, &low, &high);
     if (!(high >= -low) || high == 0)
         return low;
     for (i = 0; high == -low && values[i] != low && values[i] != high; i++) {
@@ -4725,7 +4744,7 @@ SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count,
     return high == -low ? values[i] : high;
 }
 
-/* Q8_0: the scale is the largest magnitude over 127. */
+/* Encodes a block of Q8_0: the scale is the largest magnitude over 127. */
 static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
@@ -4734,17 +4753,17 @@ static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsi
     specdec__pair wide[16];
 
     specdec__store_u16(to->d, d);
-    specdec__quant_widen(16, values, wide);
+    specdec__quant_floats_to_pairs(16, values, wide);
     specdec__quant_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, to->codes);
 }
 
-/* Sums over a group that a least squares fit of values by codes needs: of weight * code * value, of weight * code^2 and
-   of weight * code. Even and odd elements are added apart, then together. */
+/* Sums over a group of elements for a least squares fit of values by codes: of weight * code * value, of weight *
+   code^2 and of weight * code. Even and odd elements are summed apart. */
 typedef struct specdec__quant_sums {
     specdec__pair code_value, code_code, code;
 } specdec__quant_sums;
 
-/* Adds one pair of elements to the sums. weight: NULL for 1; weighted = weight * value. */
+/* Adds two elements to the sums. weight: NULL for weights of 1; weighted: weight * value. */
 SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair code,
                                         const specdec__pair *weight, specdec__pair weighted)
 {
@@ -4755,29 +4774,29 @@ SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair
     sums->code += weight_code;
 }
 
-#define SPECDEC__QUANT_TRIES 12 /* at most; a multiple of 4 */
+#define SPECDEC__QUANT_MAX_TRIES 12 /* scales that an encoder tries for a group, at most; a multiple of 4 */
 
-/* The sums of every try. */
-typedef struct specdec__quant_trial {
-    double code_value[SPECDEC__QUANT_TRIES], code_code[SPECDEC__QUANT_TRIES], code[SPECDEC__QUANT_TRIES];
-} specdec__quant_trial;
+/* The sums of every scale that an encoder tries for a group (a try). */
+typedef struct specdec__quant_try_sums {
+    double code_value[SPECDEC__QUANT_MAX_TRIES], code_code[SPECDEC__QUANT_MAX_TRIES], code[SPECDEC__QUANT_MAX_TRIES];
+} specdec__quant_try_sums;
 
-/* Notes the sums of try t. */
-SPECDEC__INLINE void specdec__quant_note(specdec__quant_trial *trial, int t, const specdec__quant_sums *sums)
+/* Stores the sums of try t, even and odd elements added. */
+SPECDEC__INLINE void specdec__quant_store_try(specdec__quant_try_sums *trial, int t, const specdec__quant_sums *sums)
 {
     trial->code_value[t] = sums->code_value[0] + sums->code_value[1];
     trial->code_code[t] = sums->code_code[0] + sums->code_code[1];
     trial->code[t] = sums->code[0] + sums->code[1];
 }
 
-/* The sums for the codes in [low, high] nearest to value * inverse, for so many inverses (tries, even). Two tries at a
-   time: one alone would leave the processor waiting for its sums. */
-SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *value,
-                                            const specdec__pair *weight, const specdec__pair *weighted,
-                                            double low, double high, int tries, const double *inverse,
-                                            specdec__quant_trial *trial)
+/* The sums of every try: codes are the integers in [low, high] nearest to value * inverse[t]. tries: even. Two tries
+   are summed at a time, so that the processor does not wait for the sums of one. */
+SPECDEC__INLINE void specdec__quant_sum_tries_by_two(int pairs, const specdec__pair *value,
+                                                     const specdec__pair *weight, const specdec__pair *weighted,
+                                                     double low, double high, int tries, const double *inverse,
+                                                     specdec__quant_try_sums *trial)
 {
-    specdec__pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    specdec__pair lowest = specdec__quant_same_pair(low), highest = specdec__quant_same_pair(high);
     int i, t;
 
     for (t = 0; t < tries; t += 2) {
@@ -4787,36 +4806,38 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
             specdec__pair a = specdec__quant_nearest_pair(value[i] * inverse[t], lowest, highest);
             specdec__pair b = specdec__quant_nearest_pair(value[i] * inverse[t + 1], lowest, highest);
 
-            specdec__quant_add(&first, a - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
-            specdec__quant_add(&second, b - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
+            specdec__quant_add(&first, a - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
+            specdec__quant_add(&second, b - SPECDEC__QUANT_ROUNDING, weight ? weight + i : NULL, weighted[i]);
         }
-        specdec__quant_note(trial, t, &first);
-        specdec__quant_note(trial, t + 1, &second);
+        specdec__quant_store_try(trial, t, &first);
+        specdec__quant_store_try(trial, t + 1, &second);
     }
 }
 
 /* =====================================================================================================================
- * >>quant/wide: the same sums, four scales at a time with AVX2.
+ * >>quant/wide: the sums by which encoders compare scales (>>quant/fit), for four scales at a time with AVX2.
  * ================================================================================================================== */
 
-/* Encoders spend most of their time on these sums: with AVX2, where there is AVX2. */
+/* Encoders spend most of their time on these sums, so they use AVX2 if the processor has it. */
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
 #define SPECDEC__QUANT_WIDE
 #endif
 #ifdef SPECDEC__QUANT_WIDE
 #ifdef __x86_64__
-#define SPECDEC__WIDE __attribute__((target("avx2,fma")))
-typedef double specdec__wide_four __attribute__((vector_size(32)));
+#define SPECDEC__TARGET_AVX2_FMA __attribute__((target("avx2,fma")))
+/* A vector of four doubles. */
+typedef double specdec__wide_doubles __attribute__((vector_size(32)));
 
-/* Adds one element to the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because the
-   products are exact: the bits are those of specdec__quant_add. */
-SPECDEC__INLINE SPECDEC__WIDE void
-specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighted,
-                  const specdec__wide_four *scaled, double low, double high)
+/* Adds an element to the three sums of four tries: code_value, code_code, code. scaled: value * inverse of each try.
+   Fused multiply-adds give the bits of specdec__quant_add, because the products are exact. */
+SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void
+specdec__wide_add(specdec__wide_doubles *sums, const double *weight, double weighted,
+                  const specdec__wide_doubles *scaled, double low, double high)
 {
-    const specdec__wide_four lowest = {low, low, low, low}, highest = {high, high, high, high};
-    const specdec__wide_four product = {weighted, weighted, weighted, weighted};
-    specdec__wide_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
+    const specdec__wide_doubles lowest = {low, low, low, low}, highest = {high, high, high, high};
+    const specdec__wide_doubles product = {weighted, weighted, weighted, weighted};
+    specdec__wide_doubles code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest);
+    specdec__wide_doubles weight_code;
 
     code = (code + 6755399441055744.0) - 6755399441055744.0;
     weight_code = weight ? *weight * code : code;
@@ -4825,21 +4846,22 @@ specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighte
     sums[2] += weight_code;
 }
 
-/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
-SPECDEC__INLINE SPECDEC__WIDE void
-specdec__wide_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
-                  const specdec__pair *weighted, double low, double high, int tries,
-                  const double *inverse, specdec__quant_trial *trial)
+/* As specdec__quant_sum_tries_by_two, for four tries at a time. inverse: (SPECDEC__QUANT_MAX_TRIES), 0 from `tries`
+   on. */
+SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void
+specdec__wide_sum_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                        const specdec__pair *weighted, double low, double high, int tries,
+                        const double *inverse, specdec__quant_try_sums *trial)
 {
-    const specdec__wide_four zero = {0, 0, 0, 0};
+    const specdec__wide_doubles zero = {0, 0, 0, 0};
     int i, t;
 
     for (t = 0; t < tries; t += 4) {
-        specdec__wide_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
+        specdec__wide_doubles even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
 
         memcpy(&inverses, inverse + t, sizeof inverses);
         for (i = 0; i < pairs; i++) {
-            specdec__wide_four a = inverses * value[i][0], b = inverses * value[i][1];
+            specdec__wide_doubles a = inverses * value[i][0], b = inverses * value[i][1];
             double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
 
             specdec__wide_add(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
@@ -4853,66 +4875,67 @@ specdec__wide_try(int pairs, const specdec__pair *value, const specdec__pair *we
     }
 }
 
-/* Without and with weights: two loops. */
-static SPECDEC__WIDE __attribute__((noinline)) void
-specdec__wide_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
-                    const specdec__pair *weighted, double low, double high, int tries,
-                    const double *inverse, specdec__quant_trial *trial)
+/* As specdec__wide_sum_tries, compiled as two loops: with weights, and with weights of 1. */
+static SPECDEC__TARGET_AVX2_FMA __attribute__((noinline)) void
+specdec__wide_sum_weighted_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                                 const specdec__pair *weighted, double low, double high, int tries,
+                                 const double *inverse, specdec__quant_try_sums *trial)
 {
     if (weight)
-        specdec__wide_try(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+        specdec__wide_sum_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
     else
-        specdec__wide_try(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
+        specdec__wide_sum_tries(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
 }
 #endif
 
-/* The one of the two that suits this processor. */
-static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
-                               const specdec__pair *weighted, double low, double high, int tries,
-                               const double *inverse, specdec__quant_trial *trial)
+/* The sums of all tries, by the function that suits this processor. */
+static void specdec__quant_sum_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                                     const specdec__pair *weighted, double low, double high, int tries,
+                                     const double *inverse, specdec__quant_try_sums *trial)
 {
-#ifdef SPECDEC__WIDE
+#ifdef SPECDEC__TARGET_AVX2_FMA
     if (SPECDEC__OS_WIDE_STACK && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        specdec__wide_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+        specdec__wide_sum_weighted_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
         return;
     }
 #endif
-    specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+    specdec__quant_sum_tries_by_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
 }
 #else
-#define specdec__quant_try specdec__quant_try_two
+#define specdec__quant_sum_tries specdec__quant_sum_tries_by_two
 #endif
 
 /* =====================================================================================================================
- * >>quant/encode: encoders: floats to blocks of the types that can be written.
+ * >>quant/encode: encoders of the quantised types that can be written: from floats to blocks.
  * ================================================================================================================== */
 
-/* Encoders try several scales. Each is the one that gives the value of largest magnitude one of these codes, before
-   rounding; most lie near either end of the range. With 5.1 and 3, for Q4_0, values that were IQ2_XXS before (8, 25, 43
-   times a scale) fall almost on whole codes. */
+/* The scales that an encoder tries for a group, each given by the code (before rounding) that the value of largest
+   magnitude would get; most lie near either end of the codes' range. 5.1 and 3 are for Q4_0 made from IQ2_XXS: its
+   values (8, 25, 43 times a scale) then fall almost on whole codes. */
 static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
 static const float specdec__quant_peaks_q5_0[] = {-16.8f, -16.4f, -16, -15.6f, -15.2f, 14.2f, 14.6f, 15, 15.4f, 15.8f};
 static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
 
-/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], the best of several tries.
-   peaks (tries): the codes that are tried for peak, the value of largest magnitude. 0 when all values are 0. */
+/* The scale s that minimises the sum of weight * (value - s * code)^2 over codes in [low, high], the best of several
+   tries. peak: the value of largest magnitude; peaks (tries): the codes that are tried for it. 0 when all values are
+   0. */
 SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *value,
                                                const specdec__pair *weight, const specdec__pair *weighted,
                                                double low, double high, const float *peaks, int tries, float peak)
 {
     double best = 0, scale = 0, unit = specdec__quant_inverse(peak);
-    double inverse[SPECDEC__QUANT_TRIES], gain[SPECDEC__QUANT_TRIES];
-    specdec__quant_trial s;
+    double inverse[SPECDEC__QUANT_MAX_TRIES], gain[SPECDEC__QUANT_MAX_TRIES];
+    specdec__quant_try_sums s;
     int t;
 
     if (!(peak - peak == 0))
         return peak;
-    for (t = 0; t < SPECDEC__QUANT_TRIES; t++)
+    for (t = 0; t < SPECDEC__QUANT_MAX_TRIES; t++)
         inverse[t] = t < tries ? (double)peaks[t] * unit : 0;
-    specdec__quant_try(pairs, value, weight, weighted, low, high, tries, inverse, &s);
+    specdec__quant_sum_tries(pairs, value, weight, weighted, low, high, tries, inverse, &s);
     for (t = 0; t < tries; t++)
         gain[t] = s.code_value[t] * s.code_value[t] / s.code_code[t];
-    for (t = 0; t < tries; t++) /* a NaN, from 0 / 0, is no gain */
+    for (t = 0; t < tries; t++) /* NaN (0 / 0) is not greater */
         if (gain[t] > best) {
             best = gain[t];
             scale = s.code_value[t] / s.code_code[t];
@@ -4920,10 +4943,10 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
-/* Weights of 32 values: |value| plus 1.25 times their mean, so that large values are met better, yet none is given up.
-   (On models of 135M to 1.1B, weights of 1 lose a sixth more, as KL divergence, at four bits.) Returns 0 for values
-   that are not finite. */
-SPECDEC__INLINE int specdec__quant_weigh(const float *values, float *weights)
+/* The weights of the squared errors of 32 values: |value| plus 1.25 times the mean magnitude, so that large values get
+   small errors, yet no value is ignored. (On models of 135M to 1.1B, weights of 1 lose a sixth more, as KL divergence,
+   at four bits.) Returns 0 for values that are not finite. */
+SPECDEC__INLINE int specdec__quant_error_weights(const float *values, float *weights)
 {
     double base = 0;
     int i;
@@ -4936,7 +4959,7 @@ SPECDEC__INLINE int specdec__quant_weigh(const float *values, float *weights)
     return base - base == 0;
 }
 
-/* 32 values to codes in [-half, half) and their scale d, a half float: the best of those tried. */
+/* Encodes 32 values as codes in [-half, half) and a scale d, a half float: the best one of those tried. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const float *values, int half,
                                                                            const float *peaks, int tries,
                                                                            unsigned char *d, unsigned char *codes)
@@ -4945,9 +4968,9 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const
     float weights[32];
     int i;
 
-    specdec__quant_weigh(values, weights);
-    specdec__quant_widen(16, values, value);
-    specdec__quant_widen(16, weights, weight);
+    specdec__quant_error_weights(values, weights);
+    specdec__quant_floats_to_pairs(16, values, value);
+    specdec__quant_floats_to_pairs(16, weights, weight);
     for (i = 0; i < 16; i++)
         weighted[i] = weight[i] * value[i];
     specdec__store_u16(d, specdec__f16_from_float(specdec__quant_fit_scale(16, value, weight, weighted, -half, half - 1,
@@ -4956,7 +4979,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const
     specdec__quant_codes(16, -half, half - 1, specdec__quant_inverse(specdec__load_f16(d)), value, codes);
 }
 
-/* Q4_0: codes from -8 to 7. */
+/* Encodes a block of Q4_0: codes from -8 to 7. */
 static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
@@ -4968,7 +4991,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsi
         to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
 
-/* 32 codes of 5 bits: the lower four of code i and of code i + 16 into nibbles[i], the fifth into bit i of a word. */
+/* Packs 32 codes of 5 bits: the lower four bits of codes i and i + 16 into nibbles[i], the fifth bit of code i into bit
+   i of a word. */
 static void specdec__quant_pack_five_bits(const unsigned char *codes, unsigned char *high, unsigned char *nibbles)
 {
     uint32_t bits = 0;
@@ -4981,7 +5005,7 @@ static void specdec__quant_pack_five_bits(const unsigned char *codes, unsigned c
         nibbles[i] = (unsigned char)((codes[i] & 15) | (codes[i + 16] & 15) << 4);
 }
 
-/* Q5_0: codes from -16 to 15. */
+/* Encodes a block of Q5_0: codes from -16 to 15. */
 static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsigned char *block)
 {
     specdec__block_q5_0 *to = (specdec__block_q5_0 *)(void *)block;
@@ -4994,7 +5018,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
-/* The scale of a group of Q6_K (16 values). Weights are squared values: large values must be met best. */
+/* The scale of a group of Q6_K (16 values). The weights of squared errors are squared values, so that large values get
+   the smallest errors. */
 SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 {
     specdec__pair value[8], weight[8], weighted[8];
@@ -5003,15 +5028,16 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 
     for (i = 0; i < 16; i++)
         squares[i] = values[i] * values[i];
-    specdec__quant_widen(8, values, value);
-    specdec__quant_widen(8, squares, weight);
+    specdec__quant_floats_to_pairs(8, values, value);
+    specdec__quant_floats_to_pairs(8, squares, weight);
     for (i = 0; i < 8; i++)
         weighted[i] = weight[i] * value[i];
     return specdec__quant_fit_scale(8, value, weight, weighted, -32, 31, specdec__quant_peaks_q6_k, 10,
                                     specdec__quant_peak(16, values));
 }
 
-/* Q6_K: the best scale of every group, then the largest of them over 128 as the scale of the block. */
+/* Encodes a block of Q6_K: the best scale of every group, then the largest of these scales over 128 as the scale of the
+   block. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
 {
     specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
@@ -5028,7 +5054,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
         int scale = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), -128, 127);
 
         to->scales[g] = (unsigned char)scale;
-        specdec__quant_widen(8, values + 16 * g, wide);
+        specdec__quant_floats_to_pairs(8, values + 16 * g, wide);
         specdec__quant_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide, codes + 16 * g);
     }
     for (i = 0; i < 256; i++)
@@ -5037,22 +5063,22 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
         to->nibbles[i] = (unsigned char)((codes[i / 64 * 128 + i % 64] & 15) | codes[i / 64 * 128 + 64 + i % 64] << 4);
     for (i = 0; i < 64; i++) {
         const unsigned char *from = codes + i / 32 * 128 + i % 32;
-        to->crumbs[i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
+        to->two_bits[i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
     }
 }
 
-/* Scale s >= 0 and minimum m that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes from 0
-   to highest. m >= 0, unless it is free to be anything. */
+/* The scale s >= 0 and minimum m that minimise the sum of weight * (value - (s * code - m))^2 over 32 values with codes
+   from 0 to highest. m >= 0, unless is_free. */
 SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, int highest, int is_free,
                                                          float *scale_out, float *minimum_out)
 {
     float low, high, above[32], weights[32];
-    double sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_TRIES];
+    double sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_MAX_TRIES];
     specdec__pair value[16], weight[16], weighted[16];
-    specdec__quant_trial s;
-    int i, t, is_finite = specdec__quant_weigh(values, weights);
+    specdec__quant_try_sums s;
+    int i, t, is_finite = specdec__quant_error_weights(values, weights);
 
-    specdec__quant_extent(32, values, is_free ? specdec__float_from_bits(0x7F800000u) : 0, &low, &high);
+    specdec__quant_range(32, values, is_free ? specdec__float_from_bits(0x7F800000u) : 0, &low, &high);
     *scale_out = 0;
     *minimum_out = -low;
     if (!(high > low) || !is_finite)
@@ -5062,14 +5088,14 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
         sum += (double)weights[i];
         value_sum += (double)weights[i] * (double)values[i];
     }
-    specdec__quant_widen(16, values, weighted);
-    specdec__quant_widen(16, weights, weight);
-    specdec__quant_widen(16, above, value);
+    specdec__quant_floats_to_pairs(16, values, weighted);
+    specdec__quant_floats_to_pairs(16, weights, weight);
+    specdec__quant_floats_to_pairs(16, above, value);
     for (i = 0; i < 16; i++)
         weighted[i] *= weight[i];
     for (t = 0; t < 12; t++) /* from highest - 1 to highest + 1, which comes twice */
         inverse[t] = (double)(10 * highest - 10 + 2 * specdec__min_int(t, 10)) / 10 / ((double)high - (double)low);
-    specdec__quant_try(16, value, weight, weighted, 0, highest, 12, inverse, &s);
+    specdec__quant_sum_tries(16, value, weight, weighted, 0, highest, 12, inverse, &s);
     for (t = 0; t < 12; t++) {
         double all = specdec__product(sum, s.code_code[t]), rest = all - specdec__product(s.code[t], s.code[t]);
         double scale = 0, minimum = -1, gain;
@@ -5091,7 +5117,8 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
     }
 }
 
-/* 32 values to codes from 0 to highest, a scale and a minimum, both half floats: value = scale * code + minimum. */
+/* Encodes 32 values as codes from 0 to highest, a scale and a minimum, both half floats: value = scale * code +
+   minimum. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_affine_codes(const float *values, int highest,
                                                                            unsigned char *d, unsigned char *minimum,
                                                                            unsigned char *codes)
@@ -5103,14 +5130,14 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_affine_codes(const
     specdec__quant_fit_affine(values, highest, 1, &scale, &below);
     specdec__store_u16(d, specdec__f16_from_float(scale));
     specdec__store_u16(minimum, specdec__f16_from_float(-below));
-    lowest = specdec__quant_both(specdec__load_f16(minimum));
-    specdec__quant_widen(16, values, above);
+    lowest = specdec__quant_same_pair(specdec__load_f16(minimum));
+    specdec__quant_floats_to_pairs(16, values, above);
     for (i = 0; i < 16; i++)
         above[i] -= lowest;
     specdec__quant_codes(16, 0, highest, specdec__quant_inverse(specdec__load_f16(d)), above, codes);
 }
 
-/* Q4_1: the best scale and minimum of the block. */
+/* Encodes a block of Q4_1: the best scale and minimum for codes from 0 to 15. */
 static SPECDEC__UNUSED void specdec__quant_encode_q4_1(const float *values, unsigned char *block)
 {
     specdec__block_q4_1 *to = (specdec__block_q4_1 *)(void *)block;
@@ -5122,7 +5149,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_1(const float *values, unsi
         to->nibbles[i] = (unsigned char)(codes[i] | codes[i + 16] << 4);
 }
 
-/* Q5_1: the same with five bits. */
+/* Encodes a block of Q5_1: the best scale and minimum for codes from 0 to 31. */
 static SPECDEC__UNUSED void specdec__quant_encode_q5_1(const float *values, unsigned char *block)
 {
     specdec__block_q5_1 *to = (specdec__block_q5_1 *)(void *)block;
@@ -5144,8 +5171,8 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
-/* 256 values in eight groups to codes from 0 to highest: the best scale and minimum of every group, rounded to 6 bits,
-   in units of d and dmin, half floats. */
+/* Encodes 256 values in eight groups as codes from 0 to highest: the best scale and minimum of every group, rounded to
+   6 bits in units of d and dmin, half floats. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const float *values, int highest,
                                                                           unsigned char *d_out, unsigned char *dmin_out,
                                                                           unsigned char *packed, unsigned char *codes)
@@ -5163,7 +5190,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const 
     for (g = 0; g < 8; g++) {
         scale[g] = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), 0, 63);
         minimum[g] = specdec__quant_round((double)minimums[g] * specdec__quant_inverse(dmin), 0, 63);
-        specdec__quant_widen(16, values + 32 * g, above);
+        specdec__quant_floats_to_pairs(16, values + 32 * g, above);
         for (i = 0; i < 16; i++)
             above[i] += (double)dmin * (double)minimum[g];
         specdec__quant_codes(16, 0, highest, specdec__quant_inverse((double)d * (double)scale[g]), above,
@@ -5172,7 +5199,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const 
     specdec__quant_pack_scales_k(scale, minimum, packed);
 }
 
-/* Q4_K: codes from 0 to 15. */
+/* Encodes a block of Q4_K: codes from 0 to 15. */
 static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
     specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
@@ -5184,7 +5211,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsi
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
-/* Q5_K: codes from 0 to 31; the fifth bits of group g are bits g of high. */
+/* Encodes a block of Q5_K: codes from 0 to 31; the fifth bits of group g are bits g of `high`. */
 static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsigned char *block)
 {
     specdec__block_q5_k *to = (specdec__block_q5_k *)(void *)block;
@@ -5200,10 +5227,10 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
             (unsigned char)((codes[i / 32 * 64 + i % 32] & 15) | (codes[i / 32 * 64 + 32 + i % 32] & 15) << 4);
 }
 
-/* Ternary codes (-1, 0, 1) of 256 values and their scale: the ones of the smallest squared error. Of the k largest
-   magnitudes, whose sum is s, the best scale is s / k, which leaves an error of all squares less s^2 / k; k is the one
-   that leaves least. */
-static SPECDEC__UNUSED void specdec__quant_ternary(const float *values, unsigned char *d, unsigned char *codes)
+/* The ternary codes (-1, 0, 1), plus 1, of 256 values, and their scale, with the smallest squared error. If the codes
+   of the k largest magnitudes, whose sum is s, are not 0, the best scale is s / k, and s^2 / k is subtracted from the
+   error: the best k maximises it. */
+static SPECDEC__UNUSED void specdec__quant_ternary_codes(const float *values, unsigned char *d, unsigned char *codes)
 {
     static const int gaps[] = {109, 41, 19, 5, 1};
     float size[256], scale = 0;
@@ -5212,7 +5239,7 @@ static SPECDEC__UNUSED void specdec__quant_ternary(const float *values, unsigned
 
     for (i = 0; i < 256; i++)
         size[i] = values[i] < 0 ? -values[i] : values[i];
-    for (g = 0; g < 5; g++) /* Shell's sort, the largest first */
+    for (g = 0; g < 5; g++) /* Shell sort, the largest magnitude first */
         for (i = gaps[g]; i < 256; i++) {
             const float one = size[i];
 
@@ -5233,23 +5260,23 @@ static SPECDEC__UNUSED void specdec__quant_ternary(const float *values, unsigned
         codes[i] = (unsigned char)(1 + (values[i] > scale) - (values[i] < -scale));
 }
 
-/* TQ2_0: codes + 1 in two bits. */
+/* Encodes a block of TQ2_0: codes + 1 in two bits. */
 static SPECDEC__UNUSED void specdec__quant_encode_tq2_0(const float *values, unsigned char *block)
 {
     specdec__block_tq2_0 *to = (specdec__block_tq2_0 *)(void *)block;
     unsigned char codes[256];
     int i;
 
-    specdec__quant_ternary(values, to->d, codes);
+    specdec__quant_ternary_codes(values, to->d, codes);
     for (i = 0; i < 64; i++) {
         const unsigned char *from = codes + i / 32 * 128 + i % 32;
 
-        to->crumbs[i] = (unsigned char)(from[0] | from[32] << 2 | from[64] << 4 | from[96] << 6);
+        to->two_bits[i] = (unsigned char)(from[0] | from[32] << 2 | from[64] << 4 | from[96] << 6);
     }
 }
 
-/* Digits of base 3 that lie `apart`, the first one highest, of five in all: the smallest fraction over 256 that begins
-   with them. */
+/* Packs `count` base-3 digits, `apart` bytes apart, into a byte that has room for five, the first one highest: the
+   smallest fraction over 256 that begins with them. */
 static unsigned char specdec__quant_pack_trits(const unsigned char *digits, int count, int apart)
 {
     unsigned value = 0;
@@ -5260,23 +5287,23 @@ static unsigned char specdec__quant_pack_trits(const unsigned char *digits, int 
     return (unsigned char)((value * 256 + 242) / 243);
 }
 
-/* TQ1_0: codes + 1 as digits of base 3, five in a byte, of the last 16 values four. */
+/* Encodes a block of TQ1_0: codes + 1 as base-3 digits, five a byte; the last 16 values four a byte. */
 static SPECDEC__UNUSED void specdec__quant_encode_tq1_0(const float *values, unsigned char *block)
 {
     specdec__block_tq1_0 *to = (specdec__block_tq1_0 *)(void *)block;
     unsigned char codes[256];
     int i;
 
-    specdec__quant_ternary(values, to->d, codes);
+    specdec__quant_ternary_codes(values, to->d, codes);
     for (i = 0; i < 32; i++)
-        to->fives[i] = specdec__quant_pack_trits(codes + i, 5, 32);
+        to->trits5[i] = specdec__quant_pack_trits(codes + i, 5, 32);
     for (i = 0; i < 16; i++)
-        to->fives[32 + i] = specdec__quant_pack_trits(codes + 160 + i, 5, 16);
+        to->trits5[32 + i] = specdec__quant_pack_trits(codes + 160 + i, 5, 16);
     for (i = 0; i < 4; i++)
-        to->fours[i] = specdec__quant_pack_trits(codes + 240 + i, 4, 4);
+        to->trits4[i] = specdec__quant_pack_trits(codes + 240 + i, 4, 4);
 }
 
-/* Q1_0: the mean magnitude and the signs, which give the smallest squared error. */
+/* Encodes a block of Q1_0: the signs, and the mean magnitude as scale, which gives the smallest squared error. */
 static SPECDEC__UNUSED void specdec__quant_encode_q1_0(const float *values, unsigned char *block)
 {
     specdec__block_q1_0 *to = (specdec__block_q1_0 *)(void *)block;
@@ -5291,7 +5318,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q1_0(const float *values, unsi
     specdec__store_u16(to->d, specdec__f16_from_float((float)(sum / 128)));
 }
 
-/* Q2_0: codes from -1 to 2, the best of scales that give either end's values, or ternary ones, these codes. */
+/* Encodes a block of Q2_0: codes from -1 to 2, with the best of several scales. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const float *values, unsigned char *block)
 {
     static const float peaks[] = {2, 1.8f, 1.6f, 1.4f, 1.2f, 1, 2.2f, 2.5f, 0.8f, -1, -1.2f, -1.4f};
@@ -5300,7 +5327,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const 
     unsigned char codes[64];
     int i;
 
-    specdec__quant_widen(32, values, value);
+    specdec__quant_floats_to_pairs(32, values, value);
     specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_fit_scale(
                                   32, value, NULL, value, -1, 2, peaks, 12, specdec__quant_peak(64, values))));
     for (i = 0; i < 2; i++)
@@ -5309,12 +5336,12 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const 
     for (i = 0; i < 64; i++)
         codes[i] = (unsigned char)(codes[i] + 1);
     for (i = 0; i < 16; i++)
-        to->crumbs[i] = (unsigned char)(codes[4 * i] | codes[4 * i + 1] << 2 | codes[4 * i + 2] << 4 |
-                                        codes[4 * i + 3] << 6);
+        to->two_bits[i] = (unsigned char)(codes[4 * i] | codes[4 * i + 1] << 2 | codes[4 * i + 2] << 4 |
+                                          codes[4 * i + 3] << 6);
 }
 
-/* The nibbles of 32 values as 4-bit floats times 2 * unit, the nearest of them, of two the one with the smaller
-   magnitude. Returns the sum of squared errors. */
+/* Encodes 32 values as nibbles: the nearest 4-bit floats (E2M1) times 2 * unit, the smaller magnitude at a tie. Returns
+   the sum of squared errors. */
 static double specdec__quant_fp4_nibbles(const float *values, double unit, unsigned char *nibbles)
 {
     double error = 0;
@@ -5333,8 +5360,8 @@ static double specdec__quant_fp4_nibbles(const float *values, double unit, unsig
     return error;
 }
 
-/* MXFP4: of the exponents that give the largest magnitude one of the larger floats, the one of the smallest squared
-   error. */
+/* Encodes a block of MXFP4: tries the exponents with which the largest magnitude becomes one of the larger floats, and
+   takes the one with the smallest squared error. */
 static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, unsigned char *block)
 {
     specdec__block_mxfp4 *to = (specdec__block_mxfp4 *)(void *)block;
@@ -5346,7 +5373,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, uns
     memset(best, 0, sizeof best);
     to->exponent = 0;
     for (e = specdec__max_int(peak - 3, 0); e <= specdec__min_int(specdec__max_int(peak - 1, 0), 254); e++) {
-        error = specdec__quant_fp4_nibbles(values, (double)specdec__quant_power((unsigned)e), nibbles);
+        error = specdec__quant_fp4_nibbles(values, (double)specdec__quant_half_of_e8m0((unsigned)e), nibbles);
         if (least < 0 || error < least) {
             least = error;
             to->exponent = (unsigned char)e;
@@ -5357,12 +5384,12 @@ static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, uns
         to->nibbles[i] = (unsigned char)(best[i] | best[i + 16] << 4);
 }
 
-/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but a block
-   with NaNs, or with what half floats cannot hold, may come back as anything. */
+/* Encodes values (block) into a block (bytes), with the smallest (weighted) squared error found. Any input gives some
+   block; one with NaNs, or with values too large for half floats, need not resemble them. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
 
-/* The encoder of a type, NULL for plain floats and for types that are only read. A function, not a row of a table: a
-   program that encodes nothing holds no encoder. */
+/* The encoder of a type. NULL for plain floats and for types that are only read. A function instead of a table, so that
+   a program that encodes nothing links no encoder. */
 static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
 {
 #ifdef SPECDEC_NO_ENCODERS
@@ -5388,7 +5415,7 @@ static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const s
 #endif
 }
 
-/* A row of floats (elements, a multiple of the block) to a plain type or one that has an encoder. */
+/* Converts a row of floats (elements, a multiple of the block) to a plain type, or to one that has an encoder. */
 static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type, const float *values,
                                                       size_t elements, void *row)
 {
@@ -5410,40 +5437,41 @@ static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type 
 }
 
 /* =====================================================================================================================
- * >>quant/tiles: rows of a quantised matrix to tiles of 16 interleaved rows, and back.
+ * >>quant/tiles: repacks rows of a quantised matrix into tiles of 16 interleaved rows, and back.
  * ================================================================================================================== */
 
-/* Exchanges the bits of a word (or of each of a vector of words) that mask says with those so far above them. */
+/* Exchanges the bits of a word (or of each word of a vector) in `mask` with the bits `distance` higher. spare: a
+   variable of the same type. */
 #define SPECDEC__QUANT_SWAP(word, spare, distance, mask) \
     (spare = (word ^ word >> (distance)) & (mask), word ^= spare ^ spare << (distance))
 
-/* Bit 4*i + j of word goes to bit 8*j + i (i < 8, j < 4): byte j then holds the high bits of the elements 4*i + j, so
+/* Moves bit 4*i + j of a word to bit 8*j + i (i < 8, j < 4): byte j then holds the high bits of elements 4*i + j, so
    that a lane unpacks 4 neighbouring elements with one shift and one mask. */
 #define SPECDEC__QUANT_TRANSPOSE_BITS(word, spare) \
     (SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au), SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), \
      SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u))
 
-/* The inverse of it. */
+/* The inverse of SPECDEC__QUANT_TRANSPOSE_BITS. */
 #define SPECDEC__QUANT_TRANSPOSE_BITS_BACK(word, spare) \
     (SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u), SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), \
      SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au))
 
-/* Pair 4*i + j of bits (i, j < 4) goes to pair 4*j + i: byte j then holds the codes of the elements 4*i + j. Its own
-   inverse. */
-#define SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare) \
+/* Moves pair 4*i + j of a word's bits to pair 4*j + i (i, j < 4): byte j then holds the codes of elements 4*i + j. Its
+   own inverse. */
+#define SPECDEC__QUANT_TRANSPOSE_PAIRS(word, spare) \
     (SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 12, 0x0000F0F0u))
 
-/* What the tiles do to words of a field. */
+/* Transposes the bits of a field's word, if its unit says so. */
 #define SPECDEC__QUANT_TRANSPOSE(unit, word, spare) \
     do { \
         if ((unit) == SPECDEC__QUANT_BITS32) \
             SPECDEC__QUANT_TRANSPOSE_BITS(word, spare); \
-        else if ((unit) == SPECDEC__QUANT_TWOS32) \
-            SPECDEC__QUANT_TRANSPOSE_TWOS(word, spare); \
+        else if ((unit) == SPECDEC__QUANT_PAIRS32) \
+            SPECDEC__QUANT_TRANSPOSE_PAIRS(word, spare); \
     } while (0)
 
-/* Moves count units of one field, from_step and to_step bytes apart. If back is not 0, bit-transposed words are
-   restored. */
+/* Copies `count` units of a field, from_step and to_step bytes apart, and transposes the bits of words; back:
+   transposes them back. */
 SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, const unsigned char *from,
                                                size_t from_step, unsigned char *to, size_t to_step)
 {
@@ -5470,7 +5498,7 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         }
 }
 
-/* Four words at any address. */
+/* Loads four words from any address. */
 SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at)
 {
     specdec__words words;
@@ -5479,19 +5507,21 @@ SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at
     return words;
 }
 
-/* Rows come into tiles unit by unit: less machine code; and words of 32 bits are those of little-endian machines. */
+/* 1: rows are interleaved unit by unit, not as vectors of words: in builds without SIMD, for less machine code; on
+   big-endian machines, whose words have another order. */
 #if defined(SPECDEC_NO_SIMD) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #define SPECDEC__QUANT_BY_UNITS 1
 #else
 #define SPECDEC__QUANT_BY_UNITS 0
 #endif
 
-/* Four words of each of 16 rows, step apart: word i of four rows in words[4 * i], of the next four behind that. */
-SPECDEC__INLINE void specdec__quant_turn_words(const unsigned char *from, size_t step, specdec__words *words)
+/* Transposes four words of each of 16 rows, `step` bytes apart: words[4 * i + j] holds word i of rows 4 j to 4 j +
+   3. */
+SPECDEC__INLINE void specdec__quant_transpose_words(const unsigned char *from, size_t step, specdec__words *words)
 {
     int row;
 
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, words++) {
+    for (row = 0; row < SPECDEC__TILE_ROWS; row += 4, from += 4 * step, words++) {
         specdec__words a = specdec__quant_load_words(from), b = specdec__quant_load_words(from + step);
         specdec__words c = specdec__quant_load_words(from + 2 * step), d = specdec__quant_load_words(from + 3 * step);
         specdec__words ab = SPECDEC__SHUFFLE_WORDS(a, b, 0, 4, 1, 5), cd = SPECDEC__SHUFFLE_WORDS(c, d, 0, 4, 1, 5);
@@ -5505,13 +5535,15 @@ SPECDEC__INLINE void specdec__quant_turn_words(const unsigned char *from, size_t
     }
 }
 
-/* Interleaves 16 bytes of each of 16 rows, step apart: whole units, unit 0 of every row first. to: 256 bytes. */
-SPECDEC__INLINE void specdec__quant_sixteen(int unit, const unsigned char *from, size_t step, unsigned char *to)
+/* Interleaves 16 bytes of each of 16 rows, `step` bytes apart: unit 0 of every row, then unit 1, and so on. to: 256
+   bytes. */
+SPECDEC__INLINE void specdec__quant_interleave_sixteen(int unit, const unsigned char *from, size_t step,
+                                                       unsigned char *to)
 {
     specdec__words words[16], spare, *w = words;
     int i, k;
 
-    specdec__quant_turn_words(from, step, words);
+    specdec__quant_transpose_words(from, step, words);
     for (i = 0; i < 4; i++, w += 4)
         if (unit == 2) {
             specdec__words even = specdec__even_halves(w[0], w[1]), odd = specdec__odd_halves(w[0], w[1]);
@@ -5535,53 +5567,54 @@ SPECDEC__INLINE void specdec__quant_sixteen(int unit, const unsigned char *from,
     memcpy(to, words, sizeof words);
 }
 
-/* Interleaves a field of one unit of 1 or 2 bytes of 16 rows. */
+/* Interleaves a field that is a single unit of 1 or 2 bytes, of 16 rows. */
 SPECDEC__INLINE void specdec__quant_interleave_unit(size_t size, const unsigned char *from, size_t row_bytes,
                                                     unsigned char *to)
 {
     size_t row;
 
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row++, from += row_bytes, to += size)
+    for (row = 0; row < SPECDEC__TILE_ROWS; row++, from += row_bytes, to += size)
         if (size == 1)
             *to = *from;
         else
             memcpy(to, from, 2);
 }
 
-/* Interleaves a field of size bytes of 16 rows; its block ends `rest` bytes behind its beginning, and has at least 16.
-   No byte outside the block is read. */
+/* Interleaves a field of `size` bytes of 16 rows. The block ends `rest` bytes behind the field's beginning, and is at
+   least 16 bytes long. No byte outside the block is read. */
 SPECDEC__INLINE void specdec__quant_interleave_field(int unit, size_t size, size_t rest, const unsigned char *from,
                                                      size_t row_bytes, unsigned char *to)
 {
-    unsigned char part[16 * SPECDEC__QUANT_ROWS];
+    unsigned char part[16 * SPECDEC__TILE_ROWS];
     size_t i, left, back;
 
     if (size <= 2)
         specdec__quant_interleave_unit(size, from, row_bytes, to);
-    for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__QUANT_ROWS) {
+    for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__TILE_ROWS) {
         left = size - i < 16 ? size - i : 16;
-        back = rest - i < 16 ? 16 - (rest - i) : 0; /* the block ends before that: begin further ahead */
-        specdec__quant_sixteen(unit, from + i - back, row_bytes, left == 16 ? to : part);
+        back = rest - i < 16 ? 16 - (rest - i) : 0; /* 16 bytes would pass the block's end: begin earlier */
+        specdec__quant_interleave_sixteen(unit, from + i - back, row_bytes, left == 16 ? to : part);
         if (left < 16)
-            memcpy(to, part + back * SPECDEC__QUANT_ROWS, left * SPECDEC__QUANT_ROWS);
+            memcpy(to, part + back * SPECDEC__TILE_ROWS, left * SPECDEC__TILE_ROWS);
     }
 }
 
-/* 16 rows lie at `from`, step apart. Where a new cache line begins within the next `bytes` bytes of the first: fetches
-   this line of those 32 rows behind it, since tiles are read in pairs. Any address may be asked for. */
+/* Prefetches the rows of the tile after the next: the cache lines 32 rows behind the 16 rows at `from`, `step` bytes
+   apart, if a line begins within the next `bytes` bytes of the first row. Tiles are read in pairs. Any address may be
+   prefetched. */
 SPECDEC__INLINE void specdec__quant_prefetch(const unsigned char *from, size_t step, size_t bytes)
 {
-    uintptr_t ahead = (uintptr_t)from + 2 * SPECDEC__QUANT_ROWS * step;
+    uintptr_t ahead = (uintptr_t)from + 2 * SPECDEC__TILE_ROWS * step;
     int row;
 
     if ((uintptr_t)from % 64 < bytes)
-        for (row = 0; row < SPECDEC__QUANT_ROWS; row++, ahead += step)
+        for (row = 0; row < SPECDEC__TILE_ROWS; row++, ahead += step)
             __builtin_prefetch((const void *)ahead, 0, 3);
 }
 
-/* Repacks row_count (1..16) rows, row_bytes apart, of so many blocks each into one row of tiles: 16 * bytes for each
-   block, block after block. Inside a tile: for each field of the block in order, for each unit of the field, the units
-   of the 16 rows side by side; so SIMD lanes are rows. Rows that are missing are zero bytes. Only bits are permuted. */
+/* Repacks row_count (1..16) rows, row_bytes apart, of `blocks` blocks each into a row of tiles: 16 * bytes for each
+   block, block after block. A tile holds, for each field of the block in order and each unit of the field, that unit of
+   the 16 rows side by side, so that SIMD lanes are rows. Missing rows are zero bytes. Only bits are permuted. */
 typedef void specdec__interleave_function(const specdec__quant_type *type, const unsigned char *rows, size_t row_bytes,
                                           int row_count, size_t blocks, unsigned char *tile_out);
 
@@ -5589,52 +5622,52 @@ static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type 
                                                       size_t row_bytes, int row_count, size_t blocks,
                                                       unsigned char *tile_out)
 {
-    const size_t whole = type->block == 1 ? blocks : 1, bytes = type->bytes * whole; /* floats count as one block */
+    const size_t whole = type->block == 1 ? blocks : 1, bytes = type->bytes * whole; /* floats: one block a row */
     size_t b;
 
-    if (row_count < SPECDEC__QUANT_ROWS)
-        memset(tile_out, 0, type->bytes * blocks * SPECDEC__QUANT_ROWS);
+    if (row_count < SPECDEC__TILE_ROWS)
+        memset(tile_out, 0, type->bytes * blocks * SPECDEC__TILE_ROWS);
     for (b = 0; b < blocks; b += whole) {
         const unsigned char *from = rows + b * type->bytes;
-        unsigned char *to = tile_out + b * type->bytes * SPECDEC__QUANT_ROWS;
+        unsigned char *to = tile_out + b * type->bytes * SPECDEC__TILE_ROWS;
         size_t rest = bytes, size;
         int f, row;
 
         for (size = 0; size < bytes && !SPECDEC__QUANT_BY_UNITS; size += 64)
             specdec__quant_prefetch(from + size, row_bytes, bytes - size);
-        for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
+        for (f = 0; f < SPECDEC__QUANT_MAX_FIELDS && type->fields[f].unit; f++) {
             const int unit = type->fields[f].unit;
             const size_t wide = specdec__quant_unit_bytes(unit);
 
             size = wide * type->fields[f].count * whole;
-            if (row_count == SPECDEC__QUANT_ROWS && bytes >= 16 && !SPECDEC__QUANT_BY_UNITS)
+            if (row_count == SPECDEC__TILE_ROWS && bytes >= 16 && !SPECDEC__QUANT_BY_UNITS)
                 specdec__quant_interleave_field(unit, size, rest, from, row_bytes, to);
             else
                 for (row = 0; row < row_count; row++)
                     specdec__quant_move_units(unit, (int)(size / wide), 0, from + (size_t)row * row_bytes, wide,
-                                              to + (size_t)row * wide, wide * SPECDEC__QUANT_ROWS);
+                                              to + (size_t)row * wide, wide * SPECDEC__TILE_ROWS);
             from += size;
-            to += size * SPECDEC__QUANT_ROWS;
+            to += size * SPECDEC__TILE_ROWS;
             rest -= size;
         }
     }
 }
 
-/* Takes one row's block (bytes) back out of the tile of that block. */
+/* Copies a row's block (bytes) out of the tile of that block: the inverse of specdec__quant_interleave. */
 static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__quant_type *type,
                                                               const unsigned char *tile, int row,
                                                               unsigned char *block_out)
 {
     int f;
 
-    for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
+    for (f = 0; f < SPECDEC__QUANT_MAX_FIELDS && type->fields[f].unit; f++) {
         int unit = type->fields[f].unit, count = type->fields[f].count;
         size_t size = specdec__quant_unit_bytes(unit);
 
-        specdec__quant_move_units(unit, count, 1, tile + (size_t)row * size, size * SPECDEC__QUANT_ROWS,
+        specdec__quant_move_units(unit, count, 1, tile + (size_t)row * size, size * SPECDEC__TILE_ROWS,
                                   block_out, size);
         block_out += size * (size_t)count;
-        tile += size * (size_t)count * SPECDEC__QUANT_ROWS;
+        tile += size * (size_t)count * SPECDEC__TILE_ROWS;
     }
 }
 
@@ -5808,29 +5841,30 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 }
 
 /* =====================================================================================================================
- * >>quant/planes: tiles of Q8_0 as two planes, the upper five bits of every code and the lower three, so that the upper
- *     ones can be read alone; and how far the lower ones can move the product of a row.
+ * >>quant/planes: tiles of Q8_0 split into two planes: the upper five bits of every code, which can be read alone, and
+ *     the lower three bits; and bounds of how far the lower plane can move the product of a row.
  * ================================================================================================================== */
 
-/* A code c is 8 h + l - 128, h (5 bits) and l (3 bits) unsigned. Of a block of 32 values of 16 rows, group g are values
-   4 g to 4 g + 3 of all rows: 64 bytes of a tile. Upper plane: scales (16 half floats), the upper four bits of h (four
-   lines of 64 bytes: group 2 i in the low nibbles of line i, group 2 i + 1 in the high ones), its lowest bit (a line:
-   bit g is that of group g). Lower plane: three lines, bit g of line k is bit k of l of group g. The upper
-   planes of all tiles of a matrix lie one after the other, the lower ones before them in the opposite order: from where
-   the upper ones begin (`planes` below) both can be found. Together they are as long as the tile. */
-#define SPECDEC__PLANE_UPPER 352 /* bytes of a block */
-#define SPECDEC__PLANE_LOWER 192
-#define SPECDEC__PLANE_MIDDLE 4  /* what stands for l where only h is read */
-#define SPECDEC__SCREEN_ROWS 40000 /* an output matrix of fewer rows is read whole */
-#define SPECDEC__PLANE_PARTS 4   /* of a row's columns, of which each has a bound of its own */
+/* A code c is 8 h + l - 128, with h (5 bits) and l (3 bits) unsigned. In a block of 32 columns of 16 rows, group g is
+   columns 4 g to 4 g + 3 of all rows: 64 codes. The upper plane holds the scales (16 half floats), the upper four bits
+   of h (four lines of 64 bytes: group 2 i in the low nibbles of line i, group 2 i + 1 in the high nibbles), and the
+   lowest bit of h (one line: bit g of a byte belongs to group g). The lower plane holds three lines: bit g of line k is
+   bit k of l of group g. The upper planes of all tiles of a matrix lie one after the other; the lower planes lie before
+   them, in the opposite order. `planes` below is the address where the upper planes begin, from which both can be
+   found. Together they are as long as the tiles. */
+#define SPECDEC__PLANE_UPPER 352 /* bytes of a block in the upper plane */
+#define SPECDEC__PLANE_LOWER 192 /* bytes of a block in the lower plane */
+#define SPECDEC__PLANE_MIDDLE 4  /* stands for l where only the upper plane is read */
+#define SPECDEC__SCREEN_MIN_ROWS 40000 /* an output matrix with fewer rows is not split */
+#define SPECDEC__PLANE_PARTS 4   /* parts of a row's columns; a row has a bound for each part */
 
-/* Where the block of the lower plane lies to one of the upper plane. */
+/* The lower plane's block that belongs to a block of the upper plane. */
 SPECDEC__INLINE const unsigned char *specdec__plane_lower(const unsigned char *planes, const unsigned char *upper)
 {
     return planes - ((size_t)(upper - planes) / SPECDEC__PLANE_UPPER + 1) * SPECDEC__PLANE_LOWER;
 }
 
-/* Bit `bit` of 64 codes becomes bit `to` of the bytes of a line. */
+/* Copies bit `bit` of each of 64 codes to bit `to` of the bytes of a line. */
 SPECDEC__INLINE void specdec__plane_put_bits(const unsigned char *codes, int bit, int to, unsigned char *line)
 {
     int i;
@@ -5839,7 +5873,7 @@ SPECDEC__INLINE void specdec__plane_put_bits(const unsigned char *codes, int bit
         line[i] = (unsigned char)(line[i] | ((codes[i] ^ 0x80) >> bit & 1) << to);
 }
 
-/* Block b of a matrix, counted through all tiles, becomes part of its planes. */
+/* Splits block b of a matrix, counted through all tiles, into the two planes. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsigned char *block, size_t b,
                                                                      unsigned char *planes)
 {
@@ -5859,13 +5893,13 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsig
     }
 }
 
-/* The root of x >= 0, at least, but for 1e-15 of it; 1e300 for what is no number. */
-static SPECDEC__UNUSED double specdec__plane_root(double x)
+/* An upper bound of the square root of x >= 0, but for a relative error of 1e-15; 1e300 for NaN and for x >= 1e300. */
+static SPECDEC__UNUSED double specdec__plane_square_root(double x)
 {
     return !(x < 1e300) ? 1e300 : x > 1e-290 ? x * specdec__inverse_root(x) : 1e-145;
 }
 
-/* The least bfloat16 that is not below x, x >= 0; infinity for what is no number. */
+/* An upper bound of x >= 0 as a bfloat16; infinity for NaN and for x >= 1e38. */
 static SPECDEC__UNUSED uint16_t specdec__plane_round_up(double x)
 {
     float value;
@@ -5876,7 +5910,8 @@ static SPECDEC__UNUSED uint16_t specdec__plane_round_up(double x)
     return (uint16_t)((specdec__bits_from_float(value) + 0xFFFFu) >> 16);
 }
 
-/* The bounds of a row of Q8_0 (blocks), by part of its columns (part: of each): see >>forward/screen. */
+/* The bounds of a row of Q8_0 (blocks), one for each part of its columns, out (SPECDEC__PLANE_PARTS): see
+   >>forward/screen. part: the part of each column. */
 static SPECDEC__UNUSED void specdec__planes_bound(const unsigned char *row, int blocks, const unsigned char *part,
                                                   uint16_t *out)
 {
@@ -5895,13 +5930,13 @@ static SPECDEC__UNUSED void specdec__planes_bound(const unsigned char *row, int 
     }
     for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
         rest += lost[i];
-    rounding = (double)(blocks + 8) * 4.8e-7 * (specdec__plane_root(all) + specdec__plane_root(rest));
+    rounding = (double)(blocks + 8) * 4.8e-7 * (specdec__plane_square_root(all) + specdec__plane_square_root(rest));
     for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
-        out[i] = specdec__plane_round_up(specdec__plane_root(lost[i]) + rounding);
+        out[i] = specdec__plane_round_up(specdec__plane_square_root(lost[i]) + rounding);
 }
 
-/* Which part of a row's bound its columns belong to: the heavier a column's weight, before which states are normed, the
-   more of a state's energy lies there, and the smaller its part. norm NULL: columns are alike. */
+/* Divides columns into parts by the weight of the norm before the matrix: the larger a column's weight, the more of a
+   state's energy lies in it, and the smaller its part. norm NULL: columns are divided in order. */
 static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns, unsigned char *part)
 {
     int i, k, before;
@@ -5928,7 +5963,7 @@ static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns
  * granule after granule. Float weights: result = fma(weight, x, result), value after value.
  * ================================================================================================================== */
 
-#define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
+#define SPECDEC__ROWS SPECDEC__TILE_ROWS /* rows of a tile, lanes of a vector: 16 */
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
 #define SPECDEC__AHEAD 4096               /* bytes that x86 prefetches ahead, */
 #define SPECDEC__LEAD 1024                /* and into the first cache, if those come into the second */
@@ -6201,13 +6236,13 @@ typedef struct specdec__kernels {
 static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                   specdec__panel *panel)
 {
-    unsigned char block[SPECDEC__QUANT_BYTES];
-    int8_t codes[SPECDEC__QUANT_BLOCK];
+    unsigned char block[SPECDEC__QUANT_MAX_BYTES];
+    int8_t codes[SPECDEC__QUANT_MAX_BLOCK];
     int per = type->block, granules = per / type->granule, whole = blocks * 32 / per, row, i, j;
 
     for (i = 0; i < whole; i++, tile += (size_t)type->bytes * SPECDEC__ROWS)
         for (row = 0; row < SPECDEC__ROWS; row++) {
-            float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+            float scale[SPECDEC__QUANT_MAX_GRANULES], minimum[SPECDEC__QUANT_MAX_GRANULES];
 
             specdec__quant_deinterleave_block(type, tile, row, block);
             type->decode(block, codes, scale, minimum);
@@ -6680,17 +6715,17 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
         specdec__##isa##_codes_bits((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
         break; \
     case SPECDEC__TYPE_Q2_0: \
-        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, crumbs) + (part) * 128, u); \
+        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, two_bits) + (part) * 128, u); \
         break; \
     case SPECDEC__TYPE_TQ2_0: \
-        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(tq2_0, crumbs), NULL, part, u); \
+        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(tq2_0, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q2_K: \
-        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, part, u); \
+        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q2_k, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q3_K: \
-        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q3_k, crumbs), (own) + SPECDEC__TILE_AT(q3_k, high), \
-                                      part, u); \
+        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q3_k, two_bits), \
+                                        (own) + SPECDEC__TILE_AT(q3_k, high), part, u); \
         break; \
     case SPECDEC__TYPE_Q4_K: \
         specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
@@ -7121,7 +7156,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
                                  specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
         specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
         specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
-                                                        specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+                                 specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
     specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
@@ -7132,7 +7167,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
 /* Scales and codes + 32 of a block of Q6_K to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
-    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, crumbs);
+    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, two_bits);
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
@@ -7249,7 +7284,7 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
                 integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
         }
         specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes + g * 4,
-                                 integers);
+                                integers);
         specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, g, columns, integers,
                               sums);
     }
@@ -7483,7 +7518,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *a
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-/* Eight powers of two by their exponents: see specdec__quant_power. */
+/* Eight powers of two by their exponents: see specdec__quant_half_of_e8m0. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *at)
 {
     const __m256i one = _mm256_set1_epi32(1);
@@ -7652,7 +7687,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
-    const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
+    const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
     case 0: specdec__avx2_codes_6(low, high, 0, u); break;
@@ -7663,8 +7698,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char 
 }
 
 /* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits,
-                                                              int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                int eighth, __m256i u[8])
 {
     int i;
 
@@ -9108,7 +9143,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
-    const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
+    const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
     case 0: specdec__avx512_codes_6(low, high, 0, u); break;
@@ -9132,8 +9167,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
 }
 
 /* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned char *at, const unsigned char *bits,
-                                                                  int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                    int eighth, __m512i u[8])
 {
     int i;
 
@@ -9292,7 +9327,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
-/* 16 powers of two by their exponents: see specdec__quant_power. */
+/* 16 powers of two by their exponents: see specdec__quant_half_of_e8m0. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned char *at)
 {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
@@ -10041,7 +10076,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i 
                                     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
 }
 
-/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32. */
+/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_PAIRS32. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i words)
 {
     typedef uint32_t words16 __attribute__((vector_size(64)));
@@ -10320,7 +10355,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const u
         default: /* Q6_K: i chooses nibbles and pairs of bits */
             x = specdec__avx512_load_bytes(from + two * 64);
             y = _mm512_srlv_epi16(_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)(
-                                      from + offsetof(specdec__block_q6_k, crumbs) + two * 32))),
+                                      from + offsetof(specdec__block_q6_k, two_bits) + two * 32))),
                                   by);
             codes[i][0] = i ? specdec__avx512_select(15, _mm512_srli_epi16(x, 4), y)
                             : specdec__avx512_select(15, x, _mm512_slli_epi16(y, 4));
@@ -10913,20 +10948,20 @@ SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
 }
 
 /* Q2_K, or with high bits Q3_K: words of two bits; those of a half of 256 values lie above each other. */
-SPECDEC__INLINE void specdec__neon_put_crumbs(const unsigned char *crumbs, const unsigned char *high, int b,
-                                              specdec__panel *panel)
+SPECDEC__INLINE void specdec__neon_put_two_bits(const unsigned char *two_bits, const unsigned char *high, int b,
+                                                specdec__panel *panel)
 {
     const uint8x16_t two = vdupq_n_u8(3), bit = vdupq_n_u8(4);
-    const int8x16_t crumb_shift = vdupq_n_s8((int8_t)(b % 4 * -2)), high_shift = vdupq_n_s8((int8_t)(2 - b % 8));
+    const int8x16_t two_bit_shift = vdupq_n_s8((int8_t)(b % 4 * -2)), high_shift = vdupq_n_s8((int8_t)(2 - b % 8));
     int quad, i;
 
-    crumbs += b % 8 / 4 * 512;
+    two_bits += b % 8 / 4 * 512;
     for (quad = 0; quad < 4; quad++) {
         int8x16_t q[8];
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
-            uint8x16_t code = vandq_u8(vshlq_u8(vld1q_u8(crumbs + i * 64 + quad * 16), crumb_shift), two);
+            uint8x16_t code = vandq_u8(vshlq_u8(vld1q_u8(two_bits + i * 64 + quad * 16), two_bit_shift), two);
 
             if (high)
                 code = vsubq_u8(vorrq_u8(code, vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift),
@@ -10943,7 +10978,7 @@ SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int bloc
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q2_k, crumbs), NULL, b, panel);
+        specdec__neon_put_two_bits(tile + SPECDEC__TILE_AT(q2_k, two_bits), NULL, b, panel);
         for (k = b * 2; k < b * 2 + 2; k++) {
             uint8x16_t both = vld1q_u8(tile + SPECDEC__TILE_AT(q2_k, scales) + k % 16 * 16);
 
@@ -10967,13 +11002,14 @@ SPECDEC__INLINE uint8x16_t specdec__neon_factors_3k(const unsigned char *tile, i
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
 }
 
-/* Q3_K: 8 words of high bits, 16 words of crumbs, 12 bytes of 6-bit scales, d. */
+/* Q3_K: 8 words of high bits, 16 words of two_bits, 12 bytes of 6-bit scales, d. */
 SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q3_k, crumbs), tile + SPECDEC__TILE_AT(q3_k, high), b, panel);
+        specdec__neon_put_two_bits(tile + SPECDEC__TILE_AT(q3_k, two_bits), tile + SPECDEC__TILE_AT(q3_k, high), b,
+                                   panel);
         for (k = b % 8 * 2; k < b % 8 * 2 + 2; k++) {
             const uint8x16_t six = specdec__neon_factors_3k(tile, k);
 
@@ -11036,11 +11072,11 @@ static const uint64_t specdec__neon_signs[256] = {SPECDEC__NEON_128(SPECDEC__NEO
 SPECDEC__INLINE void specdec__neon_indices_2s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_FOUR(0, 4, 8, 12);
-    static const int8_t crumb[16] = SPECDEC__NEON_SAME(0, -2, -4, -6);
+    static const int8_t shifts[16] = SPECDEC__NEON_SAME(0, -2, -4, -6);
     const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
     const uint8x16_t low = vld1q_u8(tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4);
     const uint8x16_t top = vld1q_u8(tile + SPECDEC__TILE_AT(iq2_s, high) + g / 4 * 64 + row * 4);
-    const uint8x16_t high = vandq_u8(vshlq_u8(vqtbl1q_u8(top, which), vld1q_s8(crumb)), vdupq_n_u8(3));
+    const uint8x16_t high = vandq_u8(vshlq_u8(vqtbl1q_u8(top, which), vld1q_s8(shifts)), vdupq_n_u8(3));
 
     vst1q_u16(index, vreinterpretq_u16_u8(vzip1q_u8(low, high)));
     vst1q_u16(index + 8, vreinterpretq_u16_u8(vzip2q_u8(low, high)));
@@ -11494,13 +11530,13 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
 SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t offset = vdupq_n_s8(32);
-    const uint8x16_t crumb = vdupq_n_u8(48);
+    const uint8x16_t high_mask = vdupq_n_u8(48);
     int b, quad, i;
 
     for (b = 0; b < blocks; b++) {
         const int half = b % 8 / 4, part = b % 4;
         const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + half * 1024 + part % 2 * 512;
-        const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + half * 512;
+        const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, two_bits) + half * 512;
         const int8x16_t low_shift = vdupq_n_s8((int8_t)(part / 2 * -4));
         const int8x16_t high_shift = vdupq_n_s8((int8_t)(4 - part * 2));
 
@@ -11510,7 +11546,7 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++) {
                 int8x16_t nibbles = specdec__neon_low_nibbles(vshlq_u8(vld1q_u8(low + i * 64 + quad * 16), low_shift));
-                uint8x16_t bits = vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift), crumb);
+                uint8x16_t bits = vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift), high_mask);
 
                 q[i] = vsubq_s8(vorrq_s8(nibbles, vreinterpretq_s8_u8(bits)), offset);
             }
@@ -11593,8 +11629,8 @@ SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, 
     int i;
 
     at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
-          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, crumbs) + part * 128
-          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, crumbs) + part / 4 * 512
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + part * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + part / 4 * 512
                                         : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
@@ -11616,7 +11652,7 @@ SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, 
     }
 }
 
-/* Four scales, of the rows from row on. Of MXFP4: see specdec__quant_power. */
+/* Four scales, of the rows from row on. Of MXFP4: see specdec__quant_half_of_e8m0. */
 SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
@@ -11973,7 +12009,7 @@ typedef struct specdec__dotprod_run {
 typedef struct specdec__dotprod_quad {
     int row;
     float32x4_t d, dmin;
-    uint8x16_t which, kept[8]; /* kept: of Q6_K and one column, crumbs that two blocks use */
+    uint8x16_t which, kept[8]; /* kept: of Q6_K and one column, two_bits that two blocks use */
 } specdec__dotprod_quad;
 
 /* The sum of 4 or 8 vectors of bytes. */
@@ -12144,28 +12180,28 @@ SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run
 }
 
 /* The same of block b of Q2_K or Q3_K; way: b % 4. */
-SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotprod_run *run, int b, int way,
-                                                  const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+SPECDEC__INLINE void specdec__dotprod_take_two_bits(int type, const specdec__dotprod_run *run, int b, int way,
+                                                    const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const int row = quad->row;
     const int has_high = type == SPECDEC__TYPE_Q3_K;
-    const unsigned char *crumbs = run->tile + (b - way) * 128 + row * 4 +
-                                  (has_high ? SPECDEC__TILE_AT(q3_k, crumbs) : SPECDEC__TILE_AT(q2_k, crumbs));
+    const unsigned char *two_bits = run->tile + (b - way) * 128 + row * 4 +
+                                  (has_high ? SPECDEC__TILE_AT(q3_k, two_bits) : SPECDEC__TILE_AT(q2_k, two_bits));
     const unsigned char *high = run->tile + SPECDEC__TILE_AT(q3_k, high) + row * 4;
-    const uint8x16_t crumb = vdupq_n_u8(3), third = vdupq_n_u8(4), bit = vdupq_n_u8((uint8_t)(1 << b));
+    const uint8x16_t low_two_bits = vdupq_n_u8(3), third = vdupq_n_u8(4), bit = vdupq_n_u8((uint8_t)(1 << b));
     int i;
 
-    SPECDEC__NEON_LOAD(crumbs);
+    SPECDEC__NEON_LOAD(two_bits);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        uint8x16_t packed = vld1q_u8(crumbs + i * 64);
+        uint8x16_t packed = vld1q_u8(two_bits + i * 64);
         uint8x16_t code = way == 0   ? packed
                           : way == 1 ? vshrq_n_u8(packed, 2)
                           : way == 2 ? vshrq_n_u8(packed, 4)
                                      : vshrq_n_u8(packed, 6);
 
         if (way < 3)
-            code = vandq_u8(code, crumb);
+            code = vandq_u8(code, low_two_bits);
         if (has_high)
             SPECDEC__NEON_PUT_BITS(code, vtstq_u8(vld1q_u8(high + i * 64), bit), third);
         rows->codes[i] = vreinterpretq_s8_u8(code);
@@ -12216,12 +12252,12 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
 {
     const int row = quad->row;
     const unsigned char *nibbles = run->tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way + way % 2 * 2) * 256;
-    const unsigned char *crumbs = run->tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
+    const unsigned char *two_bits = run->tile + SPECDEC__TILE_AT(q6_k, two_bits) + (b - way) * 128;
     const uint8x16_t six = vdupq_n_u8(63);
     int i;
 
     SPECDEC__NEON_LOAD(nibbles);
-    SPECDEC__NEON_LOAD(crumbs);
+    SPECDEC__NEON_LOAD(two_bits);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high;
@@ -12229,7 +12265,7 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
         if (way == 3 && columns <= 1)
             high = quad->kept[i];
         else
-            high = vld1q_u8(crumbs + i * 64 + row * 4);
+            high = vld1q_u8(two_bits + i * 64 + row * 4);
         if (way % 2 && !(way == 3 && columns <= 1))
             high = vshrq_n_u8(high, 2);
         if (way == 1 && columns <= 1)
@@ -12316,7 +12352,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
     else if (specdec__neon_is_iq2(type))
         specdec__dotprod_take_iq2(type, run, b, quad, rows);
     else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
-        specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
+        specdec__dotprod_take_two_bits(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
         specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
     else if (specdec__dotprod_is_few_bits(type))
@@ -12521,22 +12557,22 @@ SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned cha
     }
 }
 
-/* Word i of granule g of four rows of a block of Q6_K, number `way` of four whose nibbles and crumbs begin here. kept,
-   if not NULL: crumbs of the second block, which the fourth one takes from there. A way's instructions stand in one
-   piece, as gcc would copy what they overwrite. */
-SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles, const unsigned char *crumbs, int way,
+/* Word i of granule g of four rows of a block of Q6_K. way: which one of the four blocks whose nibbles and two_bits
+   begin here. kept, unless NULL: the two_bits of the second block, from which the fourth block's bits are taken. The
+   instructions of a way are one asm statement, as gcc would copy registers that they overwrite. */
+SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles, const unsigned char *two_bits, int way,
                                                    int g, int i, uint8x16_t *kept)
 {
     const uint8x16_t six = vdupq_n_u8(63);
     const unsigned char *from = nibbles + way % 2 * 512 + g * 256 + i * 64;
     uint8x16_t low, high;
 
-    crumbs += g * 256 + i * 64;
+    two_bits += g * 256 + i * 64;
     SPECDEC__NEON_AGAIN(low, from, from, way);
     if (way == 3 && kept)
         high = kept[g * 4 + i];
     else
-        SPECDEC__NEON_AGAIN(high, crumbs, crumbs, way);
+        SPECDEC__NEON_AGAIN(high, two_bits, two_bits, way);
     if (way == 0)
         __asm__("sli %0.16b, %1.16b, #4\n\tand %0.16b, %0.16b, %2.16b" : "+w"(low) : "w"(high), "w"(six));
     else if (way == 1)
@@ -12560,7 +12596,7 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles,
     for (c = 0; c < columns; c++) \
         SPECDEC__SDOT_IN_PLACE(dot[c], w[i], v[c], i); \
     if (way + g < 4) \
-        next[i] = specdec__dotprod_word_6k(nibbles, crumbs, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
+        next[i] = specdec__dotprod_word_6k(nibbles, two_bits, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
     SPECDEC__NEON_APART
 
 /* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: its codes; next:
@@ -12573,7 +12609,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_6k(const specdec_
 {
     const unsigned char *tile = run->tile + quad->row * 4;
     const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way) * 256;
-    const unsigned char *crumbs = tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
+    const unsigned char *two_bits = tile + SPECDEC__TILE_AT(q6_k, two_bits) + (b - way) * 128;
     const int halved = specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, 1, columns);
     const int8x16_t half = vaddq_s8(w[0], w[1]), other = vaddq_s8(w[2], w[3]);
     const int8x16_t sum = halved ? half : veorq_s8(vaddq_s8(half, other), vdupq_n_s8(-128));
@@ -12621,7 +12657,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_6k(const specdec__do
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
         w[i] = specdec__dotprod_word_6k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
-                                        tile + SPECDEC__TILE_AT(q6_k, crumbs) + b * 128, 0, 0, i, NULL);
+                                        tile + SPECDEC__TILE_AT(q6_k, two_bits) + b * 128, 0, 0, i, NULL);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         quad->kept[i] = vdupq_n_u8(0); /* never read: gcc warns where loops stay loops */
@@ -13355,7 +13391,7 @@ static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const 
                                  int column, int count, float *sums)
 {
     (SPECDEC__NEON_WIDE(panel) ? specdec__neon_dot_32_wide : specdec__neon_dot_32_narrow)(panel, blocks, x, block,
-                                                                                           column, count, sums);
+                                                                                          column, count, sums);
 }
 #endif /* aarch64 */
 
@@ -14079,13 +14115,13 @@ static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_1, nibbles), SPECDEC__TILE_AT(q5_1, high), 15, 1, 4,
      0, 0},
     {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__TILE_AT(q8_0, codes), 0, 255, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q2_k, crumbs), 0, 3, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q3_k, crumbs), SPECDEC__TILE_AT(q3_k, high), 3, 1, 2, 0,
-     -4},
+    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q2_k, two_bits), 0, 3, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q3_k, two_bits), SPECDEC__TILE_AT(q3_k, high), 3, 1, 2,
+     0, -4},
     {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q4_k, nibbles), 0, 15, 0, 0, 0, 0},
     {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q5_k, nibbles), SPECDEC__TILE_AT(q5_k, high), 15, 1, 4,
      0, 0},
-    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__TILE_AT(q6_k, nibbles), SPECDEC__TILE_AT(q6_k, crumbs), 15, 3, 4,
+    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__TILE_AT(q6_k, nibbles), SPECDEC__TILE_AT(q6_k, two_bits), 15, 3, 4,
      0, -32},
     {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_nl, nibbles), 0, 15, 0, 0, 1, 0},
     {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_xs, nibbles), 0, 15, 0, 0, 1, 0},
@@ -36238,11 +36274,11 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
 /* Refuses a tensor of a type that is not read. */
 static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
+    const specdec__quant_unsupported *unsupported = specdec__quant_find_unsupported(type);
 
-    return stranger ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                                    "tensor %s is of type %s, which is not read (%s is)", name, stranger->name,
-                                    stranger->near_it)
+    return unsupported ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                       "tensor %s is of type %s, which is not read (%s is)", name, unsupported->name,
+                                       unsupported->nearest)
                     : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
@@ -36274,7 +36310,7 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     out->scales = NULL;
     if (m->trait[SPECDEC__BOTH] && specdec__model_renamed(weight, router, "", scale, sizeof scale))
         return SPECDEC_OK; /* "X.scale" is the weight of a norm */
-    out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
+    out->scale_tiles = out->rows / count / SPECDEC__TILE_ROWS;
     if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
         !specdec__model_find_tensor(m, scale, &t))
         return SPECDEC_OK;
@@ -36306,7 +36342,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->type = specdec__quant_find(t.type);
     if (!out->type)
         return specdec__model_fail_type(name, t.type, error);
-    if (specdec__quant_left_out(out->type))
+    if (specdec__quant_is_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
                              out->type->name);
@@ -36440,7 +36476,7 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
 
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
-    return matrix->row_bytes * SPECDEC__QUANT_ROWS;
+    return matrix->row_bytes * SPECDEC__TILE_ROWS;
 }
 /* Where tile t of a matrix lies in the file. */
 SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *matrix, int t)
@@ -36451,7 +36487,7 @@ SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *m
 }
 SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 {
-    return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
+    return (matrix->rows + SPECDEC__TILE_ROWS - 1) / SPECDEC__TILE_ROWS;
 }
 
 /* Counts a matrix, of which a token needs so many rows. */
@@ -36584,9 +36620,9 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         matrix->rows = rows * parts;
         matrix->file += (size_t)holder.first * matrix->row_bytes;
         if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
-            matrix->run = rows / SPECDEC__QUANT_ROWS;
+            matrix->run = rows / SPECDEC__TILE_ROWS;
             matrix->scale_tiles = matrix->scales ? matrix->run : 0;
-            matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
+            matrix->apart = holder.all / SPECDEC__TILE_ROWS;
         }
         specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen : parts));
     }
@@ -37698,7 +37734,7 @@ typedef struct specdec__repack {
 /* Rows of a matrix that tile t holds. */
 static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 {
-    return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
+    return specdec__min_int(SPECDEC__TILE_ROWS, matrix->rows - t * SPECDEC__TILE_ROWS);
 }
 
 /* Where the upper planes of a matrix begin in the room for its tiles. */
@@ -37712,9 +37748,9 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
                                          unsigned char *planes)
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
     const unsigned char *file = specdec__matrix_at(matrix, t);
-    unsigned char block[34 * SPECDEC__QUANT_ROWS];
+    unsigned char block[34 * SPECDEC__TILE_ROWS];
     uint16_t own[SPECDEC__PLANE_PARTS];
     int b, row, i;
 
@@ -37722,12 +37758,12 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
         specdec__quant_interleave(matrix->type, file + (size_t)b * 34, matrix->row_bytes, rows, 1, block);
         specdec__planes_split(block, (size_t)t * (size_t)blocks + (size_t)b, planes);
     }
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
+    for (row = 0; row < SPECDEC__TILE_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
             specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part, own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
-            bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
+            bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__TILE_ROWS + row)] = own[i];
     }
 }
 
@@ -37766,20 +37802,20 @@ static int specdec__model_screens(const specdec__model *m, int always)
     const specdec__matrix *output = &m->output;
 
     return !m->bare && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
-           output->rows >= (always ? 1 : SPECDEC__SCREEN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
+           output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
            m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
 /* Bytes of what planes need besides tiles. */
 static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
 {
-    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
+    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
 /* Gives an output matrix that is stored in planes the bounds of its rows. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
     size_t i;
     int part;
 
@@ -40001,7 +40037,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
                 squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
         }
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
-            const double norm = specdec__plane_root(squares[i]) * 1.0001;
+            const double norm = specdec__plane_square_root(squares[i]) * 1.0001;
 
             most += norm * (double)output->bounds->most[i];
             norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);
@@ -48482,7 +48518,7 @@ typedef struct specdec__short {
 static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
-    const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__QUANT_ROWS);
+    const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
     const size_t bytes = full->row_bytes * (size_t)full->rows;
 
     if (wanted < 0 || rows >= full->rows || (!wanted && (rows > full->rows / 2 || bytes < level / 8)))
@@ -48499,7 +48535,7 @@ static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int
     s->row[token] = row;
     s->ids[row] = token;
     s->worth[row] = (unsigned char)worth;
-    s->stale[row / SPECDEC__QUANT_ROWS] = 1;
+    s->stale[row / SPECDEC__TILE_ROWS] = 1;
     return before;
 }
 
@@ -48525,14 +48561,14 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     s->matrix = *full;
     s->matrix.rows = rows;
     s->matrix.bounds = NULL;
-    s->tiles = (unsigned char *)specdec__arena_reserve(arena, (size_t)(rows / SPECDEC__QUANT_ROWS), tile_bytes,
+    s->tiles = (unsigned char *)specdec__arena_reserve(arena, (size_t)(rows / SPECDEC__TILE_ROWS), tile_bytes,
                                                        SPECDEC__CACHE_LINE);
     s->matrix.tiles = s->tiles;
     s->side_by_side = SPECDEC__TAKE(arena, unsigned char, tile_bytes);
     s->ids = SPECDEC__TAKE(arena, int32_t, rows);
     s->row = SPECDEC__TAKE(arena, int32_t, full->rows);
     s->worth = SPECDEC__TAKE(arena, unsigned char, rows);
-    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__QUANT_ROWS);
+    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__TILE_ROWS);
     s->counted = SPECDEC__TAKE(arena, int32_t, texts);
     s->rest = level > bytes ? (double)(level - bytes) : 0;
     s->hand = rows - 1;
@@ -48541,7 +48577,7 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
         s->row[i] = i < rows ? i : -1;
     for (i = 0; s->stale && s->ids && i < rows; i++) {
         s->ids[i] = i;
-        s->stale[i / SPECDEC__QUANT_ROWS] = 1;
+        s->stale[i / SPECDEC__TILE_ROWS] = 1;
     }
     for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
         if (s->hand > rows / 2 && (specdec__vocab_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
@@ -48592,13 +48628,13 @@ static void specdec__short_copy(specdec__short *s)
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
     int t, i;
 
-    for (t = 0; t < m->rows / SPECDEC__QUANT_ROWS; t++) {
+    for (t = 0; t < m->rows / SPECDEC__TILE_ROWS; t++) {
         if (!s->stale[t])
             continue;
-        for (i = 0; i < SPECDEC__QUANT_ROWS; i++)
+        for (i = 0; i < SPECDEC__TILE_ROWS; i++)
             memcpy(s->side_by_side + (size_t)i * m->row_bytes,
-                   s->full->file + (size_t)s->ids[t * SPECDEC__QUANT_ROWS + i] * m->row_bytes, m->row_bytes);
-        specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__QUANT_ROWS, blocks,
+                   s->full->file + (size_t)s->ids[t * SPECDEC__TILE_ROWS + i] * m->row_bytes, m->row_bytes);
+        specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__TILE_ROWS, blocks,
                                   s->tiles + (size_t)t * tile_bytes);
         s->stale[t] = 0;
     }
@@ -60568,16 +60604,16 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(number);
+    const specdec__quant_unsupported *unsupported = specdec__quant_find_unsupported(number);
 
-    if (!stranger || !type)
+    if (!unsupported || !type)
         return NULL;
     type->number = number;
-    type->name = stranger->name;
-    type->block = stranger->block;
-    type->bytes = stranger->bytes;
+    type->name = unsupported->name;
+    type->block = unsupported->block;
+    type->bytes = unsupported->bytes;
     type->writable = 0;
-    return stranger->near_it;
+    return unsupported->nearest;
 }
 
 int specdec_type_by_name(const char *name, specdec_type *type)
@@ -60633,7 +60669,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
 
     if (!type || (values && (!data || !out)))
         return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
-    if (specdec__quant_left_out(type))
+    if (specdec__quant_is_left_out(type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
                              type->name);
     specdec__quant_to_float(type, data, values, out);

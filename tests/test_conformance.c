@@ -1643,7 +1643,7 @@ static void check_exp(const specdec__kernels *kernels)
    the address sanitizer sees what reads on. */
 static void check_interleave(const specdec__kernels *kernels)
 {
-    enum { BLOCKS = 9, FLOATS = 64, GAP = 5, ROW = BLOCKS * SPECDEC__QUANT_BYTES + GAP };
+    enum { BLOCKS = 9, FLOATS = 64, GAP = 5, ROW = BLOCKS * SPECDEC__QUANT_MAX_BYTES + GAP };
     static unsigned char rows[16 * ROW], tile[16 * ROW], wanted[16 * ROW];
     uint64_t state = 5;
     uint32_t number;
@@ -1666,7 +1666,7 @@ static void check_interleave(const specdec__kernels *kernels)
                 memset(tile, 1, 16 * bytes);
                 kernels->interleave(type, from, step, count, (size_t)blocks, tile);
                 for (b = 0; b < blocks; b++)
-                    for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
+                    for (f = 0; f < SPECDEC__QUANT_MAX_FIELDS && type->fields[f].unit; f++) {
                         const int unit = type->fields[f].unit, units = type->fields[f].count;
                         const size_t size = specdec__quant_unit_bytes(unit);
 

@@ -65,7 +65,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
                 squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
         }
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
-            const double norm = specdec__plane_root(squares[i]) * 1.0001;
+            const double norm = specdec__plane_square_root(squares[i]) * 1.0001;
 
             most += norm * (double)output->bounds->most[i];
             norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);

@@ -176,7 +176,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *a
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-/* Eight powers of two by their exponents: see specdec__quant_power. */
+/* Eight powers of two by their exponents: see specdec__quant_half_of_e8m0. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *at)
 {
     const __m256i one = _mm256_set1_epi32(1);
@@ -345,7 +345,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
-    const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
+    const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
     case 0: specdec__avx2_codes_6(low, high, 0, u); break;
@@ -356,8 +356,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char 
 }
 
 /* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits,
-                                                              int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                int eighth, __m256i u[8])
 {
     int i;
 

@@ -312,7 +312,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
-    const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
+    const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
     case 0: specdec__avx512_codes_6(low, high, 0, u); break;
@@ -336,8 +336,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
 }
 
 /* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned char *at, const unsigned char *bits,
-                                                                  int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                    int eighth, __m512i u[8])
 {
     int i;
 
@@ -496,7 +496,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
-/* 16 powers of two by their exponents: see specdec__quant_power. */
+/* 16 powers of two by their exponents: see specdec__quant_half_of_e8m0. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned char *at)
 {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));

@@ -176,7 +176,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const u
         default: /* Q6_K: i chooses nibbles and pairs of bits */
             x = specdec__avx512_load_bytes(from + two * 64);
             y = _mm512_srlv_epi16(_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)(
-                                      from + offsetof(specdec__block_q6_k, crumbs) + two * 32))),
+                                      from + offsetof(specdec__block_q6_k, two_bits) + two * 32))),
                                   by);
             codes[i][0] = i ? specdec__avx512_select(15, _mm512_srli_epi16(x, 4), y)
                             : specdec__avx512_select(15, x, _mm512_slli_epi16(y, 4));

@@ -60,7 +60,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i 
                                     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
 }
 
-/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32. */
+/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_PAIRS32. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i words)
 {
     typedef uint32_t words16 __attribute__((vector_size(64)));

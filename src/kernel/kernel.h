@@ -16,7 +16,7 @@
 #include "../quant/tiles.h"
 #include "../quant/planes.h"
 
-#define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
+#define SPECDEC__ROWS SPECDEC__TILE_ROWS /* rows of a tile, lanes of a vector: 16 */
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
 #define SPECDEC__AHEAD 4096               /* bytes that x86 prefetches ahead, */
 #define SPECDEC__LEAD 1024                /* and into the first cache, if those come into the second */

@@ -136,7 +136,7 @@ typedef struct specdec__dotprod_run {
 typedef struct specdec__dotprod_quad {
     int row;
     float32x4_t d, dmin;
-    uint8x16_t which, kept[8]; /* kept: of Q6_K and one column, crumbs that two blocks use */
+    uint8x16_t which, kept[8]; /* kept: of Q6_K and one column, two_bits that two blocks use */
 } specdec__dotprod_quad;
 
 /* The sum of 4 or 8 vectors of bytes. */
@@ -307,28 +307,28 @@ SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run
 }
 
 /* The same of block b of Q2_K or Q3_K; way: b % 4. */
-SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotprod_run *run, int b, int way,
-                                                  const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+SPECDEC__INLINE void specdec__dotprod_take_two_bits(int type, const specdec__dotprod_run *run, int b, int way,
+                                                    const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const int row = quad->row;
     const int has_high = type == SPECDEC__TYPE_Q3_K;
-    const unsigned char *crumbs = run->tile + (b - way) * 128 + row * 4 +
-                                  (has_high ? SPECDEC__TILE_AT(q3_k, crumbs) : SPECDEC__TILE_AT(q2_k, crumbs));
+    const unsigned char *two_bits = run->tile + (b - way) * 128 + row * 4 +
+                                  (has_high ? SPECDEC__TILE_AT(q3_k, two_bits) : SPECDEC__TILE_AT(q2_k, two_bits));
     const unsigned char *high = run->tile + SPECDEC__TILE_AT(q3_k, high) + row * 4;
-    const uint8x16_t crumb = vdupq_n_u8(3), third = vdupq_n_u8(4), bit = vdupq_n_u8((uint8_t)(1 << b));
+    const uint8x16_t low_two_bits = vdupq_n_u8(3), third = vdupq_n_u8(4), bit = vdupq_n_u8((uint8_t)(1 << b));
     int i;
 
-    SPECDEC__NEON_LOAD(crumbs);
+    SPECDEC__NEON_LOAD(two_bits);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        uint8x16_t packed = vld1q_u8(crumbs + i * 64);
+        uint8x16_t packed = vld1q_u8(two_bits + i * 64);
         uint8x16_t code = way == 0   ? packed
                           : way == 1 ? vshrq_n_u8(packed, 2)
                           : way == 2 ? vshrq_n_u8(packed, 4)
                                      : vshrq_n_u8(packed, 6);
 
         if (way < 3)
-            code = vandq_u8(code, crumb);
+            code = vandq_u8(code, low_two_bits);
         if (has_high)
             SPECDEC__NEON_PUT_BITS(code, vtstq_u8(vld1q_u8(high + i * 64), bit), third);
         rows->codes[i] = vreinterpretq_s8_u8(code);
@@ -379,12 +379,12 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
 {
     const int row = quad->row;
     const unsigned char *nibbles = run->tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way + way % 2 * 2) * 256;
-    const unsigned char *crumbs = run->tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
+    const unsigned char *two_bits = run->tile + SPECDEC__TILE_AT(q6_k, two_bits) + (b - way) * 128;
     const uint8x16_t six = vdupq_n_u8(63);
     int i;
 
     SPECDEC__NEON_LOAD(nibbles);
-    SPECDEC__NEON_LOAD(crumbs);
+    SPECDEC__NEON_LOAD(two_bits);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high;
@@ -392,7 +392,7 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
         if (way == 3 && columns <= 1)
             high = quad->kept[i];
         else
-            high = vld1q_u8(crumbs + i * 64 + row * 4);
+            high = vld1q_u8(two_bits + i * 64 + row * 4);
         if (way % 2 && !(way == 3 && columns <= 1))
             high = vshrq_n_u8(high, 2);
         if (way == 1 && columns <= 1)
@@ -479,7 +479,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
     else if (specdec__neon_is_iq2(type))
         specdec__dotprod_take_iq2(type, run, b, quad, rows);
     else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
-        specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
+        specdec__dotprod_take_two_bits(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
         specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
     else if (specdec__dotprod_is_few_bits(type))
@@ -684,22 +684,22 @@ SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned cha
     }
 }
 
-/* Word i of granule g of four rows of a block of Q6_K, number `way` of four whose nibbles and crumbs begin here. kept,
-   if not NULL: crumbs of the second block, which the fourth one takes from there. A way's instructions stand in one
-   piece, as gcc would copy what they overwrite. */
-SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles, const unsigned char *crumbs, int way,
+/* Word i of granule g of four rows of a block of Q6_K. way: which one of the four blocks whose nibbles and two_bits
+   begin here. kept, unless NULL: the two_bits of the second block, from which the fourth block's bits are taken. The
+   instructions of a way are one asm statement, as gcc would copy registers that they overwrite. */
+SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles, const unsigned char *two_bits, int way,
                                                    int g, int i, uint8x16_t *kept)
 {
     const uint8x16_t six = vdupq_n_u8(63);
     const unsigned char *from = nibbles + way % 2 * 512 + g * 256 + i * 64;
     uint8x16_t low, high;
 
-    crumbs += g * 256 + i * 64;
+    two_bits += g * 256 + i * 64;
     SPECDEC__NEON_AGAIN(low, from, from, way);
     if (way == 3 && kept)
         high = kept[g * 4 + i];
     else
-        SPECDEC__NEON_AGAIN(high, crumbs, crumbs, way);
+        SPECDEC__NEON_AGAIN(high, two_bits, two_bits, way);
     if (way == 0)
         __asm__("sli %0.16b, %1.16b, #4\n\tand %0.16b, %0.16b, %2.16b" : "+w"(low) : "w"(high), "w"(six));
     else if (way == 1)
@@ -723,7 +723,7 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles,
     for (c = 0; c < columns; c++) \
         SPECDEC__SDOT_IN_PLACE(dot[c], w[i], v[c], i); \
     if (way + g < 4) \
-        next[i] = specdec__dotprod_word_6k(nibbles, crumbs, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
+        next[i] = specdec__dotprod_word_6k(nibbles, two_bits, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
     SPECDEC__NEON_APART
 
 /* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: its codes; next:
@@ -736,7 +736,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_6k(const specdec_
 {
     const unsigned char *tile = run->tile + quad->row * 4;
     const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way) * 256;
-    const unsigned char *crumbs = tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
+    const unsigned char *two_bits = tile + SPECDEC__TILE_AT(q6_k, two_bits) + (b - way) * 128;
     const int halved = specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, 1, columns);
     const int8x16_t half = vaddq_s8(w[0], w[1]), other = vaddq_s8(w[2], w[3]);
     const int8x16_t sum = halved ? half : veorq_s8(vaddq_s8(half, other), vdupq_n_s8(-128));
@@ -784,7 +784,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_6k(const specdec__do
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
         w[i] = specdec__dotprod_word_6k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
-                                        tile + SPECDEC__TILE_AT(q6_k, crumbs) + b * 128, 0, 0, i, NULL);
+                                        tile + SPECDEC__TILE_AT(q6_k, two_bits) + b * 128, 0, 0, i, NULL);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         quad->kept[i] = vdupq_n_u8(0); /* never read: gcc warns where loops stay loops */

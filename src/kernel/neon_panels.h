@@ -140,6 +140,6 @@ static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const 
                                  int column, int count, float *sums)
 {
     (SPECDEC__NEON_WIDE(panel) ? specdec__neon_dot_32_wide : specdec__neon_dot_32_narrow)(panel, blocks, x, block,
-                                                                                           column, count, sums);
+                                                                                          column, count, sums);
 }
 #endif /* aarch64 */

@@ -75,20 +75,20 @@ SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
 }
 
 /* Q2_K, or with high bits Q3_K: words of two bits; those of a half of 256 values lie above each other. */
-SPECDEC__INLINE void specdec__neon_put_crumbs(const unsigned char *crumbs, const unsigned char *high, int b,
-                                              specdec__panel *panel)
+SPECDEC__INLINE void specdec__neon_put_two_bits(const unsigned char *two_bits, const unsigned char *high, int b,
+                                                specdec__panel *panel)
 {
     const uint8x16_t two = vdupq_n_u8(3), bit = vdupq_n_u8(4);
-    const int8x16_t crumb_shift = vdupq_n_s8((int8_t)(b % 4 * -2)), high_shift = vdupq_n_s8((int8_t)(2 - b % 8));
+    const int8x16_t two_bit_shift = vdupq_n_s8((int8_t)(b % 4 * -2)), high_shift = vdupq_n_s8((int8_t)(2 - b % 8));
     int quad, i;
 
-    crumbs += b % 8 / 4 * 512;
+    two_bits += b % 8 / 4 * 512;
     for (quad = 0; quad < 4; quad++) {
         int8x16_t q[8];
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
-            uint8x16_t code = vandq_u8(vshlq_u8(vld1q_u8(crumbs + i * 64 + quad * 16), crumb_shift), two);
+            uint8x16_t code = vandq_u8(vshlq_u8(vld1q_u8(two_bits + i * 64 + quad * 16), two_bit_shift), two);
 
             if (high)
                 code = vsubq_u8(vorrq_u8(code, vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift),
@@ -105,7 +105,7 @@ SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int bloc
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q2_k, crumbs), NULL, b, panel);
+        specdec__neon_put_two_bits(tile + SPECDEC__TILE_AT(q2_k, two_bits), NULL, b, panel);
         for (k = b * 2; k < b * 2 + 2; k++) {
             uint8x16_t both = vld1q_u8(tile + SPECDEC__TILE_AT(q2_k, scales) + k % 16 * 16);
 
@@ -129,13 +129,14 @@ SPECDEC__INLINE uint8x16_t specdec__neon_factors_3k(const unsigned char *tile, i
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
 }
 
-/* Q3_K: 8 words of high bits, 16 words of crumbs, 12 bytes of 6-bit scales, d. */
+/* Q3_K: 8 words of high bits, 16 words of two_bits, 12 bytes of 6-bit scales, d. */
 SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q3_k, crumbs), tile + SPECDEC__TILE_AT(q3_k, high), b, panel);
+        specdec__neon_put_two_bits(tile + SPECDEC__TILE_AT(q3_k, two_bits), tile + SPECDEC__TILE_AT(q3_k, high), b,
+                                   panel);
         for (k = b % 8 * 2; k < b % 8 * 2 + 2; k++) {
             const uint8x16_t six = specdec__neon_factors_3k(tile, k);
 
@@ -198,11 +199,11 @@ static const uint64_t specdec__neon_signs[256] = {SPECDEC__NEON_128(SPECDEC__NEO
 SPECDEC__INLINE void specdec__neon_indices_2s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
 {
     static const uint8_t rows[16] = SPECDEC__NEON_FOUR(0, 4, 8, 12);
-    static const int8_t crumb[16] = SPECDEC__NEON_SAME(0, -2, -4, -6);
+    static const int8_t shifts[16] = SPECDEC__NEON_SAME(0, -2, -4, -6);
     const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
     const uint8x16_t low = vld1q_u8(tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4);
     const uint8x16_t top = vld1q_u8(tile + SPECDEC__TILE_AT(iq2_s, high) + g / 4 * 64 + row * 4);
-    const uint8x16_t high = vandq_u8(vshlq_u8(vqtbl1q_u8(top, which), vld1q_s8(crumb)), vdupq_n_u8(3));
+    const uint8x16_t high = vandq_u8(vshlq_u8(vqtbl1q_u8(top, which), vld1q_s8(shifts)), vdupq_n_u8(3));
 
     vst1q_u16(index, vreinterpretq_u16_u8(vzip1q_u8(low, high)));
     vst1q_u16(index + 8, vreinterpretq_u16_u8(vzip2q_u8(low, high)));
@@ -656,13 +657,13 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
 SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t offset = vdupq_n_s8(32);
-    const uint8x16_t crumb = vdupq_n_u8(48);
+    const uint8x16_t high_mask = vdupq_n_u8(48);
     int b, quad, i;
 
     for (b = 0; b < blocks; b++) {
         const int half = b % 8 / 4, part = b % 4;
         const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + half * 1024 + part % 2 * 512;
-        const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + half * 512;
+        const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, two_bits) + half * 512;
         const int8x16_t low_shift = vdupq_n_s8((int8_t)(part / 2 * -4));
         const int8x16_t high_shift = vdupq_n_s8((int8_t)(4 - part * 2));
 
@@ -672,7 +673,7 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++) {
                 int8x16_t nibbles = specdec__neon_low_nibbles(vshlq_u8(vld1q_u8(low + i * 64 + quad * 16), low_shift));
-                uint8x16_t bits = vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift), crumb);
+                uint8x16_t bits = vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift), high_mask);
 
                 q[i] = vsubq_s8(vorrq_s8(nibbles, vreinterpretq_s8_u8(bits)), offset);
             }
@@ -755,8 +756,8 @@ SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, 
     int i;
 
     at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
-          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, crumbs) + part * 128
-          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, crumbs) + part / 4 * 512
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + part * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + part / 4 * 512
                                         : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
@@ -778,7 +779,7 @@ SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, 
     }
 }
 
-/* Four scales, of the rows from row on. Of MXFP4: see specdec__quant_power. */
+/* Four scales, of the rows from row on. Of MXFP4: see specdec__quant_half_of_e8m0. */
 SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {

@@ -13,13 +13,13 @@
 static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                   specdec__panel *panel)
 {
-    unsigned char block[SPECDEC__QUANT_BYTES];
-    int8_t codes[SPECDEC__QUANT_BLOCK];
+    unsigned char block[SPECDEC__QUANT_MAX_BYTES];
+    int8_t codes[SPECDEC__QUANT_MAX_BLOCK];
     int per = type->block, granules = per / type->granule, whole = blocks * 32 / per, row, i, j;
 
     for (i = 0; i < whole; i++, tile += (size_t)type->bytes * SPECDEC__ROWS)
         for (row = 0; row < SPECDEC__ROWS; row++) {
-            float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+            float scale[SPECDEC__QUANT_MAX_GRANULES], minimum[SPECDEC__QUANT_MAX_GRANULES];
 
             specdec__quant_deinterleave_block(type, tile, row, block);
             type->decode(block, codes, scale, minimum);

@@ -285,7 +285,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
                                  specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
         specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
         specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
-                                                        specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+                                 specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
     specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
@@ -296,7 +296,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
 /* Scales and codes + 32 of a block of Q6_K to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
-    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, crumbs);
+    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, two_bits);
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
@@ -413,7 +413,7 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
                 integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
         }
         specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes + g * 4,
-                                 integers);
+                                integers);
         specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, g, columns, integers,
                               sums);
     }

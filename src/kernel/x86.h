@@ -171,17 +171,17 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
         specdec__##isa##_codes_bits((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
         break; \
     case SPECDEC__TYPE_Q2_0: \
-        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, crumbs) + (part) * 128, u); \
+        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, two_bits) + (part) * 128, u); \
         break; \
     case SPECDEC__TYPE_TQ2_0: \
-        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(tq2_0, crumbs), NULL, part, u); \
+        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(tq2_0, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q2_K: \
-        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, part, u); \
+        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q2_k, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q3_K: \
-        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q3_k, crumbs), (own) + SPECDEC__TILE_AT(q3_k, high), \
-                                      part, u); \
+        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q3_k, two_bits), \
+                                        (own) + SPECDEC__TILE_AT(q3_k, high), part, u); \
         break; \
     case SPECDEC__TYPE_Q4_K: \
         specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \

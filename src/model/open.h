@@ -97,7 +97,7 @@ typedef struct specdec__repack {
 /* Rows of a matrix that tile t holds. */
 static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 {
-    return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
+    return specdec__min_int(SPECDEC__TILE_ROWS, matrix->rows - t * SPECDEC__TILE_ROWS);
 }
 
 /* Where the upper planes of a matrix begin in the room for its tiles. */
@@ -111,9 +111,9 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
                                          unsigned char *planes)
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
     const unsigned char *file = specdec__matrix_at(matrix, t);
-    unsigned char block[34 * SPECDEC__QUANT_ROWS];
+    unsigned char block[34 * SPECDEC__TILE_ROWS];
     uint16_t own[SPECDEC__PLANE_PARTS];
     int b, row, i;
 
@@ -121,12 +121,12 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
         specdec__quant_interleave(matrix->type, file + (size_t)b * 34, matrix->row_bytes, rows, 1, block);
         specdec__planes_split(block, (size_t)t * (size_t)blocks + (size_t)b, planes);
     }
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
+    for (row = 0; row < SPECDEC__TILE_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
             specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part, own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
-            bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
+            bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__TILE_ROWS + row)] = own[i];
     }
 }
 
@@ -165,20 +165,20 @@ static int specdec__model_screens(const specdec__model *m, int always)
     const specdec__matrix *output = &m->output;
 
     return !m->bare && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
-           output->rows >= (always ? 1 : SPECDEC__SCREEN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
+           output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
            m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
 /* Bytes of what planes need besides tiles. */
 static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
 {
-    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
+    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
 /* Gives an output matrix that is stored in planes the bounds of its rows. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
     size_t i;
     int part;
 

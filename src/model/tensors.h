@@ -52,11 +52,11 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
 /* Refuses a tensor of a type that is not read. */
 static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
+    const specdec__quant_unsupported *unsupported = specdec__quant_find_unsupported(type);
 
-    return stranger ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                                    "tensor %s is of type %s, which is not read (%s is)", name, stranger->name,
-                                    stranger->near_it)
+    return unsupported ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                       "tensor %s is of type %s, which is not read (%s is)", name, unsupported->name,
+                                       unsupported->nearest)
                     : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
@@ -88,7 +88,7 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     out->scales = NULL;
     if (m->trait[SPECDEC__BOTH] && specdec__model_renamed(weight, router, "", scale, sizeof scale))
         return SPECDEC_OK; /* "X.scale" is the weight of a norm */
-    out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
+    out->scale_tiles = out->rows / count / SPECDEC__TILE_ROWS;
     if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
         !specdec__model_find_tensor(m, scale, &t))
         return SPECDEC_OK;
@@ -120,7 +120,7 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->type = specdec__quant_find(t.type);
     if (!out->type)
         return specdec__model_fail_type(name, t.type, error);
-    if (specdec__quant_left_out(out->type))
+    if (specdec__quant_is_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
                              out->type->name);
@@ -254,7 +254,7 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
 
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
-    return matrix->row_bytes * SPECDEC__QUANT_ROWS;
+    return matrix->row_bytes * SPECDEC__TILE_ROWS;
 }
 /* Where tile t of a matrix lies in the file. */
 SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *matrix, int t)
@@ -265,7 +265,7 @@ SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *m
 }
 SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 {
-    return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
+    return (matrix->rows + SPECDEC__TILE_ROWS - 1) / SPECDEC__TILE_ROWS;
 }
 
 /* Counts a matrix, of which a token needs so many rows. */
@@ -398,9 +398,9 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         matrix->rows = rows * parts;
         matrix->file += (size_t)holder.first * matrix->row_bytes;
         if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
-            matrix->run = rows / SPECDEC__QUANT_ROWS;
+            matrix->run = rows / SPECDEC__TILE_ROWS;
             matrix->scale_tiles = matrix->scales ? matrix->run : 0;
-            matrix->apart = holder.all / SPECDEC__QUANT_ROWS;
+            matrix->apart = holder.all / SPECDEC__TILE_ROWS;
         }
         specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen : parts));
     }
