@@ -5952,8 +5952,8 @@ static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns
 }
 
 /* =====================================================================================================================
- * >>kernel/kernel: matrix tiles times columns and float loops: the canonical order of sums, and the table of functions
- *     that an instruction set fills.
+ * >>kernel/kernel: the table of functions that each instruction set fills (weight tiles times columns of activations,
+ *     and float loops), and the canonical order of their sums.
  *
  * Canonical order (law 1). A weight matrix is stored in tiles of 16 rows, and vector lanes are rows, never parts of one
  * sum. A column of activations is quantised in blocks of 32 values: x = scale * (code + offset), code in [-127, 127].
@@ -5963,248 +5963,262 @@ static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns
  * granule after granule. Float weights: result = fma(weight, x, result), value after value.
  * ================================================================================================================== */
 
-#define SPECDEC__ROWS SPECDEC__TILE_ROWS /* rows of a tile, lanes of a vector: 16 */
-#define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
-#define SPECDEC__AHEAD 4096               /* bytes that x86 prefetches ahead, */
-#define SPECDEC__LEAD 1024                /* and into the first cache, if those come into the second */
-#define SPECDEC__KEYS 64                  /* keys of an attention block, slots of a KV page */
+#define SPECDEC__ROWS SPECDEC__TILE_ROWS /* rows of a tile, and lanes of a vector: 16 */
+#define SPECDEC__PANEL 256               /* values of each row that are unpacked at a time */
+#define SPECDEC__PREFETCH_BYTES 4096     /* distance in bytes at which x86 prefetches weights */
+#define SPECDEC__PREFETCH_L1_BYTES 1024  /* distance into the first-level cache, after prefetching into the second */
+#define SPECDEC__KEYS 64                 /* keys of an attention block, slots of a page of the cache */
 
-/* Where a part of a block begins in a tile, and the bytes of a tile. Inside a part the units of 4 bytes (see
-   specdec__quant_type) are 64 bytes apart, half floats 32 and single bytes 16: those of 16 rows lie side by side. */
+/* The offset in a tile of a block's field, and the bytes of a tile. In a field, units of 4 bytes (see
+   specdec__quant_type) are 64 bytes apart, half floats 32 and single bytes 16, as the units of 16 rows lie side by
+   side. */
 #define SPECDEC__TILE_AT(type, part) (SPECDEC__ROWS * offsetof(specdec__block_##type, part))
 #define SPECDEC__TILE_BYTES(type) (SPECDEC__ROWS * sizeof(specdec__block_##type))
 
-/* 16 rows x up to 256 values, unpacked for the inner loop. What codes and pair hold is private to an instruction
-   set. */
+/* 16 rows of up to 256 values each, unpacked for the inner loop. The meaning of `codes` and `pair` is private to an
+   instruction set. */
 typedef struct specdec__panel {
     union {
         int8_t codes[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value/4, row, 4) */
         float values[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value, row): float types */
-        const unsigned char *planes;                   /* as in specdec__tiles */
+        const unsigned char *planes;                   /* a tile of planes: see specdec__tiles */
     } u;
     int32_t pair[SPECDEC__PANEL / 16][SPECDEC__ROWS];  /* (granule, row) */
     float scale[SPECDEC__PANEL / 16][SPECDEC__ROWS];   /* (granule, row) */
     float minimum[SPECDEC__PANEL / 16][SPECDEC__ROWS]; /* (granule, row) */
 } specdec__panel;
 
-/* n columns of quantised activations, K values each; block = 32 values. */
+/* n columns of quantised activations with K values each, in blocks of 32 values. */
 typedef struct specdec__columns {
     int n;           /* columns */
     int8_t *codes;   /* (block, column, 32) */
     float *scale;    /* (block, column) */
     int32_t *pair32; /* (block, column): offset in the low half, sum of 32 codes in the high half */
-    int32_t *pair16; /* (block, column, 2): the same for each half of the block */
+    int32_t *pair16; /* (block, column, 2): the same for each half of a block */
     float *sum32;    /* (block, column): scale * sum of (code + offset) */
-    float *sum16;    /* (block, column, 2) */
+    float *sum16;    /* (block, column, 2): the same for each half of a block */
     float *values;   /* (column, stride): the unquantised activations, for float weights */
     int stride;      /* floats between columns of values */
 } specdec__columns;
 
+/* Unpacks blocks * 32 values of the 16 rows of a tile into a panel. */
 typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                       specdec__panel *panel);
+/* sums (count, 16) += a panel of blocks * 32 values times columns [column, column + count), from block `block` on. */
 typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                    int column, int count, float *sums);
+/* sums[i] (count, 16) += panel i times columns, for two panels. */
 typedef void specdec__pair_function(const specdec__panel *panels, int blocks, const specdec__columns *x, int block,
                                     int column, int count, float *const *sums);
-/* A run of values of one or two tiles of the same type; the second is NULL if there is none. */
+/* The same values of one or two tiles of a matrix. tile[1] is NULL if there is one. */
 typedef struct specdec__tiles {
     const specdec__quant_type *type;
     const unsigned char *tile[2];
-    const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
-    const unsigned char *planes;  /* where the upper planes of a matrix begin; tile: where those of a tile do */
-    int lead;                     /* as in specdec__reading; specdec__kernels_multiply sets it */
+    const unsigned char *next[2]; /* weights that are likely to be multiplied next; any address, only prefetched */
+    const unsigned char *planes;  /* a matrix in planes: where its upper planes begin; tile: upper planes of a tile */
+    int l1_bytes;                 /* as in specdec__weight_reading; specdec__kernels_multiply sets it */
 } specdec__tiles;
-/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block `block` on; when
+/* sums[i] (count, 16) += blocks * 32 values of tile i times columns [column, column + count), from block `block` on. If
    that is 0, sums begin at zero. panels: room for two. */
 typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels,
                                         const specdec__columns *x, int block, int column, int count,
                                         float *const *sums);
-/* sums[i] (16) = 16 rows, row_bytes apart, where tile i says, of blocks*32 values, a multiple of 512, times the only
-   column there is. room: as much as tiles of 256 values of 32 rows take at most. */
+/* sums[i] (16) = 16 rows of a file, which begin at tile i and are row_bytes apart, of blocks * 32 values (a multiple of
+   512), times a single column. room: memory of the size of tiles of 256 values of 32 rows. */
 typedef void specdec__rows_function(const specdec__tiles *tiles, size_t row_bytes, int blocks,
                                     const specdec__columns *x, void *room, float *const *sums);
 
-/* Which keys of a block a query sees, or several: [from, to) of 64. */
-typedef struct specdec__range {
+/* The keys of a block of 64 that a query, or all of several queries, may attend to: [from, to). */
+typedef struct specdec__key_range {
     int from, to;
-} specdec__range;
+} specdec__key_range;
 
-/* What queries have summed up over some keys, by query. */
-typedef struct specdec__sums {
-    float *highest; /* the largest score; SPECDEC__NO_SCORE: there was none yet */
-    float *row;     /* (16 + dim): sums of exp(score - highest), then the sum of values, each times that */
+/* The softmax of queries over the keys of the blocks so far. */
+typedef struct specdec__attention_sums {
+    float *highest; /* (query): the largest score; SPECDEC__NO_SCORE: no key yet */
+    float *row;     /* (query, width): 16 partial sums of w = exp(score - highest), then the sums of w * value (dim) */
     int width;      /* 16 + dim */
-} specdec__sums;
+} specdec__attention_sums;
 
-#define SPECDEC__NO_SCORE -3.0e38f
+#define SPECDEC__NO_SCORE -3.0e38f /* below all scores */
 
-/* A block of 64 keys for some queries, of which each has a softmax under way: what makes codes of their scores. */
-typedef struct specdec__softening {
-    float *scores;               /* (4, apart, 16): 16 keys of each query, in rows for `apart` queries; overwritten */
-    const float *value_scales;   /* (64): 0 where no query sees the key */
-    int apart, count;            /* count: of queries that are there */
-    const size_t *query;         /* (count): which ones they are */
-    const specdec__sums *sums;   /* of all queries: highest and the first 16 of a row go on */
-    float *factor;               /* (count): what the growth of the largest score scales the rest of the row by */
-    uint8_t *codes;              /* (count, 64): weights times value_scales, over a scale, 0 to 255 */
-    float *scale;                /* (count): the largest of these products, over 255 */
-} specdec__softening;
+/* A block of 64 keys for `count` queries: turns their scores into 8-bit weights of values, and continues their
+   softmax. */
+typedef struct specdec__softmax_block {
+    float *scores;             /* (4, stride, 16): 4 groups of 16 keys, with a row for each query; overwritten */
+    const float *value_scales; /* (64): scales of the values; 0 for keys that no query may attend to */
+    int stride;                /* rows of a group */
+    int count;                 /* queries */
+    const size_t *query;       /* (count): index of each query in sums */
+    const specdec__attention_sums *sums; /* of all queries: the largest scores and the sums of weights are updated */
+    float *factor;             /* (count): by what the caller has to multiply the query's sums of values so far */
+    uint8_t *codes;            /* (count, 64): weight * value_scale / scale, 0 to 255 */
+    float *scale;              /* (count): the largest weight * value_scale, over 255 */
+} specdec__softmax_block;
 
-/* One update of a head of a recurrent layer: matrix (rows, values) *= decay; matrix += key * change^T, where change is
-   rate * value or, where the layer corrects itself, rate * (value - matrix^T * key); out (values) = matrix^T * query.
-   Sums over rows go in order. The gated delta rule (Yang et al. 2024, arXiv 2412.06464) and Mamba-2 (Dao and Gu 2024,
-   arXiv 2405.21060) are of this form. */
-typedef struct specdec__recurrence {
+/* An update of the state of a recurrent layer's head: matrix (rows, values) *= decay, then matrix += key * change^T,
+   where change is rate * value or, in layers that correct themselves, rate * (value - matrix^T * key); then out
+   (values) = matrix^T * query. Sums over rows go in order. The gated delta rule (Yang et al. 2024, arXiv 2412.06464)
+   and Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) are of this form. */
+typedef struct specdec__state_update {
     float *matrix;
     int rows, values;   /* values: a multiple of 16 */
-    int corrects;
+    int corrects;       /* 1: the layer corrects itself */
     float decay, rate;
     const float *key;   /* (rows) */
-    const float *query; /* (rows); NULL: no output is wanted */
+    const float *query; /* (rows); NULL: no output */
     const float *value; /* (values) */
     float *out;         /* (values) */
-} specdec__recurrence;
+} specdec__state_update;
 
-/* The float loops of an instruction set: name, result, parameters. They are written once, in >>kernel/lanes. */
+/* The float loops of an instruction set: name, result, parameters. They are written once for all sets, in
+   >>kernel/lanes. */
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
     X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
-    /* The same of (x - mean(x)) * weight / its root mean square. */ \
+    /* Values [from, to) of y * weight / rms(y), where y = x - mean(x). */ \
     X(isa, layer_norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, \
                               float *out)) \
-    /* Blocks [from, to) of one row of values -> column c of columns. */ \
+    /* Quantises blocks [from, to) of a row of values into column c of `out`. */ \
     X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
     /* x = x * sigmoid(by), elementwise. */ \
     X(isa, sigmoid, void, (float *x, const float *by, int count)) \
-    /* x = silu(x) * by, elementwise. */ \
+    /* x = silu(x) * by, elementwise; silu(x) = x * sigmoid(x). */ \
     X(isa, silu, void, (float *x, const float *by, int count)) \
+    /* x = gelu(x) * by, elementwise; GELU in its tanh form. */ \
     X(isa, gelu, void, (float *x, const float *by, int count)) \
+    /* x = gelu(x) * by, elementwise; GELU by its definition, with erf. */ \
     X(isa, gelu_exact, void, (float *x, const float *by, int count)) \
-    /* x = max(x, 0) * by, elementwise: by itself, its square. */ \
+    /* x = max(x, 0) * by, elementwise. With by = x, the square of ReLU. */ \
     X(isa, relu, void, (float *x, const float *by, int count)) \
-    /* SwiGLU of gpt-oss: x = g sigmoid(1.702 g) (u + 1) of g = min(x, 7) and u = by, but in [-7, 7]. */ \
-    X(isa, clamped, void, (float *x, const float *by, int count)) \
+    /* SwiGLU of gpt-oss: x = g sigmoid(1.702 g) (u + 1), where g = min(x, 7) and u is `by` limited to [-7, 7]. */ \
+    X(isa, clamped_swiglu, void, (float *x, const float *by, int count)) \
     /* xIELU (Huang and Schlag 2024, arXiv 2411.13010), shape (4): a_p, a_n, beta, epsilon. x > 0: a_p x^2 + beta x; \
        else a_n (e^min(x, epsilon) - 1 - x) + beta x. */ \
     X(isa, xielu, void, (float *x, const float *shape, int count)) \
     /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
     X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
-    /* queries (count <= 4, dim) . keys (dim, 64), floats or half floats -> scores (count, 64), at least those of the \
-       first `slots`. On the way `next`, keys (dim, 64) of two bytes each that will be wanted soon, is fetched; all at \
-       once would stall. */ \
-    X(isa, scores, void, (const float *queries, int dim, int count, const void *keys, int halves, int slots, \
+    /* scores (count, 64) = queries (count <= 4, dim) times keys (dim, 64), floats or half floats; at least those of \
+       the first `slots` keys. Meanwhile prefetches `next`, keys (dim, 64) of two bytes each, bit by bit. */ \
+    X(isa, key_scores, void, (const float *queries, int dim, int count, const void *keys, int halves, int slots, \
                           const void *next, float *scores)) \
-    /* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest \
-       of them. Adds them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled \
-       by it, too. */ \
+    /* Raises *max to the largest of scores [from, to) of 64, then replaces these scores by exp(score - *max), the \
+       others by 0, and adds the results to sums (16), scaled by exp(old *max - new *max) first. Returns this factor, \
+       by which the caller scales its own earlier sums. */ \
     X(isa, softmax, float, (float *scores, int from, int to, float *max, float *sums)) \
-    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim), floats or half floats. \
-       Fetches as many rows of `next`, values (64, dim) of two bytes each. */ \
-    X(isa, weigh, void, (const float *weights, int count, const void *values, int halves, int valid, int dim, \
+    /* out[i] (dim) += the sum over j < valid, in order, of weights[i][j] (count <= 4, 64) * values[j] (64, dim), \
+       floats or half floats. Prefetches as many rows of `next`, values (64, dim) of two bytes each. */ \
+    X(isa, weigh_values, void, (const float *weights, int count, const void *values, int halves, int valid, int dim, \
                          const void *next, float *const *out)) \
-    /* Adds what the first count queries have summed up over other keys, which come behind. */ \
-    X(isa, merge, void, (const specdec__sums *into, const specdec__sums *from, int count)) \
-    /* Blocks [from, from + blocks) of a matrix in planes -> a tile of Q8_0. whole: 0: with SPECDEC__PLANE_MIDDLE in \
-       place of the lower bits, which are not read. */ \
-    X(isa, join, void, (const unsigned char *planes, size_t from, int blocks, int whole, unsigned char *tile)) \
-    /* sums (count, 16) += 1e-30 + norms (count, SPECDEC__PLANE_PARTS) times bounds (parts, stride; 16 of each). */ \
-    X(isa, widen, void, (float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)) \
-    /* out (16) = 16 rows of Q8_0 of so many blocks, as they lie in the file, times a column, in the order of dots. */ \
-    X(isa, pick, void, (const unsigned char *const *rows, int blocks, const specdec__columns *x, int column, \
+    /* Merges the first `count` queries' sums over later keys (from) into those over earlier keys (into). */ \
+    X(isa, merge_sums, void, (const specdec__attention_sums *into, const specdec__attention_sums *from, int count)) \
+    /* Joins blocks [from, from + blocks) of a matrix in planes into a tile of Q8_0. whole 0: the lower plane is not \
+       read; SPECDEC__PLANE_MIDDLE takes its place. */ \
+    X(isa, join_planes, void, (const unsigned char *planes, size_t from, int blocks, int whole, unsigned char *tile)) \
+    /* sums (count, 16) += 1e-30 + norms (count, SPECDEC__PLANE_PARTS) times bounds (SPECDEC__PLANE_PARTS, 16), whose \
+       parts are `stride` apart. */ \
+    X(isa, add_bounds, void, (float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)) \
+    /* out (16) = 16 rows of Q8_0 of `blocks` blocks, as the file has them, times a column, in the canonical order. */ \
+    X(isa, multiply_file_rows, void, (const unsigned char *const *rows, int blocks, const specdec__columns *x, \
+                                      int column, \
                         float *out)) \
-    /* out (count, stride) = sums (count, 16) [+ bias]. */ \
-    X(isa, put, void, (const float *sums, int count, const float *bias, float *out, size_t stride)) \
+    /* out (count, stride) = sums (count, 16) [+ bias (16)]. */ \
+    X(isa, store_sums, void, (const float *sums, int count, const float *bias, float *out, size_t stride)) \
+    /* x = a * x, elementwise. */ \
     X(isa, scale, void, (float *x, float a, int count)) \
     /* out (count, a multiple of 16) = the sum over taps, in order, of weights (taps, stride) * rows[tap], [+ bias], \
-       elementwise; then, if it is asked for, x / (1 + e^-x) of it. */ \
+       elementwise; silu: then silu(out). */ \
     X(isa, convolve, void, (const float *const *rows, const float *weights, size_t stride, int taps, \
                             const float *bias, int silu, int count, float *out)) \
-    /* One update of a recurrent layer's head. */ \
-    X(isa, recur, void, (const specdec__recurrence *r)) \
+    /* An update of the state of a recurrent layer's head: see specdec__state_update. */ \
+    X(isa, update_state, void, (const specdec__state_update *r)) \
+    /* x += a * y, elementwise. */ \
     X(isa, add_scaled, void, (float *x, float a, const float *y, int count)) \
     /* x = cap * tanh(x / cap). */ \
-    X(isa, cap, void, (float *x, float cap, int count)) \
-    /* The sum of x (16). */ \
-    X(isa, total, float, (const float *x)) \
-    /* Whether x (count, a multiple of 16) times factor are all finite. */ \
-    X(isa, sound, int, (const float *x, float factor, int count)) \
+    X(isa, soft_cap, void, (float *x, float cap, int count)) \
+    /* The sum of x (16), by the canonical tree. */ \
+    X(isa, sum16, float, (const float *x)) \
+    /* Whether x (count, a multiple of 16) times factor are all finite numbers. */ \
+    X(isa, all_finite, int, (const float *x, float factor, int count)) \
+    /* Converts half floats to floats, and floats to half floats. */ \
     X(isa, f16_to_float, void, (const void *in, int count, float *out)) \
     X(isa, float_to_f16, void, (const float *in, int count, void *out)) \
-    /* The nearest codes in [-127, 127] to values (count, a multiple of 32) over a scale, which is the largest of them \
-       over 127 and is returned. */ \
+    /* Quantises values (count, a multiple of 32) to codes in [-127, 127]. Returns the scale: the largest magnitude \
+       over 127. */ \
     X(isa, float_to_codes, float, (const float *values, int count, int8_t *codes)) \
-    /* softmax of several queries, whose weights times the scales of values become codes. */ \
-    X(isa, soften, void, (const specdec__softening *s)) \
-    /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */ \
+    /* Softmax of several queries over a block of keys, with 8-bit weights: see specdec__softmax_block. */ \
+    X(isa, softmax_codes, void, (const specdec__softmax_block *s)) \
+    /* The largest of x (count > 0); NaNs are ignored; -infinity if all are NaN. */ \
     X(isa, largest, float, (const float *x, int count)) \
-    /* How many tokens from the first on (all count, or a multiple of 64) cannot reach `wanted` once Gumbel noise is \
-       added to (logit - best) * inverse, inverse > 0; the first is token `first` of the row of noise. May be too few, \
-       is never too many. */ \
-    X(isa, outdone, int, (const float *logits, int count, float best, float inverse, float wanted, \
+    /* Counts tokens from the first one on (all `count`, or a multiple of 64) whose (logit - best) * inverse plus \
+       Gumbel noise stays below `wanted`; inverse > 0. The first logit is that of token `first`; its noise is in row \
+       noise_row. The result may be too small, never too large. */ \
+    X(isa, count_unreachable, int, (const float *logits, int count, float best, float inverse, float wanted, \
                           uint64_t noise_row, uint32_t first)) \
-    /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */ \
-    X(isa, weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
-    /* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too. */ \
-    X(isa, mass, void, (const float *logits, int count, float best, float least, double *sums)) \
-    /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. \
-       The products are exact: high and low are floats in doubles. */ \
-    X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
+    /* p (count) = exp((logit - best) / temperature); 0 where that is below e^-87. */ \
+    X(isa, token_weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
+    /* sums[i % 16] += e^(logit[i] - best); where logit[i] - best > least, sums[16 + i % 16], too. */ \
+    X(isa, add_weights, void, (const float *logits, int count, float best, float least, double *sums)) \
+    /* residuals[i % 16] += max(target[i] - (high + low) * draft[i] - uniform, 0); weights[i % 16] += draft[i]. high \
+       and low are floats, so that both products are exact in double. */ \
+    X(isa, add_residuals, void, (const float *target, const float *draft, int count, double high, double low, \
                              double uniform, double *residuals, double *weights))
 
+/* Activation functions of feed-forward layers: indices of specdec__kernels.activate. */
 enum {
-    SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__RELU, SPECDEC__CLAMPED, SPECDEC__XIELU,
+    SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__RELU, SPECDEC__CLAMPED_SWIGLU, SPECDEC__XIELU,
     SPECDEC__ACTIVATIONS
 };
 
+/* The type of each float loop, and its member of specdec__kernels. */
 #define SPECDEC__KERNEL_TYPE(isa, name, result, parameters) typedef result specdec__##name##_function parameters;
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
 SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
 
-/* out[i] (dim) += scales[i] * (the exact sum over keys of codes (count, 64) * values), count <= 64. values: 8-bit codes
-   (dim/16, 64/4, 16, 4), so that 4 keys of a dimension lie together. dim is a multiple of 32. Codes are zeros from key
-   `keys` on, a multiple of 16. Up to count rounded up to a multiple of 4 there are codes, scales of 0 and places out,
-   which may be one and the same; these come to nothing. On the way `next`, a page of keys and values that will be
-   wanted soon, is fetched; NULL: none. */
+/* out[i] (dim) += scales[i] * the exact sum over keys of codes (count <= 64, 64) * values. values: 8-bit codes (dim/16,
+   64/4, 16, 4), so that 4 keys of a dimension lie together; dim: a multiple of 32. Codes are zeros from key `keys` (a
+   multiple of 16) on. count is rounded up to a multiple of 4: the caller provides codes, scales of 0 and rows of out
+   for these, which may all be the same row and do not change. Meanwhile prefetches `next`, a page of keys and values,
+   unless NULL. */
 typedef void specdec__weigh_codes_function(const int8_t *values, int dim, int keys, const uint8_t *codes,
                                            const float *scales, int count, const unsigned char *next,
                                            float *const *out);
 
-/* How weights come from memory while few columns are multiplied. */
-typedef struct specdec__reading {
-    int apart; /* one tile after the other; 0: as multiply takes two */
-    int lead;  /* how many bytes ahead they are fetched into the first cache */
-} specdec__reading;
+/* How the weights of two tiles are read while few columns are multiplied. */
+typedef struct specdec__weight_reading {
+    int one_tile; /* 1: one tile after the other; 0: two tiles side by side */
+    int l1_bytes; /* distance in bytes of prefetches into the first-level cache; 0: the default */
+} specdec__weight_reading;
 
-/* What an instruction set supplies. Every function gives the same bits in every table. An entry is NULL only where a
-   number is no type's; in multiply, also where it would not be faster. */
+/* The table of an instruction set's functions, which give the same bits in every table. An entry for types is NULL if
+   no type has that number; in multiply and rows, also if it would not be faster. */
 typedef struct specdec__kernels {
     const char *name;
-    specdec__reading reading, other; /* other: what may be faster on some machines; all 0: nothing is known */
-    /* specdec__quant_interleave, or the same faster. */
+    specdec__weight_reading reading;       /* how weights are read */
+    specdec__weight_reading other_reading; /* may be faster on some machines; all 0: there is no other one */
+    /* specdec__quant_interleave, or a faster function with the same result. */
     specdec__interleave_function *interleave;
     specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
-    int half_queries; /* up to so many queries, scores and weigh read half floats; more wait for floats made of them */
-    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu and so on */
-    /* Unpacks blocks*32 values of 16 rows from a tile. */
+    int half_queries; /* up to this many queries, key_scores and weigh_values take half floats */
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* by SPECDEC__SILU and so on */
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
-    /* Adds panel * columns to sums (column, row). */
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
-    /* The same of two panels with four columns and more, by granule (16, 32), and for which types that is faster. */
+    /* dot for two panels and four columns or more, by granule (16, 32). paired: a bit for each type where this is
+       faster. */
     specdec__pair_function *pair[2];
     uint64_t paired;
-    /* Unpacking and dot in one, where that is faster; else NULL. */
+    /* Unpacks and multiplies in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
-    /* Tiles of Q8_0 that lie in planes: the upper ones alone, and both. NULL: tiles are made of them first. */
+    /* multiply for Q8_0 in planes: the upper plane alone, and both planes. NULL: planes are joined into tiles first. */
     specdec__multiply_function *plane, *planes;
-    /* Rows as they lie in the file times one column, where that is faster than making tiles of them; else NULL. */
+    /* Multiplies rows as the file has them with one column, where that is faster than with tiles; else NULL. */
     specdec__rows_function *rows[SPECDEC__TYPE_COUNT];
 } specdec__kernels;
 
-/* What an instruction set has to define before it includes >>kernel/lanes: V, a vector of 1, 4 or 16 floats
-   (SPECDEC__LANES), and the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the
-   scalar one.
-   >>kernel/lanes does not compile while one is missing. */
+/* The operations that an instruction set defines before it includes >>kernel/lanes: name, result, parameters of
+   specdec__ISA_name. V is a vector of 1, 4 or 16 floats (SPECDEC__LANES). Each has the bits of the scalar one.
+   >>kernel/lanes does not compile if one is missing. */
 #define SPECDEC__LANE_OPERATIONS(X, V) \
     X(load, V, (const float *)) \
     X(store, void, (float *, V)) \
@@ -6216,23 +6230,24 @@ typedef struct specdec__kernels {
     X(madd, V, (V, V, V)) /* a * b + c, rounded once */ \
     X(max, V, (V, V)) /* a > b ? a : b */ \
     X(min, V, (V, V)) /* a < b ? a : b */ \
-    X(scale2, V, (V, V)) /* a * 2^n, where the other one is n + 1.5 * 2^23 */ \
-    X(sum, float, (const V *)) /* of 16 lanes, by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1 */ \
-    X(highest, float, (const V *)) /* of 16 lanes */ \
-    X(highest4, void, (const V *, float *)) /* the same of four times 16 lanes */ \
+    X(scale2, V, (V, V)) /* a * 2^n; the second parameter is n + 1.5 * 2^23 */ \
+    X(sum, float, (const V *)) /* of 16 lanes, by the canonical tree: i and i + 8, then i + 4, i + 2, i + 1 */ \
+    X(highest, float, (const V *)) /* the largest of 16 lanes */ \
+    X(highest4, void, (const V *, float *)) /* the largest of 16 lanes, four times */ \
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
-    X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
-    X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
-    X(noise, void, (uint64_t, uint32_t *)) /* bits 63..32 of specdec__noise_at, 64 tokens */ \
-    X(load_f16, V, (const void *)) \
-    X(load_bf16, V, (const void *)) \
-    X(store_f16, void, (void *, V))
+    X(store_low_bytes, void, (int8_t *, V)) /* the lowest byte of the bits of each lane */ \
+    X(sum_codes, int32_t, (const int8_t *)) /* the sum of 16 codes */ \
+    X(noise, void, (uint64_t, uint32_t *)) /* upper 32 bits of specdec__noise_at of 64 neighbouring tokens */ \
+    X(load_f16, V, (const void *)) /* converts half floats */ \
+    X(load_bf16, V, (const void *)) /* converts bfloat16 */ \
+    X(store_f16, void, (void *, V)) /* rounds to half floats */
 
 /* =====================================================================================================================
- * >>kernel/scalar: the scalar reference.
+ * >>kernel/scalar: the kernels in plain C, the reference for all instruction sets; and what several sets share.
  * ================================================================================================================== */
 
-/* Generic unpacking: every type through its decode function. The oracle for the others, and their fallback. */
+/* Unpacks a tile of any type with the type's decoder. The reference for all other unpackers, and used where there is
+   none. */
 static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                   specdec__panel *panel)
 {
@@ -6257,7 +6272,7 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
 }
 
 SPECDEC__RARELY_RUN
-/* Adds a panel of codes times count columns to sums (column, 16): the oracle for all other dots. */
+/* sums (column, 16) += a panel of codes times `count` columns. The reference for the dots of all instruction sets. */
 SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                          int column, int count, float *sums, int granule, int has_minimum)
 {
@@ -6286,7 +6301,8 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
         }
 }
 
-/* The four integer dots of an instruction set, from its inline one. */
+/* Defines the four integer dots of an instruction set (granules of 16 and 32, without and with minimums) by its inline
+   function. */
 #define SPECDEC__DOT(isa, target, name, granule, has_minimum) \
     target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, \
                                                    int block, int column, int count, float *sums) \
@@ -6299,7 +6315,7 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
 
 SPECDEC__DOTS(scalar, )
 
-/* The multiply function of a type, from the instruction set's inline one. */
+/* Defines the multiply function of a type by the instruction set's inline function. */
 #define SPECDEC__MULTIPLY(isa, target, number) \
     target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, \
                                                           specdec__panel *panels, const specdec__columns *x, \
@@ -6308,19 +6324,19 @@ SPECDEC__DOTS(scalar, )
         specdec__##isa##_multiply(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
     }
 
-/* 32 values of 16 rows whose codes are points of a grid: points (row), two a word, of 8 or 4 values each; signs (row),
-   a bit a value or seven bits for eight of them. */
+/* A group of 32 values of 16 rows whose codes are points of a grid. points (4, row): two points of 8 or 4 values in
+   each word; signs (row): a bit for each value, or seven bits for each eight values. */
 typedef struct specdec__grid_group {
     uint32_t points[4][16], signs[16];
 } specdec__grid_group;
 
-/* Two points of a grid, side by side. */
+/* Two points of a grid in a word. */
 SPECDEC__INLINE uint32_t specdec__grid_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
     return grid[first] | (uint32_t)grid[second] << 16;
 }
 
-/* Group g of a row of IQ2_XXS. */
+/* Reads group g of a row of a tile of IQ2_XXS. */
 SPECDEC__INLINE void specdec__grid_iq2_xxs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + row * 4;
@@ -6330,7 +6346,7 @@ SPECDEC__INLINE void specdec__grid_iq2_xxs(const unsigned char *tile, int g, int
     out->signs[row] = specdec__load_u32(at + 64);
 }
 
-/* Group g of a row of IQ2_XS. */
+/* Reads group g of a row of a tile of IQ2_XS. */
 SPECDEC__INLINE void specdec__grid_iq2_xs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
@@ -6341,7 +6357,7 @@ SPECDEC__INLINE void specdec__grid_iq2_xs(const unsigned char *tile, int g, int 
     out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
 }
 
-/* Group g of a row of IQ2_S. */
+/* Reads group g of a row of a tile of IQ2_S. */
 SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const uint16_t *grid = specdec__quant_iq2_s_grid;
@@ -6355,7 +6371,8 @@ SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int r
     out->signs[row] = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4);
 }
 
-/* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
+/* Reads the points of group g of a row of IQ3_XXS or IQ3_S, whose index fields begin at the same offset. high: the
+   ninth bits of the indices, one for each point. */
 SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
                                        int row, specdec__grid_group *out)
 {
@@ -6368,7 +6385,7 @@ SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char
     }
 }
 
-/* Group g of a tile of a type. */
+/* Reads group g of all 16 rows of a tile. */
 SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_take(uint32_t type, const unsigned char *tile, int g,
                                                         specdec__grid_group *out)
 {
@@ -6396,10 +6413,10 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_take(uint32_t type, const uns
         memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64, sizeof out->signs);
 }
 
-/* Float lanes in plain C: one. */
+/* The vector of plain C: one float. */
 typedef float specdec__scalar_v;
 
-/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+/* The operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE float specdec__scalar_load(const float *at) { return *at; }
 SPECDEC__INLINE void specdec__scalar_store(float *at, float a) { *at = a; }
 SPECDEC__INLINE float specdec__scalar_set(float a) { return a; }
@@ -6428,7 +6445,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a)
 {
     specdec__store_u16(at, specdec__f16_from_float(a));
 }
-/* The canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
+/* The sum of 16 lanes by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
 SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
 {
     float lane[8];
@@ -6454,7 +6471,8 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
-/* The same, four times, from the highest of an instruction set: parts vectors are 16 lanes. */
+/* Defines highest4, the largest of 16 lanes four times, by an instruction set's `highest`. parts: vectors that make 16
+   lanes. */
 #define SPECDEC__HIGHEST4(isa, target, parts) \
     target SPECDEC__INLINE void specdec__##isa##_highest4(const specdec__##isa##_v *x, float *out) \
     { \
@@ -6474,7 +6492,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
         sum += codes[i];
     return sum;
 }
-/* The upper bits of 64 random numbers, those of tokens side by side; first: what the first is made of. */
+/* bits (64) = the upper 32 random bits of 64 neighbouring tokens. first: the row's noise at the first token. */
 static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
 {
     uint32_t i;
@@ -6491,22 +6509,22 @@ static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
 SPECDEC__RARELY_RUN_END
 
 /* =====================================================================================================================
- * >>kernel/weigh: attention over 8-bit values: weighted sums of codes, written once for every instruction set.
+ * >>kernel/weigh: attention over 8-bit values: the loop of weigh_codes, written once for all instruction sets.
  * ================================================================================================================== */
 
-/* Of a page of keys and values, the part that goes with the 64 bytes of values which lie `at` bytes on. */
-SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
+/* Prefetches the part of a page of keys and values that corresponds to the 64 bytes at offset `at` of 8-bit values. */
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_prefetch(const unsigned char *page, int at)
 {
     if (page) {
-        __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 values, or keys with their scale, take 34 bytes */
+        __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 keys or values with their scale take 34 bytes */
         __builtin_prefetch(page + at / 8 * 17 + 64, 0, 3);
         __builtin_prefetch(page + at / 8 * 17 + 128, 0, 3);
     }
 }
 
-/* specdec__weigh_codes_function from an instruction set's value_sums(values, keys, codes, next, sums), which computes
-   the sums of `tiles` tiles of 16 dimensions and `many` columns, sums (column, tile * 16) as floats; many is 1, 2 or
-   4. lanes: whose vectors they are. each: what unrolls loops over them, where that pays. */
+/* Defines specdec__weigh_codes_function by an instruction set's value_sums(values, keys, codes, next, sums). That
+   computes sums (column, tile * 16), as floats, of `tiles` tiles of 16 dimensions and `many` (1, 2 or 4) columns.
+   lanes: the set whose vectors are used. each: a pragma that unrolls loops, or nothing. */
 #define SPECDEC__WEIGH_CODES(isa, lanes, target, tiles, many, each) \
     target static void specdec__##isa##_weigh_codes(const int8_t *values, int dim, int keys, const uint8_t *codes, \
                                                     const float *scales, int count, const unsigned char *next, \
@@ -6533,7 +6551,7 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *p
             } \
     }
 
-/* One tile, one column: the canonical sums. */
+/* The exact sums of one tile and one column. */
 static void specdec__scalar_value_sums(const int8_t *values, int keys, const uint8_t *codes, const unsigned char *next,
                                        float *sums)
 {
@@ -6756,14 +6774,14 @@ SPECDEC__INLINE int specdec__x86_is_seldom(int type)
     return (int)(mask >> type & 1);
 }
 
-/* What lies SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is `next`. */
+/* The address SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile; past the tile's end, the address in `next`. */
 SPECDEC__INLINE const char *specdec__x86_ahead(const unsigned char *tile, size_t at, size_t end,
                                                const unsigned char *next)
 {
-    return (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
+    return (const char *)(at + SPECDEC__PREFETCH_BYTES < end ? tile + at : next + at - end) + SPECDEC__PREFETCH_BYTES;
 }
 
-/* Prefetches so many bytes. */
+/* Prefetches `bytes` bytes into the first-level cache. */
 SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
 {
     int i;
@@ -6773,7 +6791,7 @@ SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
         _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
-/* Where the scale d of a block stands in a tile; dmin comes after it. */
+/* The offset of a block's scale d in a tile; dmin follows it. */
 SPECDEC__INLINE size_t specdec__x86_d(int type)
 {
     switch (type) {
@@ -6785,7 +6803,7 @@ SPECDEC__INLINE size_t specdec__x86_d(int type)
     }
 }
 
-/* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. */
+/* Prefetches so many bytes, SPECDEC__PREFETCH_BYTES bytes ahead of byte `at` of a tile. */
 SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
                                            const unsigned char *next)
 {
@@ -7035,7 +7053,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *valu
         const __m128i code = _mm_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + key)));
         const int8_t *from = values + key * SPECDEC__ROWS;
 
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
             __m128i value = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)(from + i * 8)));
@@ -7084,7 +7102,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *
     for (i = 0; i < vectors * 64; i += 16) {
         __m128i q = specdec__sse41_get(from + i);
 
-        _mm_prefetch((const char *)from + SPECDEC__AHEAD + i, _MM_HINT_T0);
+        _mm_prefetch((const char *)from + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
         specdec__sse41_put_bytes(codes + i, specdec__sse41_and(q, 15));
         specdec__sse41_put_bytes(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
     }
@@ -7134,7 +7152,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
         specdec__sse41_halves(tile, panel->scale[b]);
         for (i = 0; i < 512; i += 64) {
-            _mm_prefetch((const char *)tile + SPECDEC__AHEAD + i, _MM_HINT_T0);
+            _mm_prefetch((const char *)tile + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
             memcpy(panel->u.codes + b * 512 + i, tile + SPECDEC__TILE_AT(q8_0, codes) + i, 64);
         }
     }
@@ -7180,7 +7198,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
                     specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
                 __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(high + i), s * 2), 3);
 
-                _mm_prefetch((const char *)low + SPECDEC__AHEAD + s % 2 * 512 + i, _MM_HINT_T0);
+                _mm_prefetch((const char *)low + SPECDEC__PREFETCH_BYTES + s % 2 * 512 + i, _MM_HINT_T0);
                 specdec__sse41_put_bytes(codes + i, q | h << 4);
             }
 }
@@ -7471,7 +7489,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
     for (key = 0; key < keys; key += 4) {
         const __m128i *from = (const __m128i *)(const void *)(values + key * SPECDEC__ROWS);
 
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (c = 0; c < 2; c++)
             code[c] = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key)));
@@ -8188,7 +8206,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
     for (c = 0; c < 4; c++)
         acc[c][0] = acc[c][1] = _mm256_setzero_si256();
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         value[0] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS));
         value[1] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS + 32));
         SPECDEC__UNROLL
@@ -9210,7 +9228,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
     if (lower) {
         SPECDEC__UNROLL
         for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
-            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__PREFETCH_BYTES / 2 + (uintptr_t)g), _MM_HINT_T0);
     }
     SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
@@ -9627,10 +9645,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
                 specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T0,
-                                         type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : lead);
+                                         type == SPECDEC__TYPE_Q6_K ? SPECDEC__PREFETCH_BYTES : lead);
                 specdec__avx512_take(type, tile[t] + from, b, panels + t, taken + t);
-                if (tiles == 2 || lead != SPECDEC__AHEAD)
-                    specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1, SPECDEC__AHEAD);
+                if (tiles == 2 || lead != SPECDEC__PREFETCH_BYTES)
+                    specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1,
+                                             SPECDEC__PREFETCH_BYTES);
             }
             specdec__avx512_few_columns(type, tiles, most, count, taken, x, at, acc);
         }
@@ -9647,7 +9666,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
                                                               int block, int column, int count, float *const *sums)
 {
     const int seldom = specdec__x86_is_seldom(type), most = seldom ? SPECDEC__AVX512_PAIR : SPECDEC__AVX512_FEW,
-              lead = seldom ? SPECDEC__AHEAD : tiles->lead;
+              lead = seldom ? SPECDEC__PREFETCH_BYTES : tiles->l1_bytes;
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
     int t, c, few;
 
@@ -9657,7 +9676,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
         specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
         return;
     }
-    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && lead != SPECDEC__AHEAD) {
+    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && lead != SPECDEC__PREFETCH_BYTES) {
         specdec__avx512_few(type, 2, SPECDEC__AVX512_PAIR, count, tiles->tile, tiles->next, lead, blocks, panels, x,
                             at, sums);
         return;
@@ -10005,7 +10024,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *va
     for (key = 0; key < keys; key += 4) {
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++) {
-            specdec__weigh_fetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
+            specdec__weigh_prefetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
             value[i] = _mm512_loadu_si512(values + (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
         }
         SPECDEC__UNROLL
@@ -10804,7 +10823,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
         for (i = 0; i < 4; i++)
             low[c][i] = high[c][i] = vdupq_n_u32(0);
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
             const uint8x16_t value = specdec__neon_raised(values + key * SPECDEC__ROWS + i * 16);
@@ -10834,7 +10853,7 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 /* The sums of a tile and four columns, over the keys of one lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
     do { \
-        specdec__weigh_fetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
+        specdec__weigh_prefetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
         SPECDEC__UNROLL \
         for (i = 0; i < 4; i++) \
             value[i] = specdec__neon_raised(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
@@ -11691,17 +11710,17 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
 }
 
 /* Prefetches as many bytes as these blocks have, so much further on: behind a tile usually stands the next one. */
-#define SPECDEC__NEON_AHEAD 4096
+#define SPECDEC__NEON_PREFETCH_BYTES 4096
 SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
 {
     const int bytes = blocks * 32 / type->block * type->bytes * SPECDEC__ROWS;
     int i;
 
     for (i = 0; i < bytes; i += 256) {
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i, 0, 3);
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 64, 0, 3);
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 128, 0, 3);
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 192, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i + 64, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i + 128, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i + 192, 0, 3);
     }
 }
 
@@ -12714,8 +12733,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
 }
 
 /* Four rows of a block to a panel; of Q8_0, all but the codes. */
-SPECDEC__INLINE void specdec__dotprod_put(int type, const specdec__dotprod_rows *rows, int block, int row,
-                                          specdec__panel *panel)
+SPECDEC__INLINE void specdec__dotprod_store_panel(int type, const specdec__dotprod_rows *rows, int block, int row,
+                                                 specdec__panel *panel)
 {
     const int per = 32 / specdec__dotprod_granule(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
     int i;
@@ -12747,7 +12766,7 @@ SPECDEC__INLINE void specdec__i8mm_put_pair(int8_t *to, int8x16_t even, int8x16_
 /* Four rows of a block of a type of granules of 32 to a panel for matrix products: codes (value/8, row, 8), minimums
    with their sign. pair: of wide types the sums of codes, floats; of others (row, 8) bytes, whose first four add up
    to them. */
-SPECDEC__INLINE void specdec__i8mm_put(int type, const specdec__dotprod_rows *rows, int block, int row,
+SPECDEC__INLINE void specdec__i8mm_store_panel(int type, const specdec__dotprod_rows *rows, int block, int row,
                                        specdec__panel *panel)
 {
     int i;
@@ -12791,7 +12810,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipp
                 SPECDEC__NEON_APART;
                 SPECDEC__UNROLL
                 for (i = 0; i < together; i++)
-                    (zipped ? specdec__i8mm_put : specdec__dotprod_put)(type, rows + i, b + way + i, row, panel);
+                    (zipped ? specdec__i8mm_store_panel
+                            : specdec__dotprod_store_panel)(type, rows + i, b + way + i, row, panel);
             }
     }
 }
@@ -12932,8 +12952,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
             wild |= specdec__dotprod_is_wild(type, runs[t].tile);
         }
         for (t = 0; t < most; t++) {
-            ahead[t] = byte + SPECDEC__NEON_AHEAD < end ? runs[t].tile + SPECDEC__NEON_AHEAD
-                                                           : tiles->next[t] + (byte + SPECDEC__NEON_AHEAD - end);
+            ahead[t] = byte + SPECDEC__NEON_PREFETCH_BYTES < end
+                           ? runs[t].tile + SPECDEC__NEON_PREFETCH_BYTES
+                           : tiles->next[t] + (byte + SPECDEC__NEON_PREFETCH_BYTES - end);
             specdec__dotprod_factors(type, &runs[t]);
         }
         if (wild)
@@ -13220,7 +13241,7 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
     for (t = 0; t < most && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     for (from = 0; from < blocks; from += run) {
-        const size_t byte = (size_t)from * span, ahead = byte + SPECDEC__NEON_AHEAD;
+        const size_t byte = (size_t)from * span, ahead = byte + SPECDEC__NEON_PREFETCH_BYTES;
 
         run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
         wild = 0;
@@ -14402,7 +14423,7 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
 }
 
 /* Unpacks blocks * 32 values of 16 rows of any type, and asks for what stands so much further on. */
-#define SPECDEC__LINE_AHEAD 4096
+#define SPECDEC__LINE_PREFETCH_BYTES 4096
 static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
 {
@@ -14423,7 +14444,7 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
         const int at = b & (whole - 1);
 
         for (i = 0; i < share; i += 64)
-            __builtin_prefetch(tile + SPECDEC__LINE_AHEAD + at * share + i, 0, 3);
+            __builtin_prefetch(tile + SPECDEC__LINE_PREFETCH_BYTES + at * share + i, 0, 3);
         if (from->order == SPECDEC__LINE_GRID)
             specdec__line_unpack_grid(type->number, tile, at, panel->u.codes + b * 512);
         else
@@ -14537,18 +14558,19 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 
 /* Most types are unpacked by their decoders. The others have something faster: an unpacker of their own, or a kernel
    that multiplies without a panel. */
-#define SPECDEC__ENTRY(member, number, function) \
+#define SPECDEC__TABLE_ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
-#define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) SPECDEC__ENTRY(multiply, number, specdec__##isa##_multiply_##number);
-#define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
+#define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) \
+    SPECDEC__TABLE_ENTRY(multiply, number, specdec__##isa##_multiply_##number);
+#define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__TABLE_ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_DECODED_ENTRY(isa, number) \
-    SPECDEC__ENTRY(unpack, number, specdec__avx512_unpack_any); \
+    SPECDEC__TABLE_ENTRY(unpack, number, specdec__avx512_unpack_any); \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
-    SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+    SPECDEC__TABLE_ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
     if (SPECDEC__HAS(number)) { \
         table->paired |= UINT64_C(1) << SPECDEC__TYPE_##number; \
@@ -14566,7 +14588,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         SPECDEC__X86_GRIDS(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         (table)->weigh_codes = specdec__##isa##_weigh_codes; \
         (table)->interleave = specdec__avx2_interleave; \
-        (table)->other.apart = 1; \
+        (table)->other_reading.one_tile = 1; \
         (table)->name = #isa; \
     } while (0)
 
@@ -14599,14 +14621,14 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__GELU] = table->gelu; \
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
         table->activate[SPECDEC__RELU] = table->relu; \
-        table->activate[SPECDEC__CLAMPED] = table->clamped; \
+        table->activate[SPECDEC__CLAMPED_SWIGLU] = table->clamped_swiglu; \
         table->activate[SPECDEC__XIELU] = table->xielu; \
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__READINGS 1 /* whether a table may have another way to read weights */
+#define SPECDEC__HAS_READINGS 1 /* whether a table may have another way to read weights */
 #else
-#define SPECDEC__READINGS 0
+#define SPECDEC__HAS_READINGS 0
 #endif
 #define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than memory */
 
@@ -14620,7 +14642,7 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
     specdec__pair_function *pair =
-        SPECDEC__READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
+        SPECDEC__HAS_READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
     const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
     size_t at, ahead;
     int from, run, t, i;
@@ -14658,8 +14680,8 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     if (kernels->multiply[type->number]) {
         specdec__tiles one = *tiles;
 
-        one.lead = kernels->reading.lead;
-        if (SPECDEC__READINGS && kernels->reading.apart && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
+        one.l1_bytes = kernels->reading.l1_bytes;
+        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
@@ -14706,13 +14728,13 @@ static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
 {
     specdec__kernels_x86_plain(table);
     SPECDEC__FLOAT_KERNELS(sse41);
-    SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
-    SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
-    SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
-    SPECDEC__ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
-    SPECDEC__ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
-    SPECDEC__ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
-    SPECDEC__ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
+    SPECDEC__TABLE_ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
+    SPECDEC__TABLE_ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
+    SPECDEC__TABLE_ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
+    SPECDEC__TABLE_ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
+    SPECDEC__TABLE_ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
 }
 
 SPECDEC__TABLE void specdec__kernels_avx2(specdec__kernels *table);
@@ -14761,12 +14783,12 @@ void specdec__kernels_avx512(specdec__kernels *table)
     table->interleave = specdec__avx512_interleave;
     table->plane = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_plane : NULL;
     table->planes = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_planes : NULL;
-    SPECDEC__ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
-    SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
-    SPECDEC__ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
-    SPECDEC__ENTRY(rows, Q6_K, specdec__avx512_rows_Q6_K);
-    table->reading.lead = SPECDEC__AHEAD;
-    table->other.lead = SPECDEC__LEAD;
+    SPECDEC__TABLE_ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
+    SPECDEC__TABLE_ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
+    SPECDEC__TABLE_ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
+    SPECDEC__TABLE_ENTRY(rows, Q6_K, specdec__avx512_rows_Q6_K);
+    table->reading.l1_bytes = SPECDEC__PREFETCH_BYTES;
+    table->other_reading.l1_bytes = SPECDEC__PREFETCH_L1_BYTES;
 }
 #endif
 
@@ -14832,7 +14854,7 @@ static int specdec__cpu_avx512(void)
 #endif
 
 #ifdef SPECDEC__NEON
-#define SPECDEC__NEON_ENTRY(name, unpack) SPECDEC__ENTRY(multiply, name, specdec__neon_multiply_##name);
+#define SPECDEC__NEON_ENTRY(name, unpack) SPECDEC__TABLE_ENTRY(multiply, name, specdec__neon_multiply_##name);
 
 /* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
@@ -14842,32 +14864,32 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__FLOAT_PANELS(scalar);
     SPECDEC__FLOAT_MULTIPLY(neon);
     SPECDEC__DOT_KERNELS(table, neon_dot);
-    SPECDEC__ENTRY(unpack, Q4_0, specdec__neon_unpack_q4_0);
-    SPECDEC__ENTRY(unpack, Q4_1, specdec__neon_unpack_q4_1);
-    SPECDEC__ENTRY(unpack, Q5_0, specdec__neon_unpack_q5_0);
-    SPECDEC__ENTRY(unpack, Q5_1, specdec__neon_unpack_q5_1);
-    SPECDEC__ENTRY(unpack, Q8_0, specdec__neon_unpack_q8_0);
-    SPECDEC__ENTRY(unpack, Q2_K, specdec__neon_unpack_q2_k);
-    SPECDEC__ENTRY(unpack, Q3_K, specdec__neon_unpack_q3_k);
-    SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__neon_unpack_iq2_xxs);
-    SPECDEC__ENTRY(unpack, IQ2_XS, specdec__neon_unpack_iq2_xs);
-    SPECDEC__ENTRY(unpack, IQ2_S, specdec__neon_unpack_iq2_s);
-    SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__neon_unpack_iq3_xxs);
-    SPECDEC__ENTRY(unpack, IQ3_S, specdec__neon_unpack_iq3_s);
-    SPECDEC__ENTRY(unpack, Q4_K, specdec__neon_unpack_q4_k);
-    SPECDEC__ENTRY(unpack, Q5_K, specdec__neon_unpack_q5_k);
-    SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
-    SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
-    SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
-    SPECDEC__ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
-    SPECDEC__ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
-    SPECDEC__ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
-    SPECDEC__ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__neon_unpack_q4_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_1, specdec__neon_unpack_q4_1);
+    SPECDEC__TABLE_ENTRY(unpack, Q5_0, specdec__neon_unpack_q5_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q5_1, specdec__neon_unpack_q5_1);
+    SPECDEC__TABLE_ENTRY(unpack, Q8_0, specdec__neon_unpack_q8_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q2_K, specdec__neon_unpack_q2_k);
+    SPECDEC__TABLE_ENTRY(unpack, Q3_K, specdec__neon_unpack_q3_k);
+    SPECDEC__TABLE_ENTRY(unpack, IQ2_XXS, specdec__neon_unpack_iq2_xxs);
+    SPECDEC__TABLE_ENTRY(unpack, IQ2_XS, specdec__neon_unpack_iq2_xs);
+    SPECDEC__TABLE_ENTRY(unpack, IQ2_S, specdec__neon_unpack_iq2_s);
+    SPECDEC__TABLE_ENTRY(unpack, IQ3_XXS, specdec__neon_unpack_iq3_xxs);
+    SPECDEC__TABLE_ENTRY(unpack, IQ3_S, specdec__neon_unpack_iq3_s);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__neon_unpack_q4_k);
+    SPECDEC__TABLE_ENTRY(unpack, Q5_K, specdec__neon_unpack_q5_k);
+    SPECDEC__TABLE_ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
+    SPECDEC__TABLE_ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
+    SPECDEC__TABLE_ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
+    SPECDEC__TABLE_ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
+    SPECDEC__TABLE_ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
+    SPECDEC__TABLE_ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
     SPECDEC__NEON_TYPES(SPECDEC__NEON_ENTRY)
 }
 
-#define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
-#define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__i8mm_multiply_##name);
+#define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__TABLE_ENTRY(multiply, name, specdec__dotprod_multiply_##name);
+#define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__TABLE_ENTRY(multiply, name, specdec__i8mm_multiply_##name);
 
 /* Fills the table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)
@@ -34962,7 +34984,7 @@ static const specdec__architecture specdec__architectures[] = {
     {"glm4moe", {{SPECDEC__NEOX, 1}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                  {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
                  {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}}},
-    {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED},
+    {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED_SWIGLU},
                  {SPECDEC__NEEDS, SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) |
                                   SPECDEC__EXPERT_BIAS}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                  {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2}, {SPECDEC__OTHERS, 1},
@@ -39656,7 +39678,7 @@ typedef struct specdec__context {
     float *low;                /* (most, rank of queries): what attn_q_b reads, before its norm */
     float *absorbed;           /* (most, heads * rank) */
     float *latent_columns;     /* (heads, n, rank or what stays still of a query): columns of the heads' matrices */
-    specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
+    specdec__attention_sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), by stretch */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
     float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
@@ -39672,7 +39694,7 @@ typedef struct specdec__context {
     int *slots[SPECDEC__SPANS]; /* (most) by node */
     int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
     int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
-    specdec__range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
+    specdec__key_range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, output rows) */
     specdec__screen screen;
@@ -40053,8 +40075,8 @@ SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const spec
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
 
-    c->kernels->widen(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
-                      c->screen.norms + column * SPECDEC__PLANE_PARTS);
+    c->kernels->add_bounds(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
+                           c->screen.norms + column * SPECDEC__PLANE_PARTS);
 }
 
 /* The logits of items[count] of a row of the last step, which made bounds. */
@@ -40070,7 +40092,7 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
 
         for (i = 0; i < SPECDEC__ROWS; i++)
             rows[i] = output->file + (size_t)items[from + (i < few ? i : 0)].token * output->row_bytes;
-        c->kernels->pick(rows, output->columns / 32, &c->columns, column, logits);
+        c->kernels->multiply_file_rows(rows, output->columns / 32, &c->columns, column, logits);
         c->kernels->scale(logits, c->model->fact[SPECDEC__LOGIT_SCALE], SPECDEC__ROWS);
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
@@ -40119,7 +40141,7 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
 
     tiles.type = matrix->type;
     tiles.tile[1] = NULL;
-    tiles.lead = c->kernels->reading.lead;
+    tiles.l1_bytes = c->kernels->reading.l1_bytes;
     tiles.planes = matrix->tiles;
     for (i = 0; multiply && i < place_count; i++) {
         tiles.tile[i] = matrix->tiles + (size_t)places[i].tile * bytes;
@@ -40135,8 +40157,8 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
         for (i = 0; i < place_count; i++) {
             unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
 
-            c->kernels->join(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
-                             !c->screen.bounds, tile);
+            c->kernels->join_planes(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
+                                    !c->screen.bounds, tile);
             tiles.tile[i] = tiles.next[i] = tile;
         }
         specdec__kernels_multiply(c->kernels, &tiles, blocks, scratch->panel, &c->columns, from, column, count, sums);
@@ -40261,11 +40283,11 @@ static void specdec__forward_put(const specdec__context *c, const specdec__outpu
     float *out = t->out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
 
     if (rows >= SPECDEC__ROWS) {
-        c->kernels->put(sums, count, bias, out, t->stride);
+        c->kernels->store_sums(sums, count, bias, out, t->stride);
         return;
     }
     for (i = 0; i < count; i++, sums += SPECDEC__ROWS, out += t->stride) { /* the last, partial tile */
-        c->kernels->put(sums, 1, bias, last, 0);
+        c->kernels->store_sums(sums, 1, bias, last, 0);
         memcpy(out, last, (size_t)rows * sizeof *out);
     }
 }
@@ -40330,7 +40352,7 @@ static SPECDEC__NOINLINE void specdec__forward_note(specdec__context *c, int thr
 SPECDEC__INLINE void specdec__forward_check(specdec__context *c, int thread, int row, const float *x, int count,
                                             float factor)
 {
-    if (c->checks && !c->kernels->sound(x, factor, count))
+    if (c->checks && !c->kernels->all_finite(x, factor, count))
         specdec__forward_note(c, thread, row, 0);
 }
 
@@ -40485,7 +40507,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
     const float *logits = c->logits + at;
     int i;
 
-    if (!c->checks || c->kernels->sound(logits, 1, count))
+    if (!c->checks || c->kernels->all_finite(logits, 1, count))
         return;
     for (i = 0; i < count; i++)
         if (!(logits[i] - logits[i] == 0))
@@ -40510,7 +40532,7 @@ static void specdec__forward_finish(specdec__context *c, int thread)
         if (factor != 1 || cap > 0)
             c->kernels->scale(c->logits + at, factor, count);
         if (cap > 0)
-            c->kernels->cap(c->logits + at, cap, count);
+            c->kernels->soft_cap(c->logits + at, cap, count);
     }
 }
 
@@ -40688,7 +40710,7 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
 
     memcpy(modes, c->stream_router + (size_t)i * 16, (size_t)count * sizeof *modes);
     c->kernels->scale(modes, 1 / (float)c->model->embedding, 16);
-    c->kernels->cap(modes, 1, 16);
+    c->kernels->soft_cap(modes, 1, 16);
     for (r = 0; r < rows; r++)
         for (out[r] = 0, k = 0; k < count; k++)
             out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);
@@ -40889,11 +40911,11 @@ static void specdec__forward_check_stored(specdec__context *c, int thread, int r
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
 
-    if (!c->checks || (c->kernels->sound(key, type->key_fits, to->dim) &&
-                       c->kernels->sound(value, type->value_fits, to->value_dim)))
+    if (!c->checks || (c->kernels->all_finite(key, type->key_fits, to->dim) &&
+                       c->kernels->all_finite(value, type->value_fits, to->value_dim)))
         return;
-    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, to->dim) &&
-                                              c->kernels->sound(value, SPECDEC__SOUND, to->value_dim));
+    specdec__forward_note(c, thread, row, c->kernels->all_finite(key, SPECDEC__SOUND, to->dim) &&
+                                              c->kernels->all_finite(value, SPECDEC__SOUND, to->value_dim));
 }
 
 /* Stores key and value of one row and kv head. */
@@ -40964,8 +40986,8 @@ typedef struct specdec__unit {
     const specdec__kv_layer *kv; /* where its keys and values lie */
     int head, from, to;
     int first, last;
-    specdec__range stretches;
-    specdec__sums sums; /* of the stretch at hand */
+    specdec__key_range stretches;
+    specdec__attention_sums sums; /* of the stretch at hand */
 } specdec__unit;
 
 /* The last of the nodes whose keys a node sees; -1: it sees none of them. */
@@ -40985,10 +41007,10 @@ SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
 }
 
 /* Which keys of a block a node sees. */
-static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
+static specdec__key_range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
-    specdec__range range;
+    specdec__key_range range;
 
     range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_end(c, node) - base);
     range.from = window ? specdec__max_int(c->place[node] + 1 - window - base, 0) : 0;
@@ -40997,7 +41019,7 @@ static specdec__range specdec__forward_range(const specdec__context *c, const sp
 
 /* The slots of the keys in a range of a block that a node sees: committed ones, then those of nodes. */
 static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                   specdec__range range, int *slots)
+                                   specdec__key_range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
@@ -41039,8 +41061,9 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
 
 /* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. next:
    values that are fetched meanwhile. */
-static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
-                                  const specdec__range *range, int count, const void *values, int halves,
+static void specdec__forward_fold(specdec__context *c, const specdec__attention_sums *sums, float *scores,
+                                  const size_t *query, const specdec__key_range *range, int count,
+                                  const void *values, int halves,
                                   const void *next)
 {
     const int dim = sums->width - 16;
@@ -41050,7 +41073,7 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
     int i, equal = 1;
 
     if (cap > 0)
-        c->kernels->cap(scores, cap, count * SPECDEC__KEYS);
+        c->kernels->soft_cap(scores, cap, count * SPECDEC__KEYS);
     for (i = 0; i < count; i++) {
         float *row = sums->row + query[i] * (size_t)sums->width;
 
@@ -41062,14 +41085,14 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
         equal &= range[i].from == range[0].from && range[i].to == range[0].to;
     }
     for (i = 0; i < (equal ? 1 : count); i++)
-        c->kernels->weigh(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1,
-                          (const char *)values + (size_t)range[i].from * row_bytes, halves,
-                          range[i].to - range[i].from, dim, next, out + i);
+        c->kernels->weigh_values(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1,
+                                 (const char *)values + (size_t)range[i].from * row_bytes, halves,
+                                 range[i].to - range[i].from, dim, next, out + i);
 }
 
 /* Keys that queries [from, to) of s->scores do not see get scores so low that they do not count, and values of no size:
    scales (64) become those of `all`. */
-static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
+static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec__key_range seen, const float *all,
                                   float *scales)
 {
     int key, i;
@@ -41088,20 +41111,20 @@ static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec
    Canonical: weights times the scales of values, in a block and for a query, become codes in [0, 255] with one scale;
    the sum of codes times codes over the block is an exact integer. */
 static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s,
-                                                          const specdec__sums *sums, const size_t *query,
-                                                          const specdec__range *range, int count,
+                                                          const specdec__attention_sums *sums, const size_t *query,
+                                                          const specdec__key_range *range, int count,
                                                           const unsigned char *values, int slots,
                                                           const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
     float scales[SPECDEC__KEYS]; /* of values */
-    specdec__softening softening;
+    specdec__softmax_block softening;
     int from, to, i;
 
     if (cap > 0)
-        c->kernels->cap(s->scores, cap, SPECDEC__SCORES * SPECDEC__KEYS);
-    softening.apart = SPECDEC__SCORES;
+        c->kernels->soft_cap(s->scores, cap, SPECDEC__SCORES * SPECDEC__KEYS);
+    softening.stride = SPECDEC__SCORES;
     softening.sums = sums;
     for (from = 0; from < count; from = to) { /* queries that see the same keys */
         softening.value_scales = (const float *)(const void *)values;
@@ -41117,7 +41140,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
         softening.factor = factor + from;
         softening.codes = s->codes + from * SPECDEC__KEYS;
         softening.scale = scale + from;
-        c->kernels->soften(&softening);
+        c->kernels->softmax_codes(&softening);
     }
     for (i = 0; i < count; i++) {
         out[i] = sums->row + query[i] * (size_t)sums->width + 16;
@@ -41166,7 +41189,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         rotated = s->queries;
     }
-    c->kernels->scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
+    c->kernels->key_scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
 }
 
 /* Of these scores, or of those above, that of the q-th query with a key. */
@@ -41182,7 +41205,7 @@ SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const sp
 /* Of the queries of a unit, nodes [first, last), those from `at` on, up to `most`: which they are, and the keys of a
    block that each of them sees. Returns how many. */
 static int specdec__forward_some(const specdec__context *c, const specdec__unit *u, int first, int last, int block,
-                                 int at, int most, size_t *query, specdec__range *range)
+                                 int at, int most, size_t *query, specdec__key_range *range)
 {
     const int part = u->to - u->from, count = specdec__min_int(most, (last - first) * part - at);
     int node = first + at / part, own = at % part, i;
@@ -41224,7 +41247,7 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     const int queries = (last - first) * (u->to - u->from);
     const unsigned char *next = specdec__forward_next(c, u, last, block);
     const void *keys, *values;
-    specdec__range range[4];
+    specdec__key_range range[4];
     size_t query[4];
     int halves, at, count;
 
@@ -41248,7 +41271,7 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
     /* columns of one node lie together, no others */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next(c, u, last, block);
-    specdec__range range[SPECDEC__COLUMNS];
+    specdec__key_range range[SPECDEC__COLUMNS];
     size_t query[SPECDEC__COLUMNS];
     int at, count;
 
@@ -41268,14 +41291,14 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
 static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s,
                                                         const specdec__unit *u, int node, int block, const int *slots)
 {
-    const specdec__range seen = specdec__forward_range(c, u, node, block);
+    const specdec__key_range seen = specdec__forward_range(c, u, node, block);
     const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
     for (at = u->from; at < u->to; at += 4) {
         int count = specdec__min_int(4, u->to - at);
         float logical[4][SPECDEC__KEYS] = {{0}};
-        specdec__range range[4];
+        specdec__key_range range[4];
         size_t query[4];
 
         for (i = 0; i < count; i++) {
@@ -41303,7 +41326,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
 
 /* The slots of a block that lie anywhere, copied to where a page of their own would hold them. */
 static void specdec__forward_gather_codes(const specdec__context *c, specdec__scratch *s, const specdec__unit *u,
-                                          specdec__range range, const int *slots)
+                                          specdec__key_range range, const int *slots)
 {
     int i;
 
@@ -41315,7 +41338,7 @@ static void specdec__forward_gather_codes(const specdec__context *c, specdec__sc
 /* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
    sees. */
 static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                    specdec__range *all)
+                                    specdec__key_range *all)
 {
     const specdec__view *view = c->batch->views[node];
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
@@ -41323,7 +41346,7 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
     *all = specdec__forward_range(c, u, node, block);
     for (; last < u->last && c->batch->views[last] == view &&
          (committed || (c->trunk[node] && c->trunk[last])); last++) {
-        const specdec__range one = specdec__forward_range(c, u, last, block);
+        const specdec__key_range one = specdec__forward_range(c, u, last, block);
 
         if (one.from >= one.to)
             break;
@@ -41336,7 +41359,7 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
 /* The page that has the keys of a range of a block that a node sees, each in its own slot; -1: none, and `slots` (64)
    are where they lie. */
 static int specdec__forward_find(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                 specdec__range range, int *slots)
+                                 specdec__key_range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int from = block * SPECDEC__KEYS + range.from, count = range.to - range.from;
@@ -41361,7 +41384,7 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
     int node, share, page, slots[SPECDEC__KEYS], i;
 
     for (node = u->first; node < u->last; node += share) {
-        specdec__range range = specdec__forward_range(c, u, node, block);
+        specdec__key_range range = specdec__forward_range(c, u, node, block);
 
         share = 1;
         if (range.from >= range.to)
@@ -41387,10 +41410,10 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
 
 /* The stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is SPECDEC__STRETCH blocks of
    logical positions; what a query sums up over each is merged in their order, whoever has summed it up. */
-static specdec__range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
+static specdec__key_range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
 {
     const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
-    specdec__range seen = {1 << 30, 0};
+    specdec__key_range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
         const int most = specdec__max_int(specdec__forward_end(c, first) - 1, 0);
@@ -41402,11 +41425,11 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
 }
 
 /* Where the sums of a node's query heads from `head` on lie, of the i-th stretch, in a layer. */
-static specdec__sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
-                                           int head)
+static specdec__attention_sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i,
+                                                     int node, int head)
 {
     const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
-    specdec__sums sums = c->sums;
+    specdec__attention_sums sums = c->sums;
 
     sums.width = 16 + specdec__context_keys(c, l)->value_dim;
     sums.highest += at;
@@ -41421,7 +41444,7 @@ static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, s
     int node, block;
 
     for (node = u->first; node < u->last; node++) {
-        specdec__sums sums = specdec__forward_sums(c, u->layer, i, node, u->from);
+        specdec__attention_sums sums = specdec__forward_sums(c, u->layer, i, node, u->from);
         int head;
 
         memset(sums.row, 0, (size_t)(count * sums.width) * sizeof *sums.row);
@@ -41437,10 +41460,10 @@ static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, s
 static void specdec__forward_merge(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
                                    int to)
 {
-    const specdec__sums first = specdec__forward_sums(c, l, 0, node, from);
-    const specdec__sums other = specdec__forward_sums(c, l, i, node, from);
+    const specdec__attention_sums first = specdec__forward_sums(c, l, 0, node, from);
+    const specdec__attention_sums other = specdec__forward_sums(c, l, i, node, from);
 
-    c->kernels->merge(&first, &other, to - from);
+    c->kernels->merge_sums(&first, &other, to - from);
 }
 
 /* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
@@ -41461,7 +41484,7 @@ static void specdec__forward_attended(specdec__context *c, const specdec__layer 
     const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
-    const specdec__sums sums = specdec__forward_sums(c, l, 0, node, from);
+    const specdec__attention_sums sums = specdec__forward_sums(c, l, 0, node, from);
     const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
     const size_t apart = c->absorbed ? (size_t)c->n * column : size;
     float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
@@ -41471,7 +41494,7 @@ static void specdec__forward_attended(specdec__context *c, const specdec__layer 
     for (i = 0; i < to - from; i++, row += sums.width, out += apart) {
         const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
 
-        c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);
+        c->kernels->scale(row + 16, 1.0f / (c->kernels->sum16(row) + sink), sums.width - 16);
         if (c->model->trait[SPECDEC__QUERY_GATES])
             specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
@@ -41508,7 +41531,7 @@ typedef struct specdec__division {
    fewer columns. */
 static specdec__division specdec__forward_divide(const specdec__context *c, const specdec__layer *l)
 {
-    const specdec__range *seen = &c->stretches[specdec__context_keys(c, l)->span];
+    const specdec__key_range *seen = &c->stretches[specdec__context_keys(c, l)->span];
     const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
     specdec__division by;
 
@@ -41843,7 +41866,7 @@ static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer
     const float *made = c->mix.made + (size_t)number * (size_t)c->mix.made_stride;
     const int node = c->mix.row[number].node;
     const int group = m->cycles ? head % m->groups : head / (m->heads / m->groups);
-    specdec__recurrence r;
+    specdec__state_update r;
 
     r.matrix = matrix;
     r.rows = m->rows;
@@ -41855,7 +41878,7 @@ static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer
     r.query = node < 0 ? NULL : made + m->query + group * m->rows;
     r.value = made + m->value + head * m->values;
     r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.inner + (size_t)(head * m->values);
-    c->kernels->recur(&r);
+    c->kernels->update_state(&r);
     if (r.out && layer->vector[SPECDEC__MIX_D])
         c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
 }
@@ -42570,7 +42593,7 @@ static void specdec__forward_router(const specdec__context *c, float *router)
             router[i] = 1 / (1 + specdec__exp(-router[i]));
         return;
     }
-    c->kernels->weights(router, m->experts, c->kernels->largest(router, m->experts), 1, router);
+    c->kernels->token_weights(router, m->experts, c->kernels->largest(router, m->experts), 1, router);
     for (i = 0; i < m->experts; i++)
         sum += router[i];
     for (i = 0; i < m->experts; i++)
@@ -44472,7 +44495,7 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
     int i, good = 1;
 
-    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->sound(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
+    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
         return 0;
     for (i = from; i < end && end - from < SPECDEC__SETTLE_RUN; i++)
         good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
@@ -44600,8 +44623,8 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
         held = specdec__sample_try(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
-        i += w->context->kernels->outdone(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
-                                          (uint32_t)i);
+        i += w->context->kernels->count_unreachable(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
+                                                    (uint32_t)i);
         end = specdec__min_int(i + 64, w->vocab);
         for (; i < end; i++) {
             specdec_candidate lifted;
@@ -45425,7 +45448,7 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
    token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
    b, c >= 0. */
 typedef struct specdec__verify_state {
-    specdec__residuals_function *residuals;
+    specdec__add_residuals_function *residuals;
     const specdec_choice *choice;
     float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
     double draft_share;
@@ -45551,7 +45574,7 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
 }
 
 /* Starts over with the whole of P and Q. */
-static void specdec__verify_start(specdec__verify_state *state, specdec__residuals_function *residuals,
+static void specdec__verify_start(specdec__verify_state *state, specdec__add_residuals_function *residuals,
                                   const specdec_choice *choice)
 {
     memset(state, 0, sizeof *state);
@@ -45592,7 +45615,7 @@ static int specdec__verify_accept(const specdec__verify_state *state, int32_t to
 
 /* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
    the draft could not have drawn are passed over. */
-static void specdec__verify_sequoia(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                     specdec_verdict *verdict)
 {
     specdec__verify_state state;
@@ -45621,7 +45644,7 @@ static void specdec__verify_sequoia(specdec__residuals_function *residuals, cons
 }
 
 /* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
-static void specdec__verify_specinfer(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_specinfer(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                       specdec_verdict *verdict)
 {
     specdec__verify_state state;
@@ -45719,7 +45742,7 @@ static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, d
 }
 
 /* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
-static void specdec__verify_spectr(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_spectr(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
     specdec__verify_state state;
@@ -45749,7 +45772,7 @@ static void specdec__verify_spectr(specdec__residuals_function *residuals, const
 }
 
 /* The target draws for itself; a child that equals its token is accepted. */
-static void specdec__verify_top_k(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
     specdec__verify_state state;
@@ -45768,7 +45791,7 @@ static void specdec__verify_top_k(specdec__residuals_function *residuals, const 
 #endif
 
 /* The target's most probable token; of equals the lowest. */
-static void specdec__verify_greedy(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_greedy(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
     int token, best = 0;
@@ -45782,7 +45805,7 @@ static void specdec__verify_greedy(specdec__residuals_function *residuals, const
 
 /* A row for each rule, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
-    void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
+    void (*verify)(specdec__add_residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
     {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
@@ -45852,7 +45875,7 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
         result = specdec__verify_check_weights(choice->draft, choice->vocab, "draft", error);
     }
     if (!result)
-        specdec__verify_rules[rule].verify(specdec__scalar_residuals, choice, verdict);
+        specdec__verify_rules[rule].verify(specdec__scalar_add_residuals, choice, verdict);
     return result;
 }
 
@@ -47148,8 +47171,8 @@ static void specdec__retrieve_by_few(const specdec__context *c, const specdec__a
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
-                       t->scratch->scores);
+    c->kernels->key_scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+                           t->scratch->scores);
 }
 
 /* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
@@ -47212,7 +47235,7 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
             specdec__retrieve_segment(c, &t, r, &s->at[i],
                                       specdec__kv_keys(&r->target->kv, keys, s->at[i].page, head));
         for (q = 0; q < t.count; q++)
-            c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
+            c->kernels->add_scaled(scores, 1 / c->kernels->sum16(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
     }
 }
@@ -47985,8 +48008,8 @@ static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_can
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
 
-    row->kernels->mass(row->logits, limit.token, row->highest, specdec__float_from_bits(bits + 1), lanes);
-    row->kernels->mass(row->logits + limit.token, row->size - limit.token, row->highest, limit.logit, lanes);
+    row->kernels->add_weights(row->logits, limit.token, row->highest, specdec__float_from_bits(bits + 1), lanes);
+    row->kernels->add_weights(row->logits + limit.token, row->size - limit.token, row->highest, limit.logit, lanes);
     for (i = 0; i < 16; i++) {
         mass.all += lanes[i];
         mass.before += lanes[16 + i];
@@ -48057,8 +48080,9 @@ static int specdec__row_search(const specdec__row *row, uint64_t noise_row, cons
 
     for (from = 0; from < row->size && k > 0; from = end) {
         if (held == k)
-            from += row->kernels->outdone(row->logits + from, row->size - from, row->highest, 1.0f / row->temperature,
-                                          best[k - 1].logit, noise_row, (uint32_t)from);
+            from += row->kernels->count_unreachable(row->logits + from, row->size - from, row->highest,
+                                                    1.0f / row->temperature, best[k - 1].logit, noise_row,
+                                                    (uint32_t)from);
         end = specdec__min_int(from + 64, row->size);
         for (i = from; i < end; i++) {
             specdec_candidate candidate;
@@ -48129,7 +48153,7 @@ static void specdec__row_weights(specdec__row *row, float *p)
     if (row->temperature > 0 && row->top_p > 0)
         specdec__row_nucleus(row);
     if (row->temperature > 0)
-        row->kernels->weights(row->logits, row->size, row->highest, row->temperature, p);
+        row->kernels->token_weights(row->logits, row->size, row->highest, row->temperature, p);
     else
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
@@ -53380,14 +53404,14 @@ static void specdec__engine_time_steps(specdec__engine *e)
 static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
-    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
+    const specdec__weight_reading usual = e->kernels->reading, other = e->kernels->other_reading;
     double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
     const int columns = e->target.columns.n;
     specdec__slices slices;
     int i, better;
 
-    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
-        !m->layer->matrix[SPECDEC__UP].tiles)
+    if (!SPECDEC__HAS_READINGS || !(other.one_tile || other.l1_bytes) || m->tile_bytes < SPECDEC__READING_LARGE ||
+        !m->layers || !m->layer->matrix[SPECDEC__UP].tiles)
         return;
     slices.context = &e->target;
     e->target.columns.n = 1;
@@ -54932,7 +54956,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+    specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->add_residuals, &choice, verdict);
 }
 
 /* Stores the log-probability of the next token, and the most probable tokens with theirs, from its row of logits. */
@@ -54953,7 +54977,7 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
         best[k].token = -1;
     specdec__sample_greedy(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
-    e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
+    e->kernels->token_weights(logits, vocab, highest, 1.0f, e->target_distribution);
     for (i = 0; i < vocab; i++)
         total += (double)e->target_distribution[i];
     total = specdec__log_double(total);
@@ -62237,11 +62261,11 @@ SPECDEC__FOR_SPEED
 #else /* SPECDEC__ISA: this file is including itself */
 
 /* =====================================================================================================================
- * >>kernel/lanes: float loops over 16 lanes, written once; included once for each instruction set (SPECDEC__ISA). V and
- *     X are its vector type of SPECDEC__LANES floats and its operations.
+ * >>kernel/lanes: float loops over 16 lanes, written once and included for each instruction set (SPECDEC__ISA). V is
+ *     the set's vector of SPECDEC__LANES floats; X(name) is one of its functions.
  *
- * Lanes are separate rows, keys or dimensions. Where they are parts of one sum (norm, softmax), 16 strided partials
- * meet in one fixed tree. So every instruction set gives the same bits.
+ * Lanes are different rows, keys or dimensions. Where they are parts of a single sum (norm, softmax), 16 strided
+ * partial sums are added by the canonical tree. So every instruction set gives the same bits.
  * ================================================================================================================== */
 
 #pragma push_macro("V")
@@ -62250,27 +62274,27 @@ SPECDEC__FOR_SPEED
 #undef X
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
-/* Checks that all SPECDEC__LANE_OPERATIONS are there, with their types. Nothing is called. */
+/* Checks at compile time that an instruction set defines all SPECDEC__LANE_OPERATIONS, with their types. */
 #define SPECDEC__LANE_OPERATION(name, result, parameters) + sizeof(0 ? X(name) : (result (*) parameters)0)
 enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #undef SPECDEC__LANE_OPERATION
 
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
-#define SPECDEC__PARTS (16 / SPECDEC__LANES) /* vectors of 16 lanes */
+#define SPECDEC__PARTS (16 / SPECDEC__LANES) /* vectors that make 16 lanes */
 #define SPECDEC__ROWS_AT_ONCE (SPECDEC__PARTS < SPECDEC__WIDTH ? SPECDEC__PARTS : SPECDEC__WIDTH)
-#if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are called, and nothing is done four at a time */
-#define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
-#define SPECDEC__TOGETHER 1
-#define SPECDEC__EACH_PART
+#if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are not inlined, and queries are taken singly */
+#define SPECDEC__LANE_LONG_FUNCTION SPECDEC__TARGET static __attribute__((noinline))
+#define SPECDEC__QUERIES_AT_ONCE 1
+#define SPECDEC__UNROLL_PARTS
 #else
-#define SPECDEC__LANE_LONG SPECDEC__LANE_INLINE
-#define SPECDEC__TOGETHER 4
-#define SPECDEC__EACH_PART SPECDEC__UNROLL
+#define SPECDEC__LANE_LONG_FUNCTION SPECDEC__LANE_INLINE
+#define SPECDEC__QUERIES_AT_ONCE 4
+#define SPECDEC__UNROLL_PARTS SPECDEC__UNROLL
 #endif
 
-/* specdec__exp for x <= 88; below -87 the result stays at e^-87. */
-SPECDEC__LANE_LONG V X(exp)(V x)
+/* e^x as specdec__exp, for x <= 88; below -87 the result stays at e^-87. */
+SPECDEC__LANE_LONG_FUNCTION V X(exp)(V x)
 {
     V shifter, n, r, p;
 
@@ -62279,7 +62303,7 @@ SPECDEC__LANE_LONG V X(exp)(V x)
     return X(scale2)(p, shifter);
 }
 
-/* Values [from, to) of x times weight, divided by the root of the mean square of x (length). */
+/* Values [from, to) of x * weight / sqrt(mean of x^2 over `length` values + epsilon). */
 SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)
 {
     V sums[SPECDEC__PARTS], scale;
@@ -62295,7 +62319,8 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
-/* The same of x less its mean. Padding with zeros adds to the sum of squares what is then taken away. */
+/* Values [from, to) of the layer norm of x: as norm, of x minus its mean. The padding with zeros adds to the sum of
+   squares; that is subtracted again. */
 SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsilon, int length, int from, int to,
                                  float *out)
 {
@@ -62323,10 +62348,10 @@ SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsi
         X(store)(out + i, X(mul)(X(mul)(X(sub)(X(load)(x + i), mean), scale), X(load)(weight + i)));
 }
 
-/* From how far the values of 16 blocks reach above and below 0: the places of their windows, their scales, and the
-   inverses of the scales, 0 where a scale is too small to divide by. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
-                                                 float *inverse)
+/* For 16 blocks of 32 values: the offsets of their code windows, their scales, and the inverses of the scales (0 for a
+   scale too small to divide by), from the largest values above 0 (high) and below 0 (low). */
+SPECDEC__VECTORISE SPECDEC__LANE void X(code_windows)(const float *high, const float *low, int32_t *offset,
+                                                      float *scale, float *inverse)
 {
     int i;
 
@@ -62337,16 +62362,16 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float 
         share = share > 0 ? share * 16 : 0; /* all zeros give NaN */
         level = (int32_t)(share < 15 ? share : 15);
         offset[i] = 120 - 16 * level;
-        above = high[i] * (1.0f / (float)(247 - 16 * level)); /* over the codes that a window has above 0, */
-        below = low[i] * (1.0f / (float)(7 + 16 * level));    /* and below */
+        above = high[i] * (1.0f / (float)(247 - 16 * level)); /* over the number of codes above 0 in the window */
+        below = low[i] * (1.0f / (float)(7 + 16 * level));    /* and below 0 */
         scale[i] = above > below ? above : below;
         inverse[i] = 1.0f / scale[i];
         inverse[i] = inverse[i] < 1e38f ? inverse[i] : 0;
     }
 }
 
-/* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do,
-   in one of 16 places: offset = 120 - 16 * level. Block b goes to column c of columns. */
+/* Quantises a block of 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes covers the
+   range of the values, in one of 16 positions: offset = 120 - 16 * level. at: the index (block, column) in `out`. */
 SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, float scale, float inverse, size_t at,
                                             const specdec__columns *out)
 {
@@ -62356,9 +62381,9 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
     int32_t half0, half1;
     int i;
 
-    /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum.
-       NaNs get the lowest code. */
-    SPECDEC__EACH_PART
+    /* The code is the low byte of (x/scale rounded, plus magic) - (magic + offset), an exact integer. NaNs get the
+       lowest code. */
+    SPECDEC__UNROLL_PARTS
     for (i = 0; i < 32; i += SPECDEC__LANES) {
         const V code = X(add)(X(sub)(X(madd)(X(load)(row + i), inverses, magic), base), magic);
 
@@ -62375,8 +62400,8 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
     out->sum32[at] = scale * (float)(half0 + half1 + 32 * offset);
 }
 
-/* How far 32 values reach above and below 0, whatever NaNs are among them. */
-SPECDEC__LANE_INLINE void X(extent)(const float *values, float *high, float *low)
+/* The largest value above 0 and below 0 among 32 values; NaNs are ignored. */
+SPECDEC__LANE_INLINE void X(value_extent)(const float *values, float *high, float *low)
 {
     const V zero = X(set)(0);
     V highs[SPECDEC__PARTS], lows[SPECDEC__PARTS];
@@ -62392,7 +62417,7 @@ SPECDEC__LANE_INLINE void X(extent)(const float *values, float *high, float *low
     *low = X(highest)(lows);
 }
 
-/* Blocks [from, to) of 32 values of a row, quantised, to column c. */
+/* Quantises blocks [from, to) of 32 values of a row into column c. */
 SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const specdec__columns *out)
 {
     float high[16] = {0}, low[16] = {0}, scale[16], inverse[16];
@@ -62402,8 +62427,8 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
     for (; from < to; from += count) {
         count = specdec__min_int(16, to - from);
         for (i = 0; i < count; i++)
-            X(extent)(row + (from + i) * 32, &high[i], &low[i]);
-        X(windows)(high, low, offset, scale, inverse);
+            X(value_extent)(row + (from + i) * 32, &high[i], &low[i]);
+        X(code_windows)(high, low, offset, scale, inverse);
         for (i = 0; i < count; i++)
             X(quantise_block)(row + (from + i) * 32, offset[i], scale[i], inverse[i],
                               (size_t)(from + i) * (size_t)out->n + (size_t)c, out);
@@ -62411,7 +62436,7 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
 }
 
 /* x / (1 + e^y) */
-SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
+SPECDEC__LANE_INLINE V X(times_sigmoid)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
 
 /* x = x / (1 + e^-by), elementwise. */
 SPECDEC__LANE void X(sigmoid)(float *x, const float *by, int count)
@@ -62419,7 +62444,7 @@ SPECDEC__LANE void X(sigmoid)(float *x, const float *by, int count)
     int i;
 
     for (i = 0; i < count; i += SPECDEC__LANES)
-        X(store)(x + i, X(gated)(X(load)(x + i), X(sub)(X(set)(0), X(load)(by + i))));
+        X(store)(x + i, X(times_sigmoid)(X(load)(x + i), X(sub)(X(set)(0), X(load)(by + i))));
 }
 
 /* x = x / (1 + e^-x) * by, elementwise. */
@@ -62430,11 +62455,12 @@ SPECDEC__LANE void X(silu)(float *x, const float *by, int count)
     for (i = 0; i < count; i += SPECDEC__LANES) {
         V v = X(load)(x + i);
 
-        X(store)(x + i, X(mul)(X(gated)(v, X(sub)(X(set)(0), v)), X(load)(by + i)));
+        X(store)(x + i, X(mul)(X(times_sigmoid)(v, X(sub)(X(set)(0), v)), X(load)(by + i)));
     }
 }
 
-/* GELU in its tanh form, x/2 (1 + tanh(sqrt(2/pi) (x + .044715 x^3))), as x / (1 + e^(-2 ...)). */
+/* x = gelu(x) * by, elementwise. GELU in its tanh form, x/2 (1 + tanh(sqrt(2/pi) (x + .044715 x^3))), computed as x /
+   (1 + e^(-2 sqrt(2/pi) (x + .044715 x^3))). */
 SPECDEC__LANE void X(gelu)(float *x, const float *by, int count)
 {
     int i;
@@ -62442,12 +62468,12 @@ SPECDEC__LANE void X(gelu)(float *x, const float *by, int count)
     for (i = 0; i < count; i += SPECDEC__LANES) {
         V v = X(load)(x + i), cubic = X(madd)(X(mul)(v, v), X(set)(-0.0713548163f), X(set)(-1.59576912f));
 
-        X(store)(x + i, X(mul)(X(gated)(v, X(mul)(v, cubic)), X(load)(by + i)));
+        X(store)(x + i, X(mul)(X(times_sigmoid)(v, X(mul)(v, cubic)), X(load)(by + i)));
     }
 }
 
-/* GELU as it is defined, x/2 (1 + erf(x / sqrt 2)), as max(x, 0) - |x|/2 erfc(|x| / sqrt 2), to 2e-7. Abramowitz and
-   Stegun (1964), 7.1.26. */
+/* x = gelu(x) * by, elementwise. GELU by its definition, x/2 (1 + erf(x / sqrt 2)), computed as max(x, 0) - |x|/2
+   erfc(|x| / sqrt 2), to 2e-7 (Abramowitz and Stegun 1964, 7.1.26). */
 SPECDEC__LANE void X(gelu_exact)(float *x, const float *by, int count)
 {
     int i;
@@ -62475,8 +62501,8 @@ SPECDEC__LANE void X(relu)(float *x, const float *by, int count)
         X(store)(x + i, X(mul)(X(max)(X(load)(x + i), X(set)(0)), X(load)(by + i)));
 }
 
-/* g / (1 + e^(-1.702 g)) (u + 1) of g = min(x, 7), u = min(max(by, -7), 7). */
-SPECDEC__LANE void X(clamped)(float *x, const float *by, int count)
+/* SwiGLU of gpt-oss: x = g / (1 + e^(-1.702 g)) * (u + 1), where g = min(x, 7) and u = min(max(by, -7), 7). */
+SPECDEC__LANE void X(clamped_swiglu)(float *x, const float *by, int count)
 {
     const V most = X(set)(7);
     int i;
@@ -62484,11 +62510,11 @@ SPECDEC__LANE void X(clamped)(float *x, const float *by, int count)
     for (i = 0; i < count; i += SPECDEC__LANES) {
         const V g = X(min)(X(load)(x + i), most), u = X(min)(X(max)(X(load)(by + i), X(set)(-7)), most);
 
-        X(store)(x + i, X(mul)(X(gated)(g, X(mul)(g, X(set)(-1.702f))), X(add)(u, X(set)(1))));
+        X(store)(x + i, X(mul)(X(times_sigmoid)(g, X(mul)(g, X(set)(-1.702f))), X(add)(u, X(set)(1))));
     }
 }
 
-/* Both branches of xIELU; the one that is not wanted comes times 0. */
+/* xIELU: computes both branches; the branch that does not apply is multiplied by 0. */
 SPECDEC__LANE void X(xielu)(float *x, const float *shape, int count)
 {
     const V up = X(set)(shape[0]), down = X(set)(shape[1]), slope = X(set)(shape[2]), low = X(set)(shape[3]);
@@ -62515,7 +62541,8 @@ SPECDEC__LANE void X(rotate)(float *x, const float *partner, const float *cosine
         X(store)(x + i, X(madd)(X(load)(x + i), X(load)(cosine + i), X(mul)(X(load)(partner + i), X(load)(sine + i))));
 }
 
-/* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
+/* acc (count, chunks) += weights[c * stride] * row, for `count` sums. row: `chunks` vectors of floats or half
+   floats. */
 SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const void *row,
                                      int halves, int count, int chunks)
 {
@@ -62537,7 +62564,7 @@ SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weig
 }
 
 #if SPECDEC__LANES < 16
-/* Floats of a tile to a panel. */
+/* Unpacks floats of a tile into a panel. */
 SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
 {
@@ -62548,7 +62575,7 @@ SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned
         panel->u.values[i] = specdec__load_f32(tile + i * 4);
 }
 
-/* Half floats of a tile to a panel. */
+/* Unpacks half floats of a tile into a panel. */
 SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
 {
@@ -62559,7 +62586,7 @@ SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned
         X(store)(panel->u.values + i, X(load_f16)(tile + i * 2));
 }
 
-/* bfloat16 of a tile to a panel. */
+/* Unpacks bfloat16 of a tile into a panel. */
 SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                   specdec__panel *panel)
 {
@@ -62570,7 +62597,8 @@ SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigne
         X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
 }
 
-/* Adds a panel of floats times count columns to sums (column, 16); SPECDEC__ROWS_AT_ONCE vectors of 16 rows at once. */
+/* sums (column, 16) += a panel of floats times `count` columns, SPECDEC__ROWS_AT_ONCE vectors of the 16 rows at a
+   time. */
 SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                 int column, int count, float *sums)
 {
@@ -62592,25 +62620,25 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
 }
 
 #else
-/* 16 rows of value i of a tile of floats. */
-SPECDEC__LANE_INLINE V X(load_value)(int type, const unsigned char *tile, int i)
+/* Loads value i of the 16 rows of a tile of floats, half floats or bfloat16. */
+SPECDEC__LANE_INLINE V X(load_tile_value)(int type, const unsigned char *tile, int i)
 {
     return type == SPECDEC__TYPE_F16    ? X(load_f16)(tile + i * 32)
            : type == SPECDEC__TYPE_BF16 ? X(load_bf16)(tile + i * 32)
                                         : X(load)((const float *)(const void *)(tile + i * 64));
 }
 
-/* What a pass over a run of values of tiles of floats fetches: `step` bytes for each value, `ahead` bytes behind it at
-   first. All passes over a run together fetch the next one. */
-typedef struct X(pass) {
+/* The prefetches of a pass over some values of float tiles: `step` bytes for each value, beginning `ahead` bytes behind
+   it. All passes over the same values together prefetch the next values. */
+typedef struct X(prefetch_pass) {
     size_t ahead, step;
-} X(pass);
+} X(prefetch_pass);
 
-/* sums[t] (column, 16) += values (value, 16) of tile t * x (column, value), for so many tiles and columns at once;
-   columns behind the last one are that one again. */
+/* sums[t] (column, 16) += values (value, 16) of tile t * x (column, value), for `tiles` tiles and `columns` columns at
+   once. last: index of the last column; further columns repeat it. */
 SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *const *tile, size_t at, int values,
                                              const float *x, int stride, float *const *sums, int column, int tiles,
-                                             int columns, int last, X(pass) pass)
+                                             int columns, int last, X(prefetch_pass) pass)
 {
     const unsigned char *from[2];
     const float *row[4];
@@ -62633,7 +62661,7 @@ SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *cons
     for (i = 0; i < values; i++, pass.ahead += pass.step) {
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
-            v[t] = X(load_value)(type, from[t], i);
+            v[t] = X(load_tile_value)(type, from[t], i);
             __builtin_prefetch(from[t] + pass.ahead, 0, 3);
         }
         SPECDEC__UNROLL
@@ -62652,15 +62680,15 @@ SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *cons
             X(store)(sums[t] + place[c] * 16, acc[t][c]);
 }
 
-/* See specdec__multiply_function: tiles of floats, as many values at a time as stay in the first cache until all
-   columns have met them. */
+/* specdec__multiply_function for tiles of floats: takes as many values at a time as stay in the first-level cache until
+   all columns are multiplied. */
 SPECDEC__LANE_INLINE void X(multiply_floats)(int type, const specdec__tiles *tiles, int blocks,
                                              const specdec__columns *x, int block, int column, int count,
                                              float *const *sums)
 {
     const int both = tiles->tile[1] != NULL;
     const int bytes = type == SPECDEC__TYPE_F32 ? 64 : 32, most = 8192 / bytes;
-    const int few = SPECDEC__WIDTH > 1 ? 1 : 2; /* so many columns that are left, one by one; of more, four at once */
+    const int few = SPECDEC__WIDTH > 1 ? 1 : 2; /* remaining columns up to this number are taken singly */
     int from, run, t, c, n;
 
     for (t = 0; t <= both && !block; t++)
@@ -62668,7 +62696,7 @@ SPECDEC__LANE_INLINE void X(multiply_floats)(int type, const specdec__tiles *til
     for (from = 0; from < blocks * 32; from += run) {
         const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32 + (size_t)from;
         const size_t at = (size_t)from * (size_t)bytes;
-        X(pass) pass;
+        X(prefetch_pass) pass;
 
         run = specdec__min_int(most, blocks * 32 - from);
         pass.ahead = (size_t)run * (size_t)bytes;
@@ -62690,7 +62718,7 @@ SPECDEC__LANE_INLINE void X(multiply_floats)(int type, const specdec__tiles *til
 }
 
 #define SPECDEC__MULTIPLY_FLOATS(name, type) \
-    /* See specdec__multiply_function. */ \
+    /* specdec__multiply_function for a float type. */ \
     SPECDEC__LANE void X(name)(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
                                const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
@@ -62703,24 +62731,26 @@ SPECDEC__MULTIPLY_FLOATS(multiply_bf16, SPECDEC__TYPE_BF16)
 #undef SPECDEC__MULTIPLY_FLOATS
 #endif
 
-/* Fetches what SPECDEC__WIDTH vectors take as values of two bytes; nothing where multiplying takes longer anyway. */
-SPECDEC__LANE_INLINE void X(fetch)(const void *next, int at)
+/* Prefetches SPECDEC__WIDTH vectors of two-byte values from `next`. Does nothing for instruction sets where multiplying
+   takes longer than reading. */
+SPECDEC__LANE_INLINE void X(prefetch_chunk)(const void *next, int at)
 {
     int i;
 
-    for (i = 0; SPECDEC__TOGETHER > 1 && i < SPECDEC__WIDTH; i += 2)
+    for (i = 0; SPECDEC__QUERIES_AT_ONCE > 1 && i < SPECDEC__WIDTH; i += 2)
         __builtin_prefetch((const char *)next + 2 * (at + i * 16), 0, 3);
 }
 
-SPECDEC__LANE_INLINE const void *X(element)(const void *values, int halves, int i)
+/* The address of element i of floats or half floats. */
+SPECDEC__LANE_INLINE const void *X(element_at)(const void *values, int halves, int i)
 {
     return (const char *)values + (size_t)i * (halves ? 2 : 4);
 }
 
-/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
-   pass. */
-SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const void *keys, int halves, int slots,
-                                            const void *next, float *scores, int count)
+/* scores (query, key) = the sum over dimensions, in order, of query * key. Lanes are keys; a pass takes SPECDEC__WIDTH
+   vectors. */
+SPECDEC__LANE_INLINE void X(scores_of_queries)(const float *queries, int dim, const void *keys, int halves, int slots,
+                                               const void *next, float *scores, int count)
 {
     V acc[4][SPECDEC__WIDTH];
     int from, c, d, i;
@@ -62732,8 +62762,8 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
             for (i = 0; i < SPECDEC__WIDTH; i++)
                 acc[c][i] = X(set)(0);
         for (d = 0; d < dim; d++) {
-            X(fetch)(next, d * SPECDEC__KEYS + from);
-            X(add_row)(acc, queries + d, dim, X(element)(keys, halves, d * SPECDEC__KEYS + from), halves, count,
+            X(prefetch_chunk)(next, d * SPECDEC__KEYS + from);
+            X(add_row)(acc, queries + d, dim, X(element_at)(keys, halves, d * SPECDEC__KEYS + from), halves, count,
                        SPECDEC__WIDTH);
         }
         SPECDEC__UNROLL
@@ -62744,33 +62774,35 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
     }
 }
 
-/* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. */
-SPECDEC__LANE_INLINE void X(scores_of)(const float *queries, int dim, int count, const void *keys, int halves,
-                                       int slots, const void *next, float *scores)
+/* scores (count, 64) = queries (count <= 4, dim) times keys (dim, 64), for at least the first `slots` keys. */
+SPECDEC__LANE_INLINE void X(scores_by_count)(const float *queries, int dim, int count, const void *keys, int halves,
+                                             int slots, const void *next, float *scores)
 {
     int some;
 
     for (; count; count -= some, queries += some * dim, scores += some * SPECDEC__KEYS) {
-        some = count >= SPECDEC__TOGETHER ? SPECDEC__TOGETHER : 1;
-        if (SPECDEC__TOGETHER > 1 && some > 1)
-            X(scores_queries)(queries, dim, keys, halves, slots, next, scores, SPECDEC__TOGETHER);
+        some = count >= SPECDEC__QUERIES_AT_ONCE ? SPECDEC__QUERIES_AT_ONCE : 1;
+        if (SPECDEC__QUERIES_AT_ONCE > 1 && some > 1)
+            X(scores_of_queries)(queries, dim, keys, halves, slots, next, scores, SPECDEC__QUERIES_AT_ONCE);
         else
-            X(scores_queries)(queries, dim, keys, halves, slots, next, scores, 1);
+            X(scores_of_queries)(queries, dim, keys, halves, slots, next, scores, 1);
     }
 }
 
-enum { X(half_queries) = SPECDEC__TOGETHER > 1 ? 4 * SPECDEC__TOGETHER : 0 };
+enum { X(half_queries) = SPECDEC__QUERIES_AT_ONCE > 1 ? 4 * SPECDEC__QUERIES_AT_ONCE : 0 };
 
-SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const void *keys, int halves, int slots,
-                             const void *next, float *scores)
+/* X(scores_by_count), compiled for floats and for half floats. */
+SPECDEC__LANE void X(key_scores)(const float *queries, int dim, int count, const void *keys, int halves, int slots,
+                                 const void *next, float *scores)
 {
     if (X(half_queries) > 0 && halves)
-        X(scores_of)(queries, dim, count, keys, 1, slots, next, scores);
+        X(scores_by_count)(queries, dim, count, keys, 1, slots, next, scores);
     else
-        X(scores_of)(queries, dim, count, keys, 0, slots, next, scores);
+        X(scores_by_count)(queries, dim, count, keys, 0, slots, next, scores);
 }
 
-SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float value)
+/* Sets all scores (64) outside [from, to) to a value. */
+SPECDEC__LANE_INLINE void X(fill_outside)(float *scores, int from, int to, float value)
 {
     int i;
 
@@ -62780,15 +62812,15 @@ SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float valu
         scores[i] = value;
 }
 
-/* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of
-   them. Adds them to sums (16). Returns what the growth has scaled sums by. */
+/* Raises *max to the largest of scores [from, to) of 64, replaces these scores by exp(score - *max) and the others by
+   0, and adds the results to sums (16), scaled by exp(old *max - new *max) first. Returns this factor. */
 SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, float *sums)
 {
     V part[SPECDEC__PARTS], highest;
     float grown, factor = 1;
     int i, p;
 
-    X(outside)(scores, from, to, SPECDEC__NO_SCORE);
+    X(fill_outside)(scores, from, to, SPECDEC__NO_SCORE);
     for (p = 0; p < SPECDEC__PARTS; p++) {
         const float *at = scores + p * SPECDEC__LANES;
 
@@ -62802,7 +62834,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
     highest = X(set)(*max);
     for (i = from / SPECDEC__LANES * SPECDEC__LANES; i < to; i += SPECDEC__LANES)
         X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
-    X(outside)(scores, from, to, 0);
+    X(fill_outside)(scores, from, to, 0);
     for (p = 0; p < 16; p += SPECDEC__LANES) {
         V total = X(mul)(X(load)(sums + p), X(set)(factor));
 
@@ -62813,9 +62845,11 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
     return factor;
 }
 
-/* out (query, chunks vectors from d on) += over keys, in order, weight * value; lanes are dimensions. */
-SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const void *values, int halves, int valid, int dim,
-                                         const void *next, float *const *out, int d, int count, int chunks)
+/* out (query, `chunks` vectors from dimension d on) += the sum over keys, in order, of weight * value. Lanes are
+   dimensions. */
+SPECDEC__LANE_INLINE void X(weigh_values_chunk)(const float *weights, const void *values, int halves, int valid,
+                                                int dim, const void *next, float *const *out, int d, int count,
+                                                int chunks)
 {
     V acc[4][SPECDEC__WIDTH];
     int c, i, j;
@@ -62826,8 +62860,8 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const void *value
         for (i = 0; i < chunks; i++)
             acc[c][i] = X(load)(out[c] + d + i * SPECDEC__LANES);
     for (j = 0; j < valid; j++) {
-        X(fetch)(next, j * dim + d);
-        X(add_row)(acc, weights + j, SPECDEC__KEYS, X(element)(values, halves, j * dim + d), halves, count, chunks);
+        X(prefetch_chunk)(next, j * dim + d);
+        X(add_row)(acc, weights + j, SPECDEC__KEYS, X(element_at)(values, halves, j * dim + d), halves, count, chunks);
     }
     SPECDEC__UNROLL
     for (c = 0; c < count; c++)
@@ -62836,36 +62870,38 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const void *value
             X(store)(out[c] + d + i * SPECDEC__LANES, acc[c][i]);
 }
 
-/* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
-SPECDEC__LANE_INLINE void X(weigh_of)(const float *weights, int count, const void *values, int halves, int valid,
-                                      int dim, const void *next, float *const *out)
+/* out[i] (dim) += the sum over j < valid, in order, of weights (count <= 4, 64) * values (64, dim). */
+SPECDEC__LANE_INLINE void X(weigh_values_by_count)(const float *weights, int count, const void *values, int halves,
+                                                   int valid, int dim, const void *next, float *const *out)
 {
     int d = 0, c;
 
     for (; d + SPECDEC__LANES * SPECDEC__WIDTH <= dim; d += SPECDEC__LANES * SPECDEC__WIDTH) {
-        if (SPECDEC__TOGETHER > 1 && count == SPECDEC__TOGETHER)
-            X(weigh_chunk)(weights, values, halves, valid, dim, next, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
+        if (SPECDEC__QUERIES_AT_ONCE > 1 && count == SPECDEC__QUERIES_AT_ONCE)
+            X(weigh_values_chunk)(weights, values, halves, valid, dim, next, out, d, SPECDEC__QUERIES_AT_ONCE,
+                                  SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
-                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1,
-                               SPECDEC__WIDTH);
+                X(weigh_values_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1,
+                                      SPECDEC__WIDTH);
     }
     for (; SPECDEC__WIDTH > 1 && d < dim; d += 16)
         for (c = 0; c < count; c++)
-            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1, 1);
+            X(weigh_values_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1, 1);
 }
 
-SPECDEC__LANE void X(weigh)(const float *weights, int count, const void *values, int halves, int valid, int dim,
-                            const void *next, float *const *out)
+/* X(weigh_values_by_count), compiled for floats and for half floats. */
+SPECDEC__LANE void X(weigh_values)(const float *weights, int count, const void *values, int halves, int valid, int dim,
+                                   const void *next, float *const *out)
 {
     if (X(half_queries) > 0 && halves)
-        X(weigh_of)(weights, count, values, 1, valid, dim, next, out);
+        X(weigh_values_by_count)(weights, count, values, 1, valid, dim, next, out);
     else
-        X(weigh_of)(weights, count, values, 0, valid, dim, next, out);
+        X(weigh_values_by_count)(weights, count, values, 0, valid, dim, next, out);
 }
 
-/* Adds what the first count queries have summed up over other keys: see specdec__sums. */
-SPECDEC__LANE void X(merge)(const specdec__sums *into, const specdec__sums *from, int count)
+/* Merges the sums of the first `count` queries over later keys (from) into their sums over earlier keys (into). */
+SPECDEC__LANE void X(merge_sums)(const specdec__attention_sums *into, const specdec__attention_sums *from, int count)
 {
     int i, j;
 
@@ -62886,8 +62922,8 @@ SPECDEC__LANE void X(merge)(const specdec__sums *into, const specdec__sums *from
     }
 }
 
-/* The sum of x (16). */
-SPECDEC__LANE float X(total)(const float *x)
+/* The sum of x (16), by the canonical tree. */
+SPECDEC__LANE float X(sum16)(const float *x)
 {
     V parts[SPECDEC__PARTS];
     int p;
@@ -62897,8 +62933,8 @@ SPECDEC__LANE float X(total)(const float *x)
     return X(sum)(parts);
 }
 
-/* Whether x (count) times factor are all finite: then each times 0 is 0. */
-SPECDEC__LANE int X(sound)(const float *x, float factor, int count)
+/* Whether x (count) times factor are all finite: a finite number times 0 is 0. */
+SPECDEC__LANE int X(all_finite)(const float *x, float factor, int count)
 {
     V parts[SPECDEC__PARTS];
     int i, p;
@@ -62929,10 +62965,10 @@ SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
         X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
 }
 
-/* Groups 2 i and 2 i + 1 of a block of planes, as words: codes of Q8_0 from their nibbles, their bits and, below,
-   lower (3 lines). */
-SPECDEC__VECTORISE SPECDEC__LANE_INLINE void X(join_two)(const unsigned char *nibbles, const unsigned char *bits,
-                                                         const unsigned char *lower, int i, unsigned char *out)
+/* Joins groups 2 i and 2 i + 1 of a block in planes into codes of Q8_0: from their nibbles, their lowest bits of the
+   upper plane, and the 3 lines of the lower plane (NULL: SPECDEC__PLANE_MIDDLE). */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE void X(join_two_groups)(const unsigned char *nibbles, const unsigned char *bits,
+                                                                const unsigned char *lower, int i, unsigned char *out)
 {
     uint32_t n[16], f[16], low[3][16], even[16], odd[16];
     int k, line;
@@ -62958,9 +62994,9 @@ SPECDEC__VECTORISE SPECDEC__LANE_INLINE void X(join_two)(const unsigned char *ni
     memcpy(out + 64, odd, 64);
 }
 
-/* Planes to a tile of Q8_0. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(join)(const unsigned char *planes, size_t from, int blocks, int whole,
-                                              unsigned char *tile)
+/* Joins blocks [from, from + blocks) of a matrix in planes into a tile of Q8_0. whole 0: without the lower plane. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(join_planes)(const unsigned char *planes, size_t from, int blocks, int whole,
+                                                     unsigned char *tile)
 {
     const unsigned char *upper = planes + from * SPECDEC__PLANE_UPPER;
     const unsigned char *lower = planes - (from + 1) * SPECDEC__PLANE_LOWER;
@@ -62971,14 +63007,14 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(join)(const unsigned char *planes, size_
         tile += 32;
         for (i = 0; i < 4; i++, tile += 128)
             if (whole)
-                X(join_two)(upper + 32 + i * 64, upper + 288, lower, i, tile);
+                X(join_two_groups)(upper + 32 + i * 64, upper + 288, lower, i, tile);
             else
-                X(join_two)(upper + 32 + i * 64, upper + 288, NULL, i, tile);
+                X(join_two_groups)(upper + 32 + i * 64, upper + 288, NULL, i, tile);
     }
 }
 
-/* sums (count, 16) += 1e-30 + norms times bounds. */
-SPECDEC__LANE void X(widen)(float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)
+/* sums (count, 16) += 1e-30 + norms (count, parts) times bounds (parts, 16). */
+SPECDEC__LANE void X(add_bounds)(float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)
 {
     V width;
     int c, i, part;
@@ -62992,8 +63028,8 @@ SPECDEC__LANE void X(widen)(float *sums, int count, const uint16_t *bounds, size
         }
 }
 
-/* The exact sum of 32 products. */
-SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(pick_block)(const unsigned char *row, const int16_t *x)
+/* The exact sum of the 32 products of a block of Q8_0 codes and a column's integers. */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(dot_file_block)(const unsigned char *row, const int16_t *x)
 {
     int32_t dot = 0;
     int i;
@@ -63003,9 +63039,9 @@ SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(pick_block)(const unsigned cha
     return dot;
 }
 
-/* 16 rows of a file times a column. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(pick)(const unsigned char *const *rows, int blocks, const specdec__columns *x,
-                                              int column, float *out)
+/* out (16) = 16 rows of Q8_0, as the file has them, times a column. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(multiply_file_rows)(const unsigned char *const *rows, int blocks,
+                                                            const specdec__columns *x, int column, float *out)
 {
     float scales[16], dots[16];
     V acc[SPECDEC__PARTS];
@@ -63022,7 +63058,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(pick)(const unsigned char *const *rows, 
             values[i] = (int16_t)(x->codes[at * 32 + (size_t)i] + offset);
         for (i = 0; i < 16; i++) {
             scales[i] = specdec__load_f16(rows[i] + b * 34) * x->scale[at];
-            dots[i] = (float)X(pick_block)(rows[i] + b * 34 + 2, values);
+            dots[i] = (float)X(dot_file_block)(rows[i] + b * 34 + 2, values);
         }
         for (p = 0; p < SPECDEC__PARTS; p++)
             acc[p] = X(madd)(X(load)(scales + p * SPECDEC__LANES), X(load)(dots + p * SPECDEC__LANES), acc[p]);
@@ -63031,7 +63067,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(pick)(const unsigned char *const *rows, 
         X(store)(out + p * SPECDEC__LANES, acc[p]);
 }
 
-/* out = the sum of weights * rows over taps, plus bias, and silu of that if it is asked for. */
+/* out (count) = the sum of weights * rows over taps, plus bias; silu: then silu(out). */
 SPECDEC__LANE void X(convolve)(const float *const *rows, const float *weights, size_t stride, int taps,
                                const float *bias, int silu, int count, float *out)
 {
@@ -63043,12 +63079,12 @@ SPECDEC__LANE void X(convolve)(const float *const *rows, const float *weights, s
         for (tap = 1; tap < taps; tap++)
             sum = X(madd)(X(load)(weights + (size_t)tap * stride + i), X(load)(rows[tap] + i), sum);
         sum = bias ? X(add)(sum, X(load)(bias + i)) : sum;
-        X(store)(out + i, silu ? X(gated)(sum, X(sub)(X(set)(0), sum)) : sum);
+        X(store)(out + i, silu ? X(times_sigmoid)(sum, X(sub)(X(set)(0), sum)) : sum);
     }
 }
 
-/* Columns [at, at + count vectors) of an update: see specdec__recurrence. */
-SPECDEC__LANE_INLINE void X(recur_columns)(const specdec__recurrence *r, int at, int corrects, int wanted, int count)
+/* Updates columns [at, at + `count` vectors) of the matrix of a state: see specdec__state_update. */
+SPECDEC__LANE_INLINE void X(update_columns)(const specdec__state_update *r, int at, int corrects, int wanted, int count)
 {
     const V decay = X(set)(r->decay), rate = X(set)(r->rate);
     V change[SPECDEC__WIDTH], out[SPECDEC__WIDTH];
@@ -63090,44 +63126,44 @@ SPECDEC__LANE_INLINE void X(recur_columns)(const specdec__recurrence *r, int at,
         X(store)(r->out + at + c * SPECDEC__LANES, out[c]);
 }
 
-/* All columns of an update, of which it is known what it does. */
-SPECDEC__LANE_INLINE void X(recur_of)(const specdec__recurrence *r, int corrects, int wanted)
+/* Updates all columns of a state's matrix. corrects, wanted: constants, so that each variant has its own code. */
+SPECDEC__LANE_INLINE void X(update_all_columns)(const specdec__state_update *r, int corrects, int wanted)
 {
     int at = 0;
 
     for (; at + SPECDEC__WIDTH * SPECDEC__LANES <= r->values; at += SPECDEC__WIDTH * SPECDEC__LANES)
-        X(recur_columns)(r, at, corrects, wanted, SPECDEC__WIDTH);
+        X(update_columns)(r, at, corrects, wanted, SPECDEC__WIDTH);
     for (; at < r->values; at += SPECDEC__LANES)
-        X(recur_columns)(r, at, corrects, wanted, 1);
+        X(update_columns)(r, at, corrects, wanted, 1);
 }
 
-/* An update of a recurrent layer's head. */
-SPECDEC__LANE void X(recur)(const specdec__recurrence *r)
+/* Updates the state of a recurrent layer's head: see specdec__state_update. */
+SPECDEC__LANE void X(update_state)(const specdec__state_update *r)
 {
     if (!SPECDEC__RECURRENT)
         return;
     if (r->corrects && r->query)
-        X(recur_of)(r, 1, 1);
+        X(update_all_columns)(r, 1, 1);
     else if (r->corrects)
-        X(recur_of)(r, 1, 0);
+        X(update_all_columns)(r, 1, 0);
     else if (r->query)
-        X(recur_of)(r, 0, 1);
+        X(update_all_columns)(r, 0, 1);
     else
-        X(recur_of)(r, 0, 0);
+        X(update_all_columns)(r, 0, 0);
 }
 
-/* tanh(y) = 1 - 2 / (1 + e^(2y)) */
-SPECDEC__LANE void X(cap)(float *x, float cap, int count)
+/* x = cap * tanh(x / cap), elementwise, where tanh(y) = 1 - 2 / (1 + e^(2y)). */
+SPECDEC__LANE void X(soft_cap)(float *x, float cap, int count)
 {
     const V twice = X(set)(2 / cap), limit = X(set)(cap);
     int i;
 
     for (i = 0; i < count; i += SPECDEC__LANES)
-        X(store)(x + i, X(mul)(limit, X(sub)(X(set)(1), X(gated)(X(set)(2), X(mul)(X(load)(x + i), twice)))));
+        X(store)(x + i, X(mul)(limit, X(sub)(X(set)(1), X(times_sigmoid)(X(set)(2), X(mul)(X(load)(x + i), twice)))));
 }
 
 /* out (count, stride) = sums (count, 16) [+ bias]. */
-SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, float *out, size_t stride)
+SPECDEC__LANE void X(store_sums)(const float *sums, int count, const float *bias, float *out, size_t stride)
 {
     int c, p;
 
@@ -63142,7 +63178,7 @@ SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, float
     }
 }
 
-/* Half floats to floats. */
+/* Converts half floats to floats. */
 SPECDEC__LANE void X(f16_to_float)(const void *in, int count, float *out)
 {
     int i;
@@ -63151,7 +63187,7 @@ SPECDEC__LANE void X(f16_to_float)(const void *in, int count, float *out)
         X(store)(out + i, X(load_f16)((const unsigned char *)in + i * 2));
 }
 
-/* Floats to half floats. */
+/* Converts floats to half floats. */
 SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
 {
     int i;
@@ -63160,8 +63196,8 @@ SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
         X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
 }
 
-/* The nearest codes in [-127, 127] to values (count, a multiple of 32) over a scale, which is the largest of them over
-   127 and is returned. */
+/* Quantises values (count, a multiple of 32) to codes in [-127, 127]. Returns the scale: the largest magnitude over
+   127. */
 SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *codes)
 {
     V sizes[SPECDEC__PARTS];
@@ -63183,8 +63219,8 @@ SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *co
     return inverse > 0 ? scale : 0;
 }
 
-/* e^x / 2^base as the weights of 8-bit values need it, at most about 1: within 1.1e-4 of it, and at least 2^-126. */
-SPECDEC__LANE_LONG V X(exp_rough)(V x, V base)
+/* e^x / 2^base as the 8-bit weights of values need it, at most about 1: within 1.1e-4, and at least 2^-126. */
+SPECDEC__LANE_LONG_FUNCTION V X(exp_approximate)(V x, V base)
 {
     const V magic = X(set)(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
     V shifter, p;
@@ -63197,8 +63233,8 @@ SPECDEC__LANE_LONG V X(exp_rough)(V x, V base)
     return X(scale2)(p, shifter);
 }
 
-/* part: the largest of 64 numbers in rows of 16 that are `apart` floats apart, as 16 lanes. */
-SPECDEC__LANE_INLINE void X(block_highest)(const float *x, size_t apart, V *part)
+/* part (16 lanes) = lane by lane, the largest of 64 numbers in 4 groups of 16, `apart` floats apart. */
+SPECDEC__LANE_INLINE void X(block_largest)(const float *x, size_t apart, V *part)
 {
     int k, p;
 
@@ -63209,8 +63245,8 @@ SPECDEC__LANE_INLINE void X(block_highest)(const float *x, size_t apart, V *part
     }
 }
 
-/* top (count): the largest of 16 lanes each. parts are there for a multiple of four. */
-SPECDEC__LANE SPECDEC__NOINLINE void X(block_tops)(const V *parts, int count, float *top)
+/* top[i] = the largest of the 16 lanes of part i, i < count. Parts are there for a multiple of four. */
+SPECDEC__LANE SPECDEC__NOINLINE void X(block_maxima)(const V *parts, int count, float *top)
 {
     int i;
 
@@ -63218,9 +63254,10 @@ SPECDEC__LANE SPECDEC__NOINLINE void X(block_tops)(const V *parts, int count, fl
         X(highest4)(parts + i * SPECDEC__PARTS, top + i);
 }
 
-/* From the largest scores `top` (16) of the first `some` queries from number `from` on: what they are with those of
-   earlier blocks, and by what their growth scales sums. */
-SPECDEC__LANE_INLINE void X(block_grow)(const specdec__softening *s, int from, int some, float *top, float *factor)
+/* Updates the largest scores of the `some` queries from number `from` on with those of a block, top (16). factor (16):
+   exp(old - new), by which earlier sums are scaled. */
+SPECDEC__LANE_INLINE void X(block_raise_largest)(const specdec__softmax_block *s, int from, int some, float *top,
+                                                 float *factor)
 {
     int i, p;
 
@@ -63233,13 +63270,13 @@ SPECDEC__LANE_INLINE void X(block_grow)(const specdec__softening *s, int from, i
         factor[i] = old - top[i];
     }
     for (p = 0; p < 16; p += SPECDEC__LANES)
-        X(store)(factor + p, X(exp_rough)(X(load)(factor + p), X(set)(0)));
+        X(store)(factor + p, X(exp_approximate)(X(load)(factor + p), X(set)(0)));
     for (i = 0; i < some; i++)
         s->factor[from + i] = factor[i];
 }
 
-/* A query's scores x, none of which is above `top`, become weights, which are added to total (16) once factor has
-   scaled it, and these weights times the scales of values: part, the largest as 16 lanes. */
+/* Turns a query's scores x, none above `top`, into weights exp(score - top), adds them to total (16) scaled by
+   `factor`, then multiplies them by the scales of the values. part: lane by lane, the largest of these products. */
 SPECDEC__LANE_INLINE void X(block_weights)(float *x, size_t apart, const float *scales, float top, float factor,
                                            float *total, V *part)
 {
@@ -63250,7 +63287,7 @@ SPECDEC__LANE_INLINE void X(block_weights)(float *x, size_t apart, const float *
         V most = X(set)(0), sum = X(mul)(X(load)(total + p), X(set)(factor));
 
         for (k = 0; k < SPECDEC__KEYS / 16; k++) {
-            V weight = X(exp_rough)(X(load)(x + (size_t)k * apart + p), base);
+            V weight = X(exp_approximate)(X(load)(x + (size_t)k * apart + p), base);
 
             sum = X(add)(sum, weight);
             weight = X(mul)(weight, X(load)(scales + k * 16 + p));
@@ -63262,12 +63299,13 @@ SPECDEC__LANE_INLINE void X(block_weights)(float *x, size_t apart, const float *
     }
 }
 
-/* softmax of several queries, 16 at a time, whose weights times the scales of values become codes: see
-   specdec__softening. Each part is done for all of them before the next, as its steps wait for one another. */
-SPECDEC__LANE void X(soften)(const specdec__softening *s)
+/* Softmax of several queries, 16 at a time, over a block of keys, with 8-bit weights of values: see
+   specdec__softmax_block. Each step is done for all 16 before the next, as the instructions of a step wait for each
+   other. */
+SPECDEC__LANE void X(softmax_codes)(const specdec__softmax_block *s)
 {
     const float *const scales = s->value_scales;
-    const size_t apart = (size_t)s->apart * 16;
+    const size_t apart = (size_t)s->stride * 16;
     float top[16], factor[16];
     V parts[16 * SPECDEC__PARTS];
     int from, some, i, k, p;
@@ -63280,16 +63318,16 @@ SPECDEC__LANE void X(soften)(const specdec__softening *s)
 
         some = specdec__min_int(16, s->count - from);
         for (i = 0; i < some; i++)
-            X(block_highest)(x + i * 16, apart, parts + i * SPECDEC__PARTS);
-        X(block_tops)(parts, some, top);
-        X(block_grow)(s, from, some, top, factor);
+            X(block_largest)(x + i * 16, apart, parts + i * SPECDEC__PARTS);
+        X(block_maxima)(parts, some, top);
+        X(block_raise_largest)(s, from, some, top, factor);
         for (i = 0; i < some; i++)
             X(block_weights)(x + i * 16, apart, scales, top[i], factor[i],
                              s->sums->row + s->query[from + i] * (size_t)s->sums->width, parts + i * SPECDEC__PARTS);
-        X(block_tops)(parts, some, top);
+        X(block_maxima)(parts, some, top);
         for (i = 0; i < some; i++) {
             const float scale = top[i] * (1.0f / 255.0f);
-            const int good = scale > 1e-30f && scale < 1e30f; /* else too small or too large to divide by */
+            const int good = scale > 1e-30f && scale < 1e30f; /* 0: too small or too large to divide by */
 
             s->scale[from + i] = good ? scale : 0;
             factor[i] = good ? 1.0f / scale : 0;
@@ -63303,11 +63341,11 @@ SPECDEC__LANE void X(soften)(const specdec__softening *s)
 }
 
 /* =====================================================================================================================
- * >>kernel/lanes_rows: loops over rows of logits, in a form that compilers vectorise; behind >>kernel/lanes, for each
- *     instruction set; ends what that begins.
+ * >>kernel/lanes_rows: loops over rows of logits, in a form that compilers vectorise. Included behind >>kernel/lanes
+ *     for each instruction set; undefines its macros at the end.
  * ================================================================================================================== */
 
-/* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
+/* The largest of x (count). NaNs are ignored; -infinity if all are NaN. */
 SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
 {
     float lanes[16];
@@ -63325,12 +63363,12 @@ SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
     return lanes[0];
 }
 
-/* Whether one of 16 sets of tokens could reach `wanted`: largest (16) are their largest logits, most (16) their largest
-   random bits. With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted`
-   only if c is at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and
-   2^(k+1), which lies above it. */
-SPECDEC__VECTORISE SPECDEC__LANE_INLINE int X(reaches)(const float *largest, const uint32_t *most, float best,
-                                                       float inverse, float wanted)
+/* Whether a token of 16 sets could reach `wanted` with its Gumbel noise. largest (16): the largest logit of each set;
+   most (16): its largest random bits. With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c):
+   it raises y to `wanted` only if c <= e^(y - wanted). That power is replaced by the straight line between the
+   neighbouring powers 2^k and 2^(k+1), which lies above it. */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE int X(may_reach)(const float *largest, const uint32_t *most, float best,
+                                                         float inverse, float wanted)
 {
     const float slack = 0.01f;
     float y[16];
@@ -63349,10 +63387,11 @@ SPECDEC__VECTORISE SPECDEC__LANE_INLINE int X(reaches)(const float *largest, con
     return found;
 }
 
-/* Tokens are taken in groups of 64, those that are 16 apart as one set. Random bits are only made for groups that some
-   noise could lift. */
-SPECDEC__VECTORISE SPECDEC__LANE int X(outdone)(const float *logits, int count, float best, float inverse,
-                                                float wanted, uint64_t noise_row, uint32_t first)
+/* Counts tokens that cannot reach `wanted` with their Gumbel noise: see SPECDEC__KERNEL_LOOPS. Tokens are taken in
+   groups of 64; those that are 16 apart are a set. Random bits are computed only for groups that some noise could raise
+   enough. */
+SPECDEC__VECTORISE SPECDEC__LANE int X(count_unreachable)(const float *logits, int count, float best, float inverse,
+                                                          float wanted, uint64_t noise_row, uint32_t first)
 {
     const float none = specdec__float_from_bits(0xff800000u);
     float largest[16], part[64];
@@ -63383,14 +63422,14 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(outdone)(const float *logits, int count, 
 
             most[j] = a > b ? a : b;
         }
-        if (X(reaches)(largest, most, best, inverse, wanted))
+        if (X(may_reach)(largest, most, best, inverse, wanted))
             return from;
     }
     return count;
 }
 
-/* p (count) = e^((logit - best) / temperature), 0 where that is below e^-87. */
-SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float temperature, float *p)
+/* p (count) = e^((logit - best) / temperature); 0 where that is below e^-87. */
+SPECDEC__LANE void X(token_weights)(const float *logits, int count, float best, float temperature, float *p)
 {
     const V highest = X(set)(best), heat = X(set)(temperature), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
     float part[SPECDEC__LANES] = {0};
@@ -63409,8 +63448,8 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
     }
 }
 
-/* w[64] = e^(logit - best), 0 where that is below e^-87. */
-SPECDEC__LANE_INLINE void X(weights_of)(const float *logits, float best, float *w)
+/* w (64) = e^(logit - best); 0 where that is below e^-87. */
+SPECDEC__LANE_INLINE void X(weights_of_64)(const float *logits, float best, float *w)
 {
     const V highest = X(set)(best), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
     int i;
@@ -63419,9 +63458,10 @@ SPECDEC__LANE_INLINE void X(weights_of)(const float *logits, float best, float *
         X(store)(w + i, X(max)(X(sub)(X(exp)(X(sub)(X(load)(logits + i), highest)), least), X(set)(0)));
 }
 
-/* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too; four at a
-   time as floats. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(mass)(const float *logits, int count, float best, float least, double *sums)
+/* sums[i % 16] += e^(logit[i] - best); where logit[i] - best > least, sums[16 + i % 16], too. Four terms are added as
+   floats before each sum in double. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(add_weights)(const float *logits, int count, float best, float least,
+                                                     double *sums)
 {
     double all[16], above[16];
     float x[64], w[64];
@@ -63435,7 +63475,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(mass)(const float *logits, int count, fl
 
         for (j = 0; few && j < 64; j++)
             x[j] = i + j < count ? logits[i + j] : specdec__float_from_bits(0xff800000u);
-        X(weights_of)(few ? x : logits + i, best, w);
+        X(weights_of_64)(few ? x : logits + i, best, w);
         from = few ? x : logits + i;
         for (j = 0; j < 64; j++)
             x[j] = from[j] - best > least ? w[j] : 0.0f;
@@ -63448,9 +63488,9 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(mass)(const float *logits, int count, fl
     memcpy(sums + 16, above, sizeof above);
 }
 
-/* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high,
-                                                   double low, double uniform, double *residuals, double *weights)
+/* residuals[i % 16] += max(target[i] - (high + low) * draft[i] - uniform, 0); weights[i % 16] += draft[i]. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(add_residuals)(const float *target, const float *draft, int count, double high,
+                                                       double low, double uniform, double *residuals, double *weights)
 {
     double r[16], w[16];
     int i, j;
@@ -63478,12 +63518,12 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 #pragma pop_macro("X")
 #undef SPECDEC__LANE
 #undef SPECDEC__LANE_INLINE
-#undef SPECDEC__LANE_LONG
+#undef SPECDEC__LANE_LONG_FUNCTION
 #undef SPECDEC__LANES
 #undef SPECDEC__PARTS
 #undef SPECDEC__ROWS_AT_ONCE
-#undef SPECDEC__EACH_PART
-#undef SPECDEC__TOGETHER
+#undef SPECDEC__UNROLL_PARTS
+#undef SPECDEC__QUERIES_AT_ONCE
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET
 #undef SPECDEC__WIDTH

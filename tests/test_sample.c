@@ -648,7 +648,7 @@ static const char *const sets[] = {"scalar", "sse41", "avx2", "avxvnni", "avx512
 /* Whether one of the tokens that a kernel passes over reaches `wanted` after all, by the noise itself. */
 static int passes_over_wrongly(const specdec__kernels *kernels, int count, float inverse, float wanted, uint64_t noise, uint32_t first)
 {
-    int over = kernels->outdone(wide_row, count, 0, inverse, wanted, noise, first), i;
+    int over = kernels->count_unreachable(wide_row, count, 0, inverse, wanted, noise, first), i;
 
     if (over < 0 || over > count || (over < count && over % 64))
         return 1;
@@ -682,7 +682,7 @@ static void test_outdone(void)
             for (i = 0; i < count; i++)
                 wide_row[i] -= 6;
             wrong += passes_over_wrongly(&kernels, count, inverse, wanted, noise, first);
-            passed += kernels.outdone(wide_row, count, 0, inverse, wanted, noise, first);
+            passed += kernels.count_unreachable(wide_row, count, 0, inverse, wanted, noise, first);
         }
         CHECK_EQUAL_INT(wrong, 0);
         CHECK(passed > 400 * 750 / 4);

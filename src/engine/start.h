@@ -101,14 +101,14 @@ static void specdec__engine_time_steps(specdec__engine *e)
 static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
-    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
+    const specdec__weight_reading usual = e->kernels->reading, other = e->kernels->other_reading;
     double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
     const int columns = e->target.columns.n;
     specdec__slices slices;
     int i, better;
 
-    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
-        !m->layer->matrix[SPECDEC__UP].tiles)
+    if (!SPECDEC__HAS_READINGS || !(other.one_tile || other.l1_bytes) || m->tile_bytes < SPECDEC__READING_LARGE ||
+        !m->layers || !m->layer->matrix[SPECDEC__UP].tiles)
         return;
     slices.context = &e->target;
     e->target.columns.n = 1;

@@ -115,11 +115,11 @@ static void specdec__forward_check_stored(specdec__context *c, int thread, int r
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
 
-    if (!c->checks || (c->kernels->sound(key, type->key_fits, to->dim) &&
-                       c->kernels->sound(value, type->value_fits, to->value_dim)))
+    if (!c->checks || (c->kernels->all_finite(key, type->key_fits, to->dim) &&
+                       c->kernels->all_finite(value, type->value_fits, to->value_dim)))
         return;
-    specdec__forward_note(c, thread, row, c->kernels->sound(key, SPECDEC__SOUND, to->dim) &&
-                                              c->kernels->sound(value, SPECDEC__SOUND, to->value_dim));
+    specdec__forward_note(c, thread, row, c->kernels->all_finite(key, SPECDEC__SOUND, to->dim) &&
+                                              c->kernels->all_finite(value, SPECDEC__SOUND, to->value_dim));
 }
 
 /* Stores key and value of one row and kv head. */
@@ -190,8 +190,8 @@ typedef struct specdec__unit {
     const specdec__kv_layer *kv; /* where its keys and values lie */
     int head, from, to;
     int first, last;
-    specdec__range stretches;
-    specdec__sums sums; /* of the stretch at hand */
+    specdec__key_range stretches;
+    specdec__attention_sums sums; /* of the stretch at hand */
 } specdec__unit;
 
 /* The last of the nodes whose keys a node sees; -1: it sees none of them. */
@@ -211,10 +211,10 @@ SPECDEC__INLINE int specdec__forward_end(const specdec__context *c, int node)
 }
 
 /* Which keys of a block a node sees. */
-static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
+static specdec__key_range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
-    specdec__range range;
+    specdec__key_range range;
 
     range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_end(c, node) - base);
     range.from = window ? specdec__max_int(c->place[node] + 1 - window - base, 0) : 0;
@@ -223,7 +223,7 @@ static specdec__range specdec__forward_range(const specdec__context *c, const sp
 
 /* The slots of the keys in a range of a block that a node sees: committed ones, then those of nodes. */
 static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                   specdec__range range, int *slots)
+                                   specdec__key_range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
@@ -265,8 +265,9 @@ static int specdec__forward_page(const specdec__context *c, specdec__scratch *s,
 
 /* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. next:
    values that are fetched meanwhile. */
-static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
-                                  const specdec__range *range, int count, const void *values, int halves,
+static void specdec__forward_fold(specdec__context *c, const specdec__attention_sums *sums, float *scores,
+                                  const size_t *query, const specdec__key_range *range, int count,
+                                  const void *values, int halves,
                                   const void *next)
 {
     const int dim = sums->width - 16;
@@ -276,7 +277,7 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
     int i, equal = 1;
 
     if (cap > 0)
-        c->kernels->cap(scores, cap, count * SPECDEC__KEYS);
+        c->kernels->soft_cap(scores, cap, count * SPECDEC__KEYS);
     for (i = 0; i < count; i++) {
         float *row = sums->row + query[i] * (size_t)sums->width;
 
@@ -288,14 +289,14 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
         equal &= range[i].from == range[0].from && range[i].to == range[0].to;
     }
     for (i = 0; i < (equal ? 1 : count); i++)
-        c->kernels->weigh(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1,
-                          (const char *)values + (size_t)range[i].from * row_bytes, halves,
-                          range[i].to - range[i].from, dim, next, out + i);
+        c->kernels->weigh_values(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1,
+                                 (const char *)values + (size_t)range[i].from * row_bytes, halves,
+                                 range[i].to - range[i].from, dim, next, out + i);
 }
 
 /* Keys that queries [from, to) of s->scores do not see get scores so low that they do not count, and values of no size:
    scales (64) become those of `all`. */
-static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
+static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec__key_range seen, const float *all,
                                   float *scales)
 {
     int key, i;
@@ -314,20 +315,20 @@ static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec
    Canonical: weights times the scales of values, in a block and for a query, become codes in [0, 255] with one scale;
    the sum of codes times codes over the block is an exact integer. */
 static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s,
-                                                          const specdec__sums *sums, const size_t *query,
-                                                          const specdec__range *range, int count,
+                                                          const specdec__attention_sums *sums, const size_t *query,
+                                                          const specdec__key_range *range, int count,
                                                           const unsigned char *values, int slots,
                                                           const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
     float scales[SPECDEC__KEYS]; /* of values */
-    specdec__softening softening;
+    specdec__softmax_block softening;
     int from, to, i;
 
     if (cap > 0)
-        c->kernels->cap(s->scores, cap, SPECDEC__SCORES * SPECDEC__KEYS);
-    softening.apart = SPECDEC__SCORES;
+        c->kernels->soft_cap(s->scores, cap, SPECDEC__SCORES * SPECDEC__KEYS);
+    softening.stride = SPECDEC__SCORES;
     softening.sums = sums;
     for (from = 0; from < count; from = to) { /* queries that see the same keys */
         softening.value_scales = (const float *)(const void *)values;
@@ -343,7 +344,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
         softening.factor = factor + from;
         softening.codes = s->codes + from * SPECDEC__KEYS;
         softening.scale = scale + from;
-        c->kernels->soften(&softening);
+        c->kernels->softmax_codes(&softening);
     }
     for (i = 0; i < count; i++) {
         out[i] = sums->row + query[i] * (size_t)sums->width + 16;
@@ -392,7 +393,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         rotated = s->queries;
     }
-    c->kernels->scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
+    c->kernels->key_scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
 }
 
 /* Of these scores, or of those above, that of the q-th query with a key. */
@@ -408,7 +409,7 @@ SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const sp
 /* Of the queries of a unit, nodes [first, last), those from `at` on, up to `most`: which they are, and the keys of a
    block that each of them sees. Returns how many. */
 static int specdec__forward_some(const specdec__context *c, const specdec__unit *u, int first, int last, int block,
-                                 int at, int most, size_t *query, specdec__range *range)
+                                 int at, int most, size_t *query, specdec__key_range *range)
 {
     const int part = u->to - u->from, count = specdec__min_int(most, (last - first) * part - at);
     int node = first + at / part, own = at % part, i;
@@ -450,7 +451,7 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     const int queries = (last - first) * (u->to - u->from);
     const unsigned char *next = specdec__forward_next(c, u, last, block);
     const void *keys, *values;
-    specdec__range range[4];
+    specdec__key_range range[4];
     size_t query[4];
     int halves, at, count;
 
@@ -474,7 +475,7 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
     /* columns of one node lie together, no others */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next(c, u, last, block);
-    specdec__range range[SPECDEC__COLUMNS];
+    specdec__key_range range[SPECDEC__COLUMNS];
     size_t query[SPECDEC__COLUMNS];
     int at, count;
 
@@ -494,14 +495,14 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
 static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s,
                                                         const specdec__unit *u, int node, int block, const int *slots)
 {
-    const specdec__range seen = specdec__forward_range(c, u, node, block);
+    const specdec__key_range seen = specdec__forward_range(c, u, node, block);
     const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
     for (at = u->from; at < u->to; at += 4) {
         int count = specdec__min_int(4, u->to - at);
         float logical[4][SPECDEC__KEYS] = {{0}};
-        specdec__range range[4];
+        specdec__key_range range[4];
         size_t query[4];
 
         for (i = 0; i < count; i++) {
@@ -529,7 +530,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
 
 /* The slots of a block that lie anywhere, copied to where a page of their own would hold them. */
 static void specdec__forward_gather_codes(const specdec__context *c, specdec__scratch *s, const specdec__unit *u,
-                                          specdec__range range, const int *slots)
+                                          specdec__key_range range, const int *slots)
 {
     int i;
 
@@ -541,7 +542,7 @@ static void specdec__forward_gather_codes(const specdec__context *c, specdec__sc
 /* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
    sees. */
 static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                    specdec__range *all)
+                                    specdec__key_range *all)
 {
     const specdec__view *view = c->batch->views[node];
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
@@ -549,7 +550,7 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
     *all = specdec__forward_range(c, u, node, block);
     for (; last < u->last && c->batch->views[last] == view &&
          (committed || (c->trunk[node] && c->trunk[last])); last++) {
-        const specdec__range one = specdec__forward_range(c, u, last, block);
+        const specdec__key_range one = specdec__forward_range(c, u, last, block);
 
         if (one.from >= one.to)
             break;
@@ -562,7 +563,7 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
 /* The page that has the keys of a range of a block that a node sees, each in its own slot; -1: none, and `slots` (64)
    are where they lie. */
 static int specdec__forward_find(const specdec__context *c, const specdec__unit *u, int node, int block,
-                                 specdec__range range, int *slots)
+                                 specdec__key_range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int from = block * SPECDEC__KEYS + range.from, count = range.to - range.from;
@@ -587,7 +588,7 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
     int node, share, page, slots[SPECDEC__KEYS], i;
 
     for (node = u->first; node < u->last; node += share) {
-        specdec__range range = specdec__forward_range(c, u, node, block);
+        specdec__key_range range = specdec__forward_range(c, u, node, block);
 
         share = 1;
         if (range.from >= range.to)
@@ -613,10 +614,10 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
 
 /* The stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is SPECDEC__STRETCH blocks of
    logical positions; what a query sums up over each is merged in their order, whoever has summed it up. */
-static specdec__range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
+static specdec__key_range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
 {
     const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
-    specdec__range seen = {1 << 30, 0};
+    specdec__key_range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
         const int most = specdec__max_int(specdec__forward_end(c, first) - 1, 0);
@@ -628,11 +629,11 @@ static specdec__range specdec__forward_stretches(const specdec__context *c, int 
 }
 
 /* Where the sums of a node's query heads from `head` on lie, of the i-th stretch, in a layer. */
-static specdec__sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
-                                           int head)
+static specdec__attention_sums specdec__forward_sums(const specdec__context *c, const specdec__layer *l, int i,
+                                                     int node, int head)
 {
     const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
-    specdec__sums sums = c->sums;
+    specdec__attention_sums sums = c->sums;
 
     sums.width = 16 + specdec__context_keys(c, l)->value_dim;
     sums.highest += at;
@@ -647,7 +648,7 @@ static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, s
     int node, block;
 
     for (node = u->first; node < u->last; node++) {
-        specdec__sums sums = specdec__forward_sums(c, u->layer, i, node, u->from);
+        specdec__attention_sums sums = specdec__forward_sums(c, u->layer, i, node, u->from);
         int head;
 
         memset(sums.row, 0, (size_t)(count * sums.width) * sizeof *sums.row);
@@ -663,10 +664,10 @@ static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, s
 static void specdec__forward_merge(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
                                    int to)
 {
-    const specdec__sums first = specdec__forward_sums(c, l, 0, node, from);
-    const specdec__sums other = specdec__forward_sums(c, l, i, node, from);
+    const specdec__attention_sums first = specdec__forward_sums(c, l, 0, node, from);
+    const specdec__attention_sums other = specdec__forward_sums(c, l, i, node, from);
 
-    c->kernels->merge(&first, &other, to - from);
+    c->kernels->merge_sums(&first, &other, to - from);
 }
 
 /* x (size) *= sigmoid(gate), of which nothing behind its last value is read. */
@@ -687,7 +688,7 @@ static void specdec__forward_attended(specdec__context *c, const specdec__layer 
     const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
-    const specdec__sums sums = specdec__forward_sums(c, l, 0, node, from);
+    const specdec__attention_sums sums = specdec__forward_sums(c, l, 0, node, from);
     const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
     const size_t apart = c->absorbed ? (size_t)c->n * column : size;
     float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
@@ -697,7 +698,7 @@ static void specdec__forward_attended(specdec__context *c, const specdec__layer 
     for (i = 0; i < to - from; i++, row += sums.width, out += apart) {
         const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
 
-        c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);
+        c->kernels->scale(row + 16, 1.0f / (c->kernels->sum16(row) + sink), sums.width - 16);
         if (c->model->trait[SPECDEC__QUERY_GATES])
             specdec__forward_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
@@ -734,7 +735,7 @@ typedef struct specdec__division {
    fewer columns. */
 static specdec__division specdec__forward_divide(const specdec__context *c, const specdec__layer *l)
 {
-    const specdec__range *seen = &c->stretches[specdec__context_keys(c, l)->span];
+    const specdec__key_range *seen = &c->stretches[specdec__context_keys(c, l)->span];
     const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
     specdec__division by;
 

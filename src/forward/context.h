@@ -182,7 +182,7 @@ typedef struct specdec__context {
     float *low;                /* (most, rank of queries): what attn_q_b reads, before its norm */
     float *absorbed;           /* (most, heads * rank) */
     float *latent_columns;     /* (heads, n, rank or what stays still of a query): columns of the heads' matrices */
-    specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
+    specdec__attention_sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), by stretch */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
     float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
@@ -198,7 +198,7 @@ typedef struct specdec__context {
     int *slots[SPECDEC__SPANS]; /* (most) by node */
     int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
     int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
-    specdec__range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
+    specdec__key_range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, output rows) */
     specdec__screen screen;

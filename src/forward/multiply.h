@@ -48,7 +48,7 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
 
     tiles.type = matrix->type;
     tiles.tile[1] = NULL;
-    tiles.lead = c->kernels->reading.lead;
+    tiles.l1_bytes = c->kernels->reading.l1_bytes;
     tiles.planes = matrix->tiles;
     for (i = 0; multiply && i < place_count; i++) {
         tiles.tile[i] = matrix->tiles + (size_t)places[i].tile * bytes;
@@ -64,8 +64,8 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
         for (i = 0; i < place_count; i++) {
             unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
 
-            c->kernels->join(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
-                             !c->screen.bounds, tile);
+            c->kernels->join_planes(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
+                                    !c->screen.bounds, tile);
             tiles.tile[i] = tiles.next[i] = tile;
         }
         specdec__kernels_multiply(c->kernels, &tiles, blocks, scratch->panel, &c->columns, from, column, count, sums);
@@ -190,11 +190,11 @@ static void specdec__forward_put(const specdec__context *c, const specdec__outpu
     float *out = t->out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
 
     if (rows >= SPECDEC__ROWS) {
-        c->kernels->put(sums, count, bias, out, t->stride);
+        c->kernels->store_sums(sums, count, bias, out, t->stride);
         return;
     }
     for (i = 0; i < count; i++, sums += SPECDEC__ROWS, out += t->stride) { /* the last, partial tile */
-        c->kernels->put(sums, 1, bias, last, 0);
+        c->kernels->store_sums(sums, 1, bias, last, 0);
         memcpy(out, last, (size_t)rows * sizeof *out);
     }
 }

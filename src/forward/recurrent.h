@@ -273,7 +273,7 @@ static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer
     const float *made = c->mix.made + (size_t)number * (size_t)c->mix.made_stride;
     const int node = c->mix.row[number].node;
     const int group = m->cycles ? head % m->groups : head / (m->heads / m->groups);
-    specdec__recurrence r;
+    specdec__state_update r;
 
     r.matrix = matrix;
     r.rows = m->rows;
@@ -285,7 +285,7 @@ static void specdec__forward_mix_apply(specdec__context *c, const specdec__layer
     r.query = node < 0 ? NULL : made + m->query + group * m->rows;
     r.value = made + m->value + head * m->values;
     r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.inner + (size_t)(head * m->values);
-    c->kernels->recur(&r);
+    c->kernels->update_state(&r);
     if (r.out && layer->vector[SPECDEC__MIX_D])
         c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
 }

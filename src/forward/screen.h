@@ -81,8 +81,8 @@ SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const spec
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
 
-    c->kernels->widen(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
-                      c->screen.norms + column * SPECDEC__PLANE_PARTS);
+    c->kernels->add_bounds(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
+                           c->screen.norms + column * SPECDEC__PLANE_PARTS);
 }
 
 /* The logits of items[count] of a row of the last step, which made bounds. */
@@ -98,7 +98,7 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
 
         for (i = 0; i < SPECDEC__ROWS; i++)
             rows[i] = output->file + (size_t)items[from + (i < few ? i : 0)].token * output->row_bytes;
-        c->kernels->pick(rows, output->columns / 32, &c->columns, column, logits);
+        c->kernels->multiply_file_rows(rows, output->columns / 32, &c->columns, column, logits);
         c->kernels->scale(logits, c->model->fact[SPECDEC__LOGIT_SCALE], SPECDEC__ROWS);
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];

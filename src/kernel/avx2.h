@@ -129,7 +129,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
     for (key = 0; key < keys; key += 4) {
         const __m128i *from = (const __m128i *)(const void *)(values + key * SPECDEC__ROWS);
 
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (c = 0; c < 2; c++)
             code[c] = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key)));

@@ -34,7 +34,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
     for (c = 0; c < 4; c++)
         acc[c][0] = acc[c][1] = _mm256_setzero_si256();
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         value[0] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS));
         value[1] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS + 32));
         SPECDEC__UNROLL

@@ -379,7 +379,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
     if (lower) {
         SPECDEC__UNROLL
         for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
-            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__PREFETCH_BYTES / 2 + (uintptr_t)g), _MM_HINT_T0);
     }
     SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
@@ -796,10 +796,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
                 specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T0,
-                                         type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : lead);
+                                         type == SPECDEC__TYPE_Q6_K ? SPECDEC__PREFETCH_BYTES : lead);
                 specdec__avx512_take(type, tile[t] + from, b, panels + t, taken + t);
-                if (tiles == 2 || lead != SPECDEC__AHEAD)
-                    specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1, SPECDEC__AHEAD);
+                if (tiles == 2 || lead != SPECDEC__PREFETCH_BYTES)
+                    specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1,
+                                             SPECDEC__PREFETCH_BYTES);
             }
             specdec__avx512_few_columns(type, tiles, most, count, taken, x, at, acc);
         }
@@ -816,7 +817,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
                                                               int block, int column, int count, float *const *sums)
 {
     const int seldom = specdec__x86_is_seldom(type), most = seldom ? SPECDEC__AVX512_PAIR : SPECDEC__AVX512_FEW,
-              lead = seldom ? SPECDEC__AHEAD : tiles->lead;
+              lead = seldom ? SPECDEC__PREFETCH_BYTES : tiles->l1_bytes;
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
     int t, c, few;
 
@@ -826,7 +827,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
         specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
         return;
     }
-    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && lead != SPECDEC__AHEAD) {
+    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && lead != SPECDEC__PREFETCH_BYTES) {
         specdec__avx512_few(type, 2, SPECDEC__AVX512_PAIR, count, tiles->tile, tiles->next, lead, blocks, panels, x,
                             at, sums);
         return;
@@ -1174,7 +1175,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *va
     for (key = 0; key < keys; key += 4) {
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++) {
-            specdec__weigh_fetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
+            specdec__weigh_prefetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
             value[i] = _mm512_loadu_si512(values + (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
         }
         SPECDEC__UNROLL

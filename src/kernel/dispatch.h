@@ -116,18 +116,19 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 
 /* Most types are unpacked by their decoders. The others have something faster: an unpacker of their own, or a kernel
    that multiplies without a panel. */
-#define SPECDEC__ENTRY(member, number, function) \
+#define SPECDEC__TABLE_ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
-#define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) SPECDEC__ENTRY(multiply, number, specdec__##isa##_multiply_##number);
-#define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
+#define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) \
+    SPECDEC__TABLE_ENTRY(multiply, number, specdec__##isa##_multiply_##number);
+#define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__TABLE_ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_DECODED_ENTRY(isa, number) \
-    SPECDEC__ENTRY(unpack, number, specdec__avx512_unpack_any); \
+    SPECDEC__TABLE_ENTRY(unpack, number, specdec__avx512_unpack_any); \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
-    SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+    SPECDEC__TABLE_ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
     if (SPECDEC__HAS(number)) { \
         table->paired |= UINT64_C(1) << SPECDEC__TYPE_##number; \
@@ -145,7 +146,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         SPECDEC__X86_GRIDS(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         (table)->weigh_codes = specdec__##isa##_weigh_codes; \
         (table)->interleave = specdec__avx2_interleave; \
-        (table)->other.apart = 1; \
+        (table)->other_reading.one_tile = 1; \
         (table)->name = #isa; \
     } while (0)
 
@@ -178,14 +179,14 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__GELU] = table->gelu; \
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
         table->activate[SPECDEC__RELU] = table->relu; \
-        table->activate[SPECDEC__CLAMPED] = table->clamped; \
+        table->activate[SPECDEC__CLAMPED_SWIGLU] = table->clamped_swiglu; \
         table->activate[SPECDEC__XIELU] = table->xielu; \
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__READINGS 1 /* whether a table may have another way to read weights */
+#define SPECDEC__HAS_READINGS 1 /* whether a table may have another way to read weights */
 #else
-#define SPECDEC__READINGS 0
+#define SPECDEC__HAS_READINGS 0
 #endif
 #define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than memory */
 
@@ -199,7 +200,7 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
     specdec__pair_function *pair =
-        SPECDEC__READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
+        SPECDEC__HAS_READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
     const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
     size_t at, ahead;
     int from, run, t, i;
@@ -237,8 +238,8 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     if (kernels->multiply[type->number]) {
         specdec__tiles one = *tiles;
 
-        one.lead = kernels->reading.lead;
-        if (SPECDEC__READINGS && kernels->reading.apart && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
+        one.l1_bytes = kernels->reading.l1_bytes;
+        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
@@ -285,13 +286,13 @@ static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
 {
     specdec__kernels_x86_plain(table);
     SPECDEC__FLOAT_KERNELS(sse41);
-    SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
-    SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
-    SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
-    SPECDEC__ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
-    SPECDEC__ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
-    SPECDEC__ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
-    SPECDEC__ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
+    SPECDEC__TABLE_ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
+    SPECDEC__TABLE_ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
+    SPECDEC__TABLE_ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
+    SPECDEC__TABLE_ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
+    SPECDEC__TABLE_ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
 }
 
 SPECDEC__TABLE void specdec__kernels_avx2(specdec__kernels *table);
@@ -340,12 +341,12 @@ void specdec__kernels_avx512(specdec__kernels *table)
     table->interleave = specdec__avx512_interleave;
     table->plane = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_plane : NULL;
     table->planes = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_planes : NULL;
-    SPECDEC__ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
-    SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
-    SPECDEC__ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
-    SPECDEC__ENTRY(rows, Q6_K, specdec__avx512_rows_Q6_K);
-    table->reading.lead = SPECDEC__AHEAD;
-    table->other.lead = SPECDEC__LEAD;
+    SPECDEC__TABLE_ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
+    SPECDEC__TABLE_ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
+    SPECDEC__TABLE_ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
+    SPECDEC__TABLE_ENTRY(rows, Q6_K, specdec__avx512_rows_Q6_K);
+    table->reading.l1_bytes = SPECDEC__PREFETCH_BYTES;
+    table->other_reading.l1_bytes = SPECDEC__PREFETCH_L1_BYTES;
 }
 #endif
 
@@ -411,7 +412,7 @@ static int specdec__cpu_avx512(void)
 #endif
 
 #ifdef SPECDEC__NEON
-#define SPECDEC__NEON_ENTRY(name, unpack) SPECDEC__ENTRY(multiply, name, specdec__neon_multiply_##name);
+#define SPECDEC__NEON_ENTRY(name, unpack) SPECDEC__TABLE_ENTRY(multiply, name, specdec__neon_multiply_##name);
 
 /* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
@@ -421,32 +422,32 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__FLOAT_PANELS(scalar);
     SPECDEC__FLOAT_MULTIPLY(neon);
     SPECDEC__DOT_KERNELS(table, neon_dot);
-    SPECDEC__ENTRY(unpack, Q4_0, specdec__neon_unpack_q4_0);
-    SPECDEC__ENTRY(unpack, Q4_1, specdec__neon_unpack_q4_1);
-    SPECDEC__ENTRY(unpack, Q5_0, specdec__neon_unpack_q5_0);
-    SPECDEC__ENTRY(unpack, Q5_1, specdec__neon_unpack_q5_1);
-    SPECDEC__ENTRY(unpack, Q8_0, specdec__neon_unpack_q8_0);
-    SPECDEC__ENTRY(unpack, Q2_K, specdec__neon_unpack_q2_k);
-    SPECDEC__ENTRY(unpack, Q3_K, specdec__neon_unpack_q3_k);
-    SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__neon_unpack_iq2_xxs);
-    SPECDEC__ENTRY(unpack, IQ2_XS, specdec__neon_unpack_iq2_xs);
-    SPECDEC__ENTRY(unpack, IQ2_S, specdec__neon_unpack_iq2_s);
-    SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__neon_unpack_iq3_xxs);
-    SPECDEC__ENTRY(unpack, IQ3_S, specdec__neon_unpack_iq3_s);
-    SPECDEC__ENTRY(unpack, Q4_K, specdec__neon_unpack_q4_k);
-    SPECDEC__ENTRY(unpack, Q5_K, specdec__neon_unpack_q5_k);
-    SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
-    SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
-    SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
-    SPECDEC__ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
-    SPECDEC__ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
-    SPECDEC__ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
-    SPECDEC__ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__neon_unpack_q4_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_1, specdec__neon_unpack_q4_1);
+    SPECDEC__TABLE_ENTRY(unpack, Q5_0, specdec__neon_unpack_q5_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q5_1, specdec__neon_unpack_q5_1);
+    SPECDEC__TABLE_ENTRY(unpack, Q8_0, specdec__neon_unpack_q8_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q2_K, specdec__neon_unpack_q2_k);
+    SPECDEC__TABLE_ENTRY(unpack, Q3_K, specdec__neon_unpack_q3_k);
+    SPECDEC__TABLE_ENTRY(unpack, IQ2_XXS, specdec__neon_unpack_iq2_xxs);
+    SPECDEC__TABLE_ENTRY(unpack, IQ2_XS, specdec__neon_unpack_iq2_xs);
+    SPECDEC__TABLE_ENTRY(unpack, IQ2_S, specdec__neon_unpack_iq2_s);
+    SPECDEC__TABLE_ENTRY(unpack, IQ3_XXS, specdec__neon_unpack_iq3_xxs);
+    SPECDEC__TABLE_ENTRY(unpack, IQ3_S, specdec__neon_unpack_iq3_s);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__neon_unpack_q4_k);
+    SPECDEC__TABLE_ENTRY(unpack, Q5_K, specdec__neon_unpack_q5_k);
+    SPECDEC__TABLE_ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
+    SPECDEC__TABLE_ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
+    SPECDEC__TABLE_ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
+    SPECDEC__TABLE_ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
+    SPECDEC__TABLE_ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
+    SPECDEC__TABLE_ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
     SPECDEC__NEON_TYPES(SPECDEC__NEON_ENTRY)
 }
 
-#define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
-#define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__i8mm_multiply_##name);
+#define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__TABLE_ENTRY(multiply, name, specdec__dotprod_multiply_##name);
+#define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__TABLE_ENTRY(multiply, name, specdec__i8mm_multiply_##name);
 
 /* Fills the table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)

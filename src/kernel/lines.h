@@ -322,7 +322,7 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
 }
 
 /* Unpacks blocks * 32 values of 16 rows of any type, and asks for what stands so much further on. */
-#define SPECDEC__LINE_AHEAD 4096
+#define SPECDEC__LINE_PREFETCH_BYTES 4096
 static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
 {
@@ -343,7 +343,7 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
         const int at = b & (whole - 1);
 
         for (i = 0; i < share; i += 64)
-            __builtin_prefetch(tile + SPECDEC__LINE_AHEAD + at * share + i, 0, 3);
+            __builtin_prefetch(tile + SPECDEC__LINE_PREFETCH_BYTES + at * share + i, 0, 3);
         if (from->order == SPECDEC__LINE_GRID)
             specdec__line_unpack_grid(type->number, tile, at, panel->u.codes + b * 512);
         else

@@ -309,7 +309,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
         for (i = 0; i < 4; i++)
             low[c][i] = high[c][i] = vdupq_n_u32(0);
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
             const uint8x16_t value = specdec__neon_raised(values + key * SPECDEC__ROWS + i * 16);
@@ -339,7 +339,7 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 /* The sums of a tile and four columns, over the keys of one lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
     do { \
-        specdec__weigh_fetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
+        specdec__weigh_prefetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
         SPECDEC__UNROLL \
         for (i = 0; i < 4; i++) \
             value[i] = specdec__neon_raised(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \

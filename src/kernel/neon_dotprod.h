@@ -841,8 +841,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
 }
 
 /* Four rows of a block to a panel; of Q8_0, all but the codes. */
-SPECDEC__INLINE void specdec__dotprod_put(int type, const specdec__dotprod_rows *rows, int block, int row,
-                                          specdec__panel *panel)
+SPECDEC__INLINE void specdec__dotprod_store_panel(int type, const specdec__dotprod_rows *rows, int block, int row,
+                                                 specdec__panel *panel)
 {
     const int per = 32 / specdec__dotprod_granule(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
     int i;
@@ -874,7 +874,7 @@ SPECDEC__INLINE void specdec__i8mm_put_pair(int8_t *to, int8x16_t even, int8x16_
 /* Four rows of a block of a type of granules of 32 to a panel for matrix products: codes (value/8, row, 8), minimums
    with their sign. pair: of wide types the sums of codes, floats; of others (row, 8) bytes, whose first four add up
    to them. */
-SPECDEC__INLINE void specdec__i8mm_put(int type, const specdec__dotprod_rows *rows, int block, int row,
+SPECDEC__INLINE void specdec__i8mm_store_panel(int type, const specdec__dotprod_rows *rows, int block, int row,
                                        specdec__panel *panel)
 {
     int i;
@@ -918,7 +918,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipp
                 SPECDEC__NEON_APART;
                 SPECDEC__UNROLL
                 for (i = 0; i < together; i++)
-                    (zipped ? specdec__i8mm_put : specdec__dotprod_put)(type, rows + i, b + way + i, row, panel);
+                    (zipped ? specdec__i8mm_store_panel
+                            : specdec__dotprod_store_panel)(type, rows + i, b + way + i, row, panel);
             }
     }
 }
@@ -1059,8 +1060,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
             wild |= specdec__dotprod_is_wild(type, runs[t].tile);
         }
         for (t = 0; t < most; t++) {
-            ahead[t] = byte + SPECDEC__NEON_AHEAD < end ? runs[t].tile + SPECDEC__NEON_AHEAD
-                                                           : tiles->next[t] + (byte + SPECDEC__NEON_AHEAD - end);
+            ahead[t] = byte + SPECDEC__NEON_PREFETCH_BYTES < end
+                           ? runs[t].tile + SPECDEC__NEON_PREFETCH_BYTES
+                           : tiles->next[t] + (byte + SPECDEC__NEON_PREFETCH_BYTES - end);
             specdec__dotprod_factors(type, &runs[t]);
         }
         if (wild)

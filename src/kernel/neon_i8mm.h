@@ -265,7 +265,7 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
     for (t = 0; t < most && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     for (from = 0; from < blocks; from += run) {
-        const size_t byte = (size_t)from * span, ahead = byte + SPECDEC__NEON_AHEAD;
+        const size_t byte = (size_t)from * span, ahead = byte + SPECDEC__NEON_PREFETCH_BYTES;
 
         run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
         wild = 0;

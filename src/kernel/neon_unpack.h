@@ -818,17 +818,17 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
 }
 
 /* Prefetches as many bytes as these blocks have, so much further on: behind a tile usually stands the next one. */
-#define SPECDEC__NEON_AHEAD 4096
+#define SPECDEC__NEON_PREFETCH_BYTES 4096
 SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
 {
     const int bytes = blocks * 32 / type->block * type->bytes * SPECDEC__ROWS;
     int i;
 
     for (i = 0; i < bytes; i += 256) {
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i, 0, 3);
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 64, 0, 3);
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 128, 0, 3);
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 192, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i + 64, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i + 128, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i + 192, 0, 3);
     }
 }
 

@@ -164,7 +164,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *valu
         const __m128i code = _mm_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + key)));
         const int8_t *from = values + key * SPECDEC__ROWS;
 
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
             __m128i value = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)(from + i * 8)));
@@ -213,7 +213,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *
     for (i = 0; i < vectors * 64; i += 16) {
         __m128i q = specdec__sse41_get(from + i);
 
-        _mm_prefetch((const char *)from + SPECDEC__AHEAD + i, _MM_HINT_T0);
+        _mm_prefetch((const char *)from + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
         specdec__sse41_put_bytes(codes + i, specdec__sse41_and(q, 15));
         specdec__sse41_put_bytes(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
     }
@@ -263,7 +263,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
         specdec__sse41_halves(tile, panel->scale[b]);
         for (i = 0; i < 512; i += 64) {
-            _mm_prefetch((const char *)tile + SPECDEC__AHEAD + i, _MM_HINT_T0);
+            _mm_prefetch((const char *)tile + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
             memcpy(panel->u.codes + b * 512 + i, tile + SPECDEC__TILE_AT(q8_0, codes) + i, 64);
         }
     }
@@ -309,7 +309,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
                     specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
                 __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(high + i), s * 2), 3);
 
-                _mm_prefetch((const char *)low + SPECDEC__AHEAD + s % 2 * 512 + i, _MM_HINT_T0);
+                _mm_prefetch((const char *)low + SPECDEC__PREFETCH_BYTES + s % 2 * 512 + i, _MM_HINT_T0);
                 specdec__sse41_put_bytes(codes + i, q | h << 4);
             }
 }

@@ -212,14 +212,14 @@ SPECDEC__INLINE int specdec__x86_is_seldom(int type)
     return (int)(mask >> type & 1);
 }
 
-/* What lies SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is `next`. */
+/* The address SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile; past the tile's end, the address in `next`. */
 SPECDEC__INLINE const char *specdec__x86_ahead(const unsigned char *tile, size_t at, size_t end,
                                                const unsigned char *next)
 {
-    return (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
+    return (const char *)(at + SPECDEC__PREFETCH_BYTES < end ? tile + at : next + at - end) + SPECDEC__PREFETCH_BYTES;
 }
 
-/* Prefetches so many bytes. */
+/* Prefetches `bytes` bytes into the first-level cache. */
 SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
 {
     int i;
@@ -229,7 +229,7 @@ SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
         _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
-/* Where the scale d of a block stands in a tile; dmin comes after it. */
+/* The offset of a block's scale d in a tile; dmin follows it. */
 SPECDEC__INLINE size_t specdec__x86_d(int type)
 {
     switch (type) {
@@ -241,7 +241,7 @@ SPECDEC__INLINE size_t specdec__x86_d(int type)
     }
 }
 
-/* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. */
+/* Prefetches so many bytes, SPECDEC__PREFETCH_BYTES bytes ahead of byte `at` of a tile. */
 SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
                                            const unsigned char *next)
 {
