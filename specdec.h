@@ -94,8 +94,8 @@
 
      >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
-         neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_grid avx512_tiles avx512_rows
+         neon neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
          lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
@@ -6386,8 +6386,8 @@ SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char
 }
 
 /* Reads group g of all 16 rows of a tile. */
-SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_take(uint32_t type, const unsigned char *tile, int g,
-                                                        specdec__grid_group *out)
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_load_group(uint32_t type, const unsigned char *tile, int g,
+                                                              specdec__grid_group *out)
 {
     const unsigned char *high = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + g % 4;
     int row;
@@ -6570,18 +6570,18 @@ static void specdec__scalar_value_sums(const int8_t *values, int keys, const uin
 SPECDEC__WEIGH_CODES(scalar, scalar, , 1, 1, )
 
 /* =====================================================================================================================
- * >>kernel/x86: what the instruction sets of x86-64 have in common.
+ * >>kernel/x86: facts of types, prefetches and random bits that the instruction sets of x86-64 share.
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-/* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
+/* Without optimisation gcc's intrinsics are macros, whose conversions of masks would count as ours. */
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__OPTIMIZE__)
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
-/* What functions for AVX2 and AVX-512 are compiled for, whether there is AVX-VNNI (with newer compilers, whose
-   assemblers know it), and whether other files see the tables. */
+/* The target attributes of functions for AVX2 and AVX-512; SPECDEC__AVXVNNI where the compiler's assembler knows
+   AVX-VNNI; and the linkage of the functions that fill tables, which other files may call. */
 #define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
 #define SPECDEC__AVXVNNI
@@ -6589,24 +6589,24 @@ SPECDEC__WEIGH_CODES(scalar, scalar, , 1, 1, )
 #define SPECDEC__AVX512 \
     __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
-#define SPECDEC__TABLE SPECDEC__OS_HIDDEN
+#define SPECDEC__KERNELS_LINKAGE SPECDEC__OS_HIDDEN
 #else
-#define SPECDEC__TABLE static
+#define SPECDEC__KERNELS_LINKAGE static
 #endif
 
-/* Makes the compiler load a vector once, not again for every use. */
-#define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
+/* Makes the compiler load a vector once and keep it, instead of loading it for every use. */
+#define SPECDEC__KEEP_IN_REGISTER(vector) __asm__("" : "+v"(vector))
 
-/* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made
-   unsigned. So do the planes of Q8_0: tile is where the upper one begins. */
+/* Panels count as types of their own, by granule and minimum (M); SIGNED: codes that were not made unsigned. So do the
+   planes of Q8_0, where tiles[] points to the upper plane. */
 enum {
-    SPECDEC__X86_PLANE = SPECDEC__TYPE_COUNT, SPECDEC__X86_PLANES, /* the upper one; both */
+    SPECDEC__X86_PLANE = SPECDEC__TYPE_COUNT, SPECDEC__X86_PLANES, /* the upper plane; both planes */
     SPECDEC__X86_PANEL_32, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
-/* Each type, and each kind of panel, has machine code of its own. What that depends on are constants from the type's
-   row, kept in masks with a bit for each type and kind of panel. Masks compile faster than switches. */
+/* Each type, and each kind of panel, has machine code of its own. The facts that this code depends on are constants
+   from the type's row, kept in masks with a bit for each type and kind of panel. Masks compile faster than switches. */
 #define SPECDEC__X86_MASK(condition, number) | (uint64_t)((condition) != 0) << (number)
 #define SPECDEC__X86_BIT_0(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 1, number)
 #define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
@@ -6620,7 +6620,7 @@ enum {
 #define SPECDEC__X86_EITHER_PLANE (UINT64_C(3) << SPECDEC__X86_PLANE)
 #define SPECDEC__X86_PANEL(number) (UINT64_C(1) << SPECDEC__X86_PANEL_##number)
 
-/* Does a type have minimums besides scales? */
+/* Whether a type has minimums besides scales. */
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     const uint64_t panels = SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16M);
@@ -6629,7 +6629,7 @@ SPECDEC__INLINE int specdec__x86_has_minimum(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Bits of a code: 5 in panels of unsigned codes, 8 in those of signed ones. */
+/* Bits of a type's codes: 5 in panels of unsigned codes, 8 in panels of signed codes. */
 SPECDEC__INLINE int specdec__x86_bits(int type)
 {
     const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
@@ -6644,16 +6644,16 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
     return (int)((mask0 >> type & 1) | (mask1 >> type & 1) << 1 | (mask2 >> type & 1) << 2 | (mask3 >> type & 1) << 3);
 }
 
-/* What is added to a code to make it unsigned. */
+/* The number that is added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
     return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
 }
-/* The highest unsigned code. */
-SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
+/* The largest unsigned code of a type. */
+SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
-/* Bytes of a tile of one block of 32 values, or what such a block takes of a longer one. */
-SPECDEC__INLINE int specdec__x86_span(int type)
+/* Bytes of 32 values of 16 rows in a tile: a block of 32 values, or a part of a longer block. */
+SPECDEC__INLINE int specdec__x86_block_bytes(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__X86_SPAN)
@@ -6662,8 +6662,8 @@ SPECDEC__INLINE int specdec__x86_span(int type)
     }
 }
 
-/* Types whose blocks have one scale as it is, not factors of it: those of fewer than 256 values, and TQ2_0. */
-SPECDEC__INLINE int specdec__x86_is_plain(int type)
+/* Whether a block of a type has a single scale, not one with factors: types of fewer than 256 values, and TQ2_0. */
+SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
 {
     const uint64_t own = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 | SPECDEC__X86_EITHER_PLANE;
     const uint64_t mask = own SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
@@ -6671,8 +6671,8 @@ SPECDEC__INLINE int specdec__x86_is_plain(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Blocks of 32 values that lie in a block of a type. */
-SPECDEC__INLINE int specdec__x86_parts(int type)
+/* Number of groups of 32 values in a block of a type. */
+SPECDEC__INLINE int specdec__x86_part_count(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__X86_PARTS)
@@ -6680,17 +6680,18 @@ SPECDEC__INLINE int specdec__x86_parts(int type)
     }
 }
 
-/* The address of the block that holds 32 values (number `block` of a tile), and their index among its groups of 32.
-   Types with factors have one block of 256 values, at `tile`. */
+/* The address of the block in the file's sense that holds 32 values (number `block` of a tile). Types with factors of
+   scales have one block of 256 values, at `tile`. */
 SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
 {
-    const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
+    const int parts = specdec__x86_part_count(type), whole = specdec__x86_has_plain_scale(type) ? block / parts : 0;
 
-    return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
+    return tile + (size_t)whole * (size_t)(specdec__x86_block_bytes(type) * parts);
 }
+/* The index of these 32 values among the groups of 32 values of their block. */
 SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
 {
-    return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
+    return specdec__x86_has_plain_scale(type) ? block % specdec__x86_part_count(type) : block;
 }
 
 /* Values that share a scale. */
@@ -6702,38 +6703,40 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of
-   specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
+/* Unpacks 32 values of a type: cases for a switch, each with the offset of the codes in a tile and the function that
+   unpacks them. own, part: from specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
-    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
-    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q5_0: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), \
+                                       u); \
         break; \
     case SPECDEC__TYPE_Q5_1: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), \
+                                       u); \
         break; \
     case SPECDEC__TYPE_IQ4_NL: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
-        specdec__##isa##_iq4(u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
+        specdec__##isa##_iq4_values(u); \
         break; \
     case SPECDEC__TYPE_IQ4_XS: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
-        specdec__##isa##_iq4(u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
+        specdec__##isa##_iq4_values(u); \
         break; \
     case SPECDEC__TYPE_MXFP4: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
-        specdec__##isa##_fp4(u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
+        specdec__##isa##_fp4_values(u); \
         break; \
     case SPECDEC__TYPE_NVFP4: \
-        specdec__##isa##_codes_16((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
-        specdec__##isa##_fp4(u); \
+        specdec__##isa##_codes_nvfp4((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
+        specdec__##isa##_fp4_values(u); \
         break; \
     case SPECDEC__TYPE_Q1_0: \
-        specdec__##isa##_codes_bits((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
+        specdec__##isa##_codes_q1_0((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
         break; \
     case SPECDEC__TYPE_Q2_0: \
-        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, two_bits) + (part) * 128, u); \
+        specdec__##isa##_codes_q2_0((own) + SPECDEC__TILE_AT(q2_0, two_bits) + (part) * 128, u); \
         break; \
     case SPECDEC__TYPE_TQ2_0: \
         specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(tq2_0, two_bits), NULL, part, u); \
@@ -6754,35 +6757,36 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
         break; \
     case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(own, part, u); break;
 
-/* Types by how they are multiplied. Those seen often and, in less machine code, by AVX-512 those seen seldom have a
-   kernel each; points of a grid are unpacked to panels. AVX2 unpacks a block at a time, except for one column or two
-   of types seen often. */
-#define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
-#define SPECDEC__X86_SELDOM(X, isa) \
+/* Types by how they are multiplied. Common types and, in less machine code, rare types each have a kernel for AVX-512;
+   types with a grid are unpacked into panels. AVX2 unpacks a block at a time, except for one or two columns of common
+   types. */
+#define SPECDEC__X86_COMMON_TYPES(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
+#define SPECDEC__X86_RARE_TYPES(X, isa) \
     X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS) \
     X(isa, MXFP4) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0)
-#define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
+#define SPECDEC__X86_GRID_TYPES(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
 /* Types that only their decoders unpack. */
-#define SPECDEC__X86_DECODED(X, isa) X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0)
+#define SPECDEC__X86_DECODED_TYPES(X, isa) X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0)
 
-#define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
+#define SPECDEC__X86_TYPE_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
-SPECDEC__INLINE int specdec__x86_is_seldom(int type)
+/* Whether a type is one of SPECDEC__X86_RARE_TYPES. */
+SPECDEC__INLINE int specdec__x86_is_rare(int type)
 {
-    const uint64_t mask = 0 SPECDEC__X86_SELDOM(SPECDEC__X86_BIT, );
+    const uint64_t mask = 0 SPECDEC__X86_RARE_TYPES(SPECDEC__X86_TYPE_BIT, );
 
     return (int)(mask >> type & 1);
 }
 
 /* The address SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile; past the tile's end, the address in `next`. */
-SPECDEC__INLINE const char *specdec__x86_ahead(const unsigned char *tile, size_t at, size_t end,
-                                               const unsigned char *next)
+SPECDEC__INLINE const char *specdec__x86_prefetch_address(const unsigned char *tile, size_t at, size_t end,
+                                                          const unsigned char *next)
 {
     return (const char *)(at + SPECDEC__PREFETCH_BYTES < end ? tile + at : next + at - end) + SPECDEC__PREFETCH_BYTES;
 }
 
 /* Prefetches `bytes` bytes into the first-level cache. */
-SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
+SPECDEC__INLINE void specdec__x86_prefetch_bytes(int bytes, const char *from)
 {
     int i;
 
@@ -6792,7 +6796,7 @@ SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
 }
 
 /* The offset of a block's scale d in a tile; dmin follows it. */
-SPECDEC__INLINE size_t specdec__x86_d(int type)
+SPECDEC__INLINE size_t specdec__x86_scale_offset(int type)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
@@ -6803,53 +6807,54 @@ SPECDEC__INLINE size_t specdec__x86_d(int type)
     }
 }
 
-/* Prefetches so many bytes, SPECDEC__PREFETCH_BYTES bytes ahead of byte `at` of a tile. */
-SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
-                                           const unsigned char *next)
+/* Prefetches `bytes` bytes, SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile. */
+SPECDEC__INLINE void specdec__x86_prefetch_ahead(int bytes, const unsigned char *tile, size_t at, size_t end,
+                                                 const unsigned char *next)
 {
-    specdec__x86_fetch(bytes, specdec__x86_ahead(tile, at, end, next));
+    specdec__x86_prefetch_bytes(bytes, specdec__x86_prefetch_address(tile, at, end, next));
 }
 
-/* Where a block of some columns begins. codes (column, 8): 4 of them in each; pairs and totals (column, granules of a
-   block), scales (column). */
-typedef struct specdec__x86_x {
+/* Some columns of activations, from a block on. codes (column, 8): 4 codes in each word; pairs and totals (column,
+   granules of a block); scales (column). */
+typedef struct specdec__x86_columns {
     const int32_t *codes, *pairs;
     const float *scales, *totals;
-} specdec__x86_x;
+} specdec__x86_columns;
 
-/* Where the block at `at` begins; per: granules of a block. */
-SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per)
+/* The columns from index `at` (block, column) on. per: granules of a block. */
+SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__columns *x, size_t at, int per)
 {
-    specdec__x86_x from;
+    specdec__x86_columns from;
 
     from.codes = (const int32_t *)(const void *)(x->codes + at * 32);
     from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per;
     from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per;
     from.scales = x->scale + at;
-    __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
+    __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address for each array */
     return from;
 }
 
 /* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
 
-/* x times a constant, of which AVX2 has only the lower halves' products. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_times(__m256i x, uint64_t constant)
+/* x times a 64-bit constant in each lane, from products of 32-bit halves, as AVX2 has no more. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint64_t constant)
 {
     const __m256i low = _mm256_set1_epi64x((long long)(constant & 0xffffffffu));
     const __m256i swapped = _mm256_set1_epi64x((long long)(constant >> 32 | constant << 32));
-    const __m256i crossed = _mm256_mullo_epi32(x, swapped); /* two halves, which are added up in the upper one */
+    const __m256i crossed = _mm256_mullo_epi32(x, swapped); /* their sum is the upper half */
 
     return _mm256_add_epi64(_mm256_mul_epu32(x, low),
                             _mm256_slli_epi64(_mm256_add_epi32(crossed, _mm256_srli_epi64(crossed, 32)), 32));
 }
 
-/* The two multiplications of specdec__mix_bits. */
+/* specdec__mix_bits in 64-bit lanes, without its last step. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
 {
-    x = specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
-    return specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
+    x = specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
+    return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
 }
 
+/* bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
 {
     const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
@@ -6859,7 +6864,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t 
     __m256i b = _mm256_add_epi64(a, _mm256_set1_epi64x((long long)(2 * step))), high;
     int i;
 
-    for (i = 0; i < 64; i += 8) { /* the upper halves of tokens 0, 1, 4, 5 and 2, 3, 6, 7 */
+    for (i = 0; i < 64; i += 8) { /* upper 32 bits of tokens 0, 1, 4, 5 and 2, 3, 6, 7 */
         high = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(specdec__avx2_mix(a)),
                                                      _mm256_castsi256_ps(specdec__avx2_mix(b)), 0xDD));
         high = _mm256_xor_si256(high, _mm256_srli_epi32(high, 31));
@@ -6869,6 +6874,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t 
     }
 }
 
+/* specdec__mix_bits in 64-bit lanes, without its last step. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
 {
     x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 30));
@@ -6877,6 +6883,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
     return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
 }
 
+/* bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
 {
     const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);
@@ -6896,16 +6903,16 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint3
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/sse41: SSE4.1 with SSSE3.
+ * >>kernel/sse41: SSE4.1 with SSSE3: vector operations, unpackers and dots of common types.
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__SSE41 __attribute__((target("sse4.1"))) SPECDEC__UNSANITIZED
 
-/* Four float lanes. */
+/* The vector of SSE4.1: four float lanes. */
 typedef __m128 specdec__sse41_v;
 
-/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+/* The operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_set(float a) { return _mm_set1_ps(a); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_sub(__m128 a, __m128 b) { return _mm_sub_ps(a, b); }
@@ -6918,32 +6925,33 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shi
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
 
-/* product + addend rounded to odd, from their rounded sum: where an error was lost, the sum is brought one unit towards
-   zero if that is where the error points, and its last bit is set. Odd sums stay as they are. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_to_odd(__m128d product, __m128d addend, __m128d sum)
+/* product + addend rounded to odd, from their rounded sum: if the sum is inexact and even, it is moved one unit towards
+   zero if the error points there, and its last bit is set. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_round_to_odd(__m128d product, __m128d addend, __m128d sum)
 {
     __m128d back = _mm_sub_pd(sum, product), zero = _mm_setzero_pd();
     __m128d error = _mm_add_pd(_mm_sub_pd(product, _mm_sub_pd(sum, back)), _mm_sub_pd(addend, back));
-    __m128d inexact = _mm_or_pd(_mm_cmplt_pd(error, zero), _mm_cmpgt_pd(error, zero)); /* NaNs are not */
+    __m128d inexact = _mm_or_pd(_mm_cmplt_pd(error, zero), _mm_cmpgt_pd(error, zero)); /* 0 for NaNs */
     __m128i odd = _mm_srli_epi64(_mm_castpd_si128(inexact), 63),
             opposite = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(error, sum)), 63);
 
     return _mm_castsi128_pd(_mm_or_si128(_mm_sub_epi64(_mm_castpd_si128(sum), _mm_and_si128(odd, opposite)), odd));
 }
 
-/* specdec__fma of four. */
+/* specdec__fma of four lanes, by rounding to odd. */
 SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), low_addend = _mm_cvtps_pd(c);
     __m128d high = _mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b)));
     __m128d high_addend = _mm_cvtps_pd(_mm_movehl_ps(c, c));
 
-    return _mm_movelh_ps(_mm_cvtpd_ps(specdec__sse41_to_odd(low, low_addend, _mm_add_pd(low, low_addend))),
-                         _mm_cvtpd_ps(specdec__sse41_to_odd(high, high_addend, _mm_add_pd(high, high_addend))));
+    return _mm_movelh_ps(_mm_cvtpd_ps(specdec__sse41_round_to_odd(low, low_addend, _mm_add_pd(low, low_addend))),
+                         _mm_cvtpd_ps(specdec__sse41_round_to_odd(high, high_addend, _mm_add_pd(high, high_addend))));
 }
 
-/* The same, fast: rounding to odd matters only to sums that lie half way between two floats, where the 29 bits that a
-   float lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
+/* specdec__fma of four lanes. Rounding to odd matters only for sums half way between two floats, where the 29 bits that
+   a float lacks are 1000..., and for subnormal floats (below 2^-126), which lack more bits; all other sums are rounded
+   directly. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
@@ -6960,7 +6968,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __
         return specdec__sse41_fma_odd(a, b, c);
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
-/* More operations of SPECDEC__LANE_OPERATIONS. */
+/* Further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
 SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
@@ -6968,7 +6976,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
     return _mm_cvtsi128_si32(_mm_castps_si128(a));
 }
 
-/* Four signed bytes to floats. */
+/* Converts four signed bytes to floats. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bytes(const int8_t *at)
 {
     return _mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128((int)specdec__load_u32(at))));
@@ -6977,9 +6985,9 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bf16(const void *at)
 {
     return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)at)));
 }
-/* Half floats to floats: the bits, moved up by 13, and 112 more in the exponent; infinities and NaNs get all of it. A
-   subnormal gets 113 and so a leading 1, which is taken off again: no operand is a subnormal float, which CPUs are
-   slow with, and take for 0 where a host wants that. */
+/* Converts half floats to floats: shifts the bits up by 13 and adds 112 to the exponent; infinities and NaNs get the
+   largest exponent. A subnormal gets 113 and thus a leading 1, which is subtracted again: no operand is a subnormal
+   float, which processors are slow with, or take for 0 where the program wants that. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_f16(const void *at)
 {
     __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)at));
@@ -7039,7 +7047,7 @@ SPECDEC__FOR_SIZE
 #include SPECDEC__FILE
 SPECDEC__FOR_SPEED
 
-/* One tile and column. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and column. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                               const unsigned char *next, __m128 *sums)
 {
@@ -7068,48 +7076,49 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *valu
 
 SPECDEC__WEIGH_CODES(sse41, sse41, SPECDEC__SSE41, 1, 1, )
 
-/* Loads, stores and masks 16 bytes. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at)
+/* Loads 16 bytes. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_load_16(const void *at)
 {
     return _mm_loadu_si128((const __m128i *)at);
 }
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v)
+/* Stores 16 bytes. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_16(void *at, __m128i v)
 {
     _mm_storeu_si128((__m128i *)at, v);
 }
+/* The bits of a mask in every byte. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask)
 {
     return _mm_and_si128(a, _mm_set1_epi8((char)mask));
 }
 
-/* Products of unsigned w (or signed, for SIGNED) and signed x, added up in twos in 16-bit lanes. So many steps may be
-   added up there: 8 with 4-bit codes, 2 with 6-bit codes, 1 with 8-bit codes. All sums stay below 2^15, so nothing
-   saturates. */
+/* Modes of multiplying codes w with signed x, by the size of w: unsigned 4 or 6 bits, or signed 8 bits. Two products
+   are added in every 16-bit lane; 8, 2 or 1 such sums can be added there without reaching 2^15. */
 enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
 
-/* Products of codes w and activations x, added up in twos to 16-bit lanes. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
+/* Products of codes w and activations x, added in twos in 16-bit lanes. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_pair_products(int mode, __m128i w, __m128i x)
 {
     return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w))
                                          : _mm_maddubs_epi16(w, x);
 }
 
-/* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
+/* Unpacks `vectors` times 64 bytes of nibbles into twice as many codes, the low nibbles first. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *from, int vectors, int8_t *codes)
 {
     int i;
 
     for (i = 0; i < vectors * 64; i += 16) {
-        __m128i q = specdec__sse41_get(from + i);
+        __m128i q = specdec__sse41_load_16(from + i);
 
         _mm_prefetch((const char *)from + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
-        specdec__sse41_put_bytes(codes + i, specdec__sse41_and(q, 15));
-        specdec__sse41_put_bytes(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
+        specdec__sse41_store_16(codes + i, specdec__sse41_and(q, 15));
+        specdec__sse41_store_16(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
     }
 }
 
 /* scale (16) = the half floats of 16 rows. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_halves(const unsigned char *at, float *scale)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_load_scales(const unsigned char *at, float *scale)
 {
     int i;
 
@@ -7117,7 +7126,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_halves(const unsigned char *a
         _mm_storeu_ps(scale + i, specdec__sse41_load_f16(at + i * 2));
 }
 
-/* count scales (count, 16) = the half floats d (16), times sign, times signed bytes (count, 16). */
+/* out (count, 16) = the half floats d (16) * sign * signed bytes (count, 16). */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned char *d, float sign, const int8_t *bytes,
                                                                int count, float (*out)[SPECDEC__ROWS])
 {
@@ -7131,26 +7140,26 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned ch
     }
 }
 
-/* Scales and codes + 8 of blocks of Q4_0 to a panel. */
+/* Unpacks scales and codes + 8 of blocks of Q4_0 into a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks,
                                                               specdec__panel *panel)
 {
     int b;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q4_0)) {
-        specdec__sse41_halves(tile, panel->scale[b]);
+        specdec__sse41_load_scales(tile, panel->scale[b]);
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
     }
 }
 
-/* Scales and codes of blocks of Q8_0 to a panel. */
+/* Unpacks scales and codes of blocks of Q8_0 into a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks,
                                                               specdec__panel *panel)
 {
     int b, i;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
-        specdec__sse41_halves(tile, panel->scale[b]);
+        specdec__sse41_load_scales(tile, panel->scale[b]);
         for (i = 0; i < 512; i += 64) {
             _mm_prefetch((const char *)tile + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
             memcpy(panel->u.codes + b * 512 + i, tile + SPECDEC__TILE_AT(q8_0, codes) + i, 64);
@@ -7158,7 +7167,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
     }
 }
 
-/* Scales, minimums and codes of a block of Q4_K to a panel. */
+/* Unpacks scales, minimums and codes of a block of Q4_K into a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
@@ -7166,15 +7175,15 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
     int i;
 
     for (i = 0; i < 64; i += 16, packed += 16) {
-        __m128i a = specdec__sse41_get(packed), b = specdec__sse41_get(packed + 64);
-        __m128i c = specdec__sse41_get(packed + 128);
+        __m128i a = specdec__sse41_load_16(packed), b = specdec__sse41_load_16(packed + 64);
+        __m128i c = specdec__sse41_load_16(packed + 128);
 
-        specdec__sse41_put_bytes(scales + i, specdec__sse41_and(a, 63));
-        specdec__sse41_put_bytes(scales + 64 + i,
-                                 specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
-        specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
-        specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
-                                 specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+        specdec__sse41_store_16(scales + i, specdec__sse41_and(a, 63));
+        specdec__sse41_store_16(scales + 64 + i,
+                                specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
+        specdec__sse41_store_16(minimums + i, specdec__sse41_and(b, 63));
+        specdec__sse41_store_16(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
+                                specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
     specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
@@ -7182,7 +7191,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
 
-/* Scales and codes + 32 of a block of Q6_K to a panel. */
+/* Unpacks scales and codes + 32 of a block of Q6_K into a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, two_bits);
@@ -7195,17 +7204,17 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
                 __m128i q =
-                    specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
-                __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(high + i), s * 2), 3);
+                    specdec__sse41_and(_mm_srli_epi16(specdec__sse41_load_16(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_load_16(high + i), s * 2), 3);
 
                 _mm_prefetch((const char *)low + SPECDEC__PREFETCH_BYTES + s % 2 * 512 + i, _MM_HINT_T0);
-                specdec__sse41_put_bytes(codes + i, q | h << 4);
+                specdec__sse41_store_16(codes + i, q | h << 4);
             }
 }
 
-/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is
-   what offset and bias add to a dot. small: the codes are unsigned, and those of a granule in one lane add up to at
-   most a byte. */
+/* The pairs of a panel's granules: the sum of the codes in the low half of a word, -bias in the high half. Its product
+   with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1: codes are unsigned,
+   and those of a granule in one lane add up to at most a byte. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks,
                                                          specdec__panel *panel)
 {
@@ -7216,25 +7225,25 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, 
     for (k = 0; k < blocks * 32 / granule; k++)
         for (r = 0; r < 4; r++) {
             int8_t *codes = panel->u.codes + k * vectors * 64 + r * 16;
-            __m128i sum = small ? specdec__sse41_get(codes) : _mm_setzero_si128();
+            __m128i sum = small ? specdec__sse41_load_16(codes) : _mm_setzero_si128();
 
             if (small) {
                 for (i = 1; i < vectors; i++)
-                    sum = _mm_add_epi8(sum, specdec__sse41_get(codes + i * 64));
-                sum = specdec__sse41_product(SPECDEC__SSE41_4BIT, sum, ones);
+                    sum = _mm_add_epi8(sum, specdec__sse41_load_16(codes + i * 64));
+                sum = specdec__sse41_pair_products(SPECDEC__SSE41_4BIT, sum, ones);
             } else {
                 for (i = 0; i < vectors; i++)
-                    sum = _mm_add_epi16(sum, specdec__sse41_product(SPECDEC__SSE41_4BIT, ones,
-                                                                    specdec__sse41_get(codes + i * 64)));
+                    sum = _mm_add_epi16(sum, specdec__sse41_pair_products(SPECDEC__SSE41_4BIT, ones,
+                                                                          specdec__sse41_load_16(codes + i * 64)));
             }
             sum = _mm_add_epi32(_mm_madd_epi16(sum, words), _mm_set1_epi32(-granule * bias));
-            specdec__sse41_put_bytes(&panel->pair[k][r * 4], (sum & _mm_set1_epi32(65535)) | above);
+            specdec__sse41_store_16(&panel->pair[k][r * 4], (sum & _mm_set1_epi32(65535)) | above);
         }
 }
 
-/* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vectors, int columns, const int8_t *w,
-                                                            const int32_t *x, __m128i (*sums)[4])
+/* sums (column, register) += a granule of a panel times columns, in 32-bit lanes. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_integers(int mode, int vectors, int columns, const int8_t *w,
+                                                                const int32_t *x, __m128i (*sums)[4])
 {
     const __m128i words = _mm_set1_epi32(0x00010001);
     const int step = mode == SPECDEC__SSE41_4BIT ? vectors : mode == SPECDEC__SSE41_6BIT ? 2 : 1;
@@ -7244,14 +7253,14 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
     for (i = 0; i < vectors; i++) {
         SPECDEC__UNROLL
         for (r = 0; r < 4; r++)
-            codes[r] = specdec__sse41_get(w + i * 64 + r * 16);
+            codes[r] = specdec__sse41_load_16(w + i * 64 + r * 16);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
             __m128i value = _mm_set1_epi32(x[c * 8 + i]);
 
             SPECDEC__UNROLL
             for (r = 0; r < 4; r++) {
-                __m128i product = specdec__sse41_product(mode, codes[r], value);
+                __m128i product = specdec__sse41_pair_products(mode, codes[r], value);
 
                 part[c][r] = i % step ? _mm_add_epi16(part[c][r], product) : product;
                 if (i % step == step - 1)
@@ -7261,11 +7270,11 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
     }
 }
 
-/* sums (column, 16) += what a granule of a panel gives with its integers (column, register); g: which of the `per`
+/* sums (column, 16) += the contribution of a granule with its integers (column, register). g: which of the `per`
    granules of its block. */
 SPECDEC__SSE41 SPECDEC__INLINE void
-specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int g, int columns,
-                      __m128i (*integers)[4], float *sums)
+specdec__sse41_add_granule(const float *scale, const float *minimum, const specdec__x86_columns *from, int per, int g,
+                           int columns, __m128i (*integers)[4], float *sums)
 {
     int c, r;
 
@@ -7280,7 +7289,7 @@ specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x
         }
 }
 
-/* A panel times columns, 1 or 2 of them at once. */
+/* sums (column, 16) += a panel times 1 or 2 columns. */
 SPECDEC__SSE41 SPECDEC__INLINE void
 specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
                            const specdec__columns *x, size_t at, float *sums)
@@ -7289,7 +7298,7 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
     int k, c, r;
 
     for (k = 0; k < blocks * per; k++) {
-        const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per);
+        const specdec__x86_columns from = specdec__x86_block_columns(x, at + (size_t)(k / per) * (size_t)x->n, per);
         const int g = k % per;
         __m128i integers[2][4];
 
@@ -7299,16 +7308,16 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
 
             SPECDEC__UNROLL
             for (r = 0; r < 4; r++)
-                integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
+                integers[c][r] = _mm_madd_epi16(specdec__sse41_load_16(&panel->pair[k][r * 4]), pair);
         }
-        specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes + g * 4,
-                                integers);
-        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, g, columns, integers,
-                              sums);
+        specdec__sse41_dot_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes + g * 4,
+                                    integers);
+        specdec__sse41_add_granule(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, g, columns,
+                                   integers, sums);
     }
 }
 
-/* A panel times count columns, two at a time. */
+/* sums (column, 16) += a panel times `count` columns, two at a time. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum,
                                                        const specdec__panel *panel, int blocks,
                                                        const specdec__columns *x, size_t at, int count, float *sums)
@@ -7319,7 +7328,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, in
         specdec__sse41_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums);
 }
 
-/* The dots of a mode: several of a granule, without and with minimums, share their machine code. */
+/* Defines the dots of a mode: dots with and without minimums, and of several granules, share their machine code. */
 #define SPECDEC__SSE41_DOTS(name, mode, granule_of_mode) \
     SPECDEC__SSE41 static SPECDEC__NOINLINE void \
     specdec__sse41_dots_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
@@ -7348,8 +7357,8 @@ SPECDEC__SSE41_DOT(16m, signed, 16, 1)
 SPECDEC__SSE41_DOT(32, signed, 32, 0)
 SPECDEC__SSE41_DOT(32m, signed, 32, 1)
 
-/* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to
-   codes. */
+/* Defines the unpacker of a type: pairs, and codes + bias for types of at most 6 bits (Q4_0, Q4_K, Q6_K), which are
+   multiplied as unsigned; else signed codes. */
 #define SPECDEC__SSE41_UNPACK(name, granule, bias, small, codes) \
     SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, \
                                                             const unsigned char *tile, int blocks, \
@@ -7368,16 +7377,17 @@ SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/avx2: AVX2 with FMA and F16C, and AVX-VNNI.
+ * >>kernel/avx2: AVX2 with FMA and F16C: vector operations, unpackers of all types.
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 
-/* Sixteen float lanes in two registers. */
+/* The vector of AVX2: sixteen float lanes in two registers. */
 typedef struct specdec__avx2_v {
     __m256 a, b;
 } specdec__avx2_v;
 
+/* Defines an operation of SPECDEC__LANE_OPERATIONS by expressions for the low and the high 8 lanes. */
 #define SPECDEC__AVX2_LANES(name, parameters, low, high) \
     SPECDEC__AVX2 SPECDEC__INLINE specdec__avx2_v specdec__avx2_##name parameters \
     { \
@@ -7408,12 +7418,14 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_half(__m256 a, __m256 
 }
 SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_half(x.a, shifter.a),
                     specdec__avx2_scale2_half(x.b, shifter.b))
+/* Converts eight bfloat16 to floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
 }
 SPECDEC__AVX2_LANES(load_bf16, (const void *at), specdec__avx2_from_bf16((const __m128i *)at),
                     specdec__avx2_from_bf16((const __m128i *)at + 1))
+/* Converts eight signed bytes to floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
@@ -7423,7 +7435,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_
     _mm256_storeu_ps(at, x.a);
     _mm256_storeu_ps(at + 8, x.b);
 }
-/* The low byte of each of 16 lanes. */
+/* Stores the low byte of the bits of each of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, specdec__avx2_v x)
 {
     const __m256i byte = _mm256_set1_epi32(255);
@@ -7434,7 +7446,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, spe
     _mm_storeu_si128((__m128i *)(void *)at,
                      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
-/* The canonical sum of 16 lanes. */
+/* The sum of 16 lanes by the canonical tree. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -7463,7 +7475,7 @@ SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x
 {
     return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a)));
 }
-/* 16 lanes as half floats. */
+/* Stores 16 lanes as half floats. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__avx2_v x)
 {
     _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -7476,7 +7488,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
 
-/* One tile. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                             const unsigned char *next, specdec__avx2_v *sums)
 {
@@ -7503,7 +7515,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
         }
     }
     SPECDEC__UNROLL
-    for (c = 0; c < 2; c++) { /* neighbours are parts of one sum */
+    for (c = 0; c < 2; c++) { /* neighbouring lanes are parts of one sum */
         __m256i low = _mm256_hadd_epi32(acc[c][0], acc[c][1]), high = _mm256_hadd_epi32(acc[c][2], acc[c][3]);
 
         sums[c].a = _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(low, 0xD8));
@@ -7513,31 +7525,33 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
 
 SPECDEC__WEIGH_CODES(avx2, avx2, SPECDEC__AVX2, 1, 2, SPECDEC__UNROLL)
 
-/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in
-   all that follows: every type gets its own machine code. */
+/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The parameter `type` is a
+   constant in all functions below: every type gets its own machine code. */
 
-/* Loads, stores and masks 32 bytes. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at)
+/* Loads 32 bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_load_32(const void *at)
 {
     return _mm256_loadu_si256((const __m256i *)at);
 }
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v)
+/* Stores 32 bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_32(void *at, __m256i v)
 {
     _mm256_storeu_si256((__m256i *)at, v);
 }
+/* The bits of a mask in every byte. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask)
 {
     return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
 }
 
-/* Eight half floats to floats. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at)
+/* Converts eight half floats to floats. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_f16(const unsigned char *at)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-/* Eight powers of two by their exponents: see specdec__quant_half_of_e8m0. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *at)
+/* specdec__quant_half_of_e8m0 of eight bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned char *at)
 {
     const __m256i one = _mm256_set1_epi32(1);
     const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
@@ -7546,10 +7560,10 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *a
     return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
 }
 
-/* Byte i of eight words to floats: see specdec__quant_half_of_e4m3. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves_of_e4m3(const unsigned char *words, int i)
+/* specdec__quant_half_of_e4m3 of byte i of each of eight words. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned char *words, int i)
 {
-    const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_get(words), _mm_cvtsi32_si128(i * 8)),
+    const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_load_32(words), _mm_cvtsi32_si128(i * 8)),
                                        _mm256_set1_epi32(127));
     const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(v, 20), _mm256_set1_epi32(119 << 23));
     const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(1.0f / 1024));
@@ -7559,37 +7573,37 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves_of_e4m3(const unsigned
     return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(v, _mm256_set1_epi32(127))), value);
 }
 
-/* Types whose codes are 8 bits, signed. */
-SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
+/* Whether a type has signed codes of 8 bits. */
+SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_highest_code(type) == 255; }
 
-/* value in every byte whose bit n is set. */
+/* `value` in every byte of a whose bit n is set, else 0. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit(__m256i a, int n, int value)
 {
     __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_and(a, 1 << n));
     return _mm256_min_epu8(found, _mm256_set1_epi8((char)value));
 }
 
-/* Bit n of every byte to bit 4, for a constant n; the other bits are for the caller to mask. */
+/* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit_to_4(__m256i a, int n)
 {
     return n < 4 ? _mm256_slli_epi16(a, 4 - n) : _mm256_srli_epi16(a, n - 4);
 }
 
-/* Blocks of 32 in nibbles; at: the nibbles, bits: the fifth bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *at, const unsigned char *bits,
-                                                          __m256i u[8])
+/* Unpacks 32 codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nibbles(const unsigned char *at, const unsigned char *bits,
+                                                               __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        __m256i q = specdec__avx2_get(at + i * 64);
+        __m256i q = specdec__avx2_load_32(at + i * 64);
 
         u[i] = specdec__avx2_and(q, 15);
         u[i + 4] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
     }
     if (bits) {
-        __m256i high = specdec__avx2_get(bits);
+        __m256i high = specdec__avx2_load_32(bits);
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -7597,8 +7611,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *a
     }
 }
 
-/* The values of IQ4_NL and IQ4_XS in place of nibbles. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
+/* Replaces nibbles by the values of IQ4_NL and IQ4_XS. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4_values(__m256i u[8])
 {
     const __m256i table =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values));
@@ -7609,8 +7623,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
         u[i] = _mm256_shuffle_epi8(table, u[i]);
 }
 
-/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4(__m256i u[8])
+/* Replaces nibbles by twice the 4-bit floats that they are, plus 16. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4_values(__m256i u[8])
 {
     const __m256i table = _mm256_add_epi8(_mm256_set1_epi8(16), _mm256_broadcastsi128_si256(
         _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
@@ -7621,24 +7635,24 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4(__m256i u[8])
         u[i] = _mm256_shuffle_epi8(table, u[i]);
 }
 
-/* Twice 16 values in nibbles of two vectors: the low ones first. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_16(const unsigned char *at, __m256i u[8])
+/* Unpacks two granules of 16 codes a row from the nibbles of two vectors each, the low nibbles first. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nvfp4(const unsigned char *at, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        __m256i q = specdec__avx2_get(at + i * 64);
+        __m256i q = specdec__avx2_load_32(at + i * 64);
 
         u[i / 2 * 4 + i % 2] = specdec__avx2_and(q, 15);
         u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
     }
 }
 
-/* 32 values of one bit in a vector: twice the bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_bits(const unsigned char *at, __m256i u[8])
+/* Unpacks 32 codes a row of one bit each from a vector: twice the bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q1_0(const unsigned char *at, __m256i u[8])
 {
-    const __m256i q = specdec__avx2_get(at);
+    const __m256i q = specdec__avx2_load_32(at);
     int i;
 
     u[0] = specdec__avx2_and(_mm256_slli_epi16(q, 1), 2);
@@ -7647,27 +7661,28 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_bits(const unsigned char 
         u[i] = specdec__avx2_and(_mm256_srli_epi16(q, i - 1), 2);
 }
 
-/* 32 values of two bits in two vectors. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_twos(const unsigned char *at, __m256i u[8])
+/* Unpacks 32 codes a row of two bits each from two vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q2_0(const unsigned char *at, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i / 4 * 64), i % 4 * 2), 3);
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_load_32(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
-/* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
+/* Unpacks one of the groups of 32 codes that share bytes: `bits` bits of each byte, from bit `run * bits` on. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_run(const unsigned char *at, int run, int bits, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i * 64), run * bits), (1 << bits) - 1);
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_load_32(at + i * 64), run * bits), (1 << bits) - 1);
 }
 
-/* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
+/* Unpacks an eighth of the codes of Q4_K and Q5_K: the low nibbles of eight vectors for even eighths, the high ones for
+   odd eighths. bits: the fifth bits, or NULL. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth,
                                                          __m256i u[8])
 {
@@ -7681,41 +7696,41 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 16));
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_load_32(bits + i * 64), eighth, 16));
     }
 }
 
-/* One of the four runs of 32 in 128 values of Q6_K. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *low, const unsigned char *high, int run,
-                                                         __m256i u[8])
+/* Unpacks one of the four groups of 32 codes in 128 values of Q6_K. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_six_bits(const unsigned char *low, const unsigned char *high,
+                                                                int run, __m256i u[8])
 {
     int i;
 
     specdec__avx2_codes_run(low + run % 2 * 512, run / 2, 4, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        __m256i h = specdec__avx2_get(high + i * 64);
+        __m256i h = specdec__avx2_load_32(high + i * 64);
 
         h = run < 2 ? _mm256_slli_epi16(h, 4 - 2 * run) : _mm256_srli_epi16(h, 2 * run - 4);
         u[i] = _mm256_or_si256(u[i], specdec__avx2_and(h, 48));
     }
 }
 
-/* u: the codes of an eighth of the 256 values of a tile of Q6_K: four low bits from nibbles, two high bits. */
+/* Unpacks an eighth of the codes of a tile of Q6_K: four low bits from nibbles, two high bits. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
     const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
-    case 0: specdec__avx2_codes_6(low, high, 0, u); break;
-    case 1: specdec__avx2_codes_6(low, high, 1, u); break;
-    case 2: specdec__avx2_codes_6(low, high, 2, u); break;
-    default: specdec__avx2_codes_6(low, high, 3, u); break;
+    case 0: specdec__avx2_codes_six_bits(low, high, 0, u); break;
+    case 1: specdec__avx2_codes_six_bits(low, high, 1, u); break;
+    case 2: specdec__avx2_codes_six_bits(low, high, 2, u); break;
+    default: specdec__avx2_codes_six_bits(low, high, 3, u); break;
     }
 }
 
-/* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
+/* Unpacks an eighth of the codes of Q2_K and Q3_K: two bits of eight vectors. bits: the third bits, or NULL. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_two_bits(const unsigned char *at, const unsigned char *bits,
                                                                 int eighth, __m256i u[8])
 {
@@ -7731,12 +7746,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_two_bits(const unsigned c
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 4));
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_load_32(bits + i * 64), eighth, 4));
     }
 }
 
-/* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8
-   rows. */
+/* u (8 vectors) = codes 32 * block to 32 * block + 31 of 8 rows of a tile, plus their bias if they have fewer than 8
+   bits. half: which 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
@@ -7748,69 +7763,68 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned 
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx2_get(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
+            u[i] = specdec__avx2_load_32(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
         break;
     }
 }
 
-/* The scales of a tile of 256 values are d times whole numbers: those of Q2_K, Q4_K and Q5_K, and the minimums' after
-   them. */
+/* Unpacks the factors of the scales and minimums of Q2_K: in tiles of 256 values, scales are d times integers. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales,
                                                               int8_t *minimums)
 {
     int i;
 
     for (i = 0; i < 256; i += 32) {
-        __m256i both = specdec__avx2_get(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
+        __m256i both = specdec__avx2_load_32(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
 
-        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(both, 15));
-        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
+        specdec__avx2_store_32(scales + i, specdec__avx2_and(both, 15));
+        specdec__avx2_store_32(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
     }
 }
 
-/* Factors of Q4_K and Q5_K: 6 bits each, of scales and of minimums. */
+/* Unpacks the factors of the scales and minimums of Q4_K and Q5_K, 6 bits each. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
 {
-    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* and of Q5_K */
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* the same offset in Q5_K */
     int i;
 
     for (i = 0; i < 64; i += 32) {
-        __m256i a = specdec__avx2_get(packed + i), b = specdec__avx2_get(packed + 64 + i);
-        __m256i c = specdec__avx2_get(packed + 128 + i);
+        __m256i a = specdec__avx2_load_32(packed + i), b = specdec__avx2_load_32(packed + 64 + i);
+        __m256i c = specdec__avx2_load_32(packed + 128 + i);
         __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48);
 
-        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(a, 63));
-        specdec__avx2_put_bytes(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
+        specdec__avx2_store_32(scales + i, specdec__avx2_and(a, 63));
+        specdec__avx2_store_32(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
         top = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
-        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(b, 63));
-        specdec__avx2_put_bytes(minimums + 64 + i,
-                                _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
+        specdec__avx2_store_32(minimums + i, specdec__avx2_and(b, 63));
+        specdec__avx2_store_32(minimums + 64 + i,
+                               _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
     }
 }
 
-/* Factors of Q3_K: 6 bits less 32. */
+/* Unpacks the factors of the scales of Q3_K: 6 bits, less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     int i, half;
 
     for (half = 0; half < 64; half += 32) {
-        const __m256i high = specdec__avx2_get(packed + 128 + half);
+        const __m256i high = specdec__avx2_load_32(packed + 128 + half);
 
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) { /* two scales at once */
-            __m256i two = specdec__avx2_get(packed + i % 2 * 64 + half);
+            __m256i two = specdec__avx2_load_32(packed + i % 2 * 64 + half);
             __m256i low = specdec__avx2_and(_mm256_srli_epi16(two, i / 2 * 4), 15);
             __m256i top =
                 specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
 
-            specdec__avx2_put_bytes(scales + i * 64 + half,
-                                    _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
+            specdec__avx2_store_32(scales + i * 64 + half,
+                                   _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
         }
     }
 }
 
-/* Factors of IQ4_XS: 6 bits less 32. */
+/* Unpacks the factors of the scales of IQ4_XS: 6 bits, less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
 {
     const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
@@ -7829,7 +7843,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned c
     }
 }
 
-/* Four times seven sign bits to four bytes, the eighth making their number even. */
+/* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
 {
     const __m256i parity = _mm256_broadcastsi128_si256(
@@ -7844,7 +7858,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
         _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
 }
 
-/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. */
+/* The factors (granule, 16) of the scales of 256 values and, 256 bytes further, of the minimums. room: memory for
+   them. */
 SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room)
 {
     switch (type) {
@@ -7853,49 +7868,50 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales);
     case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
-    default: break; /* has none */
+    default: break; /* no factors */
     }
     return room;
 }
 
-/* d of 8 rows of 256 values: of the scales and of the minimums. */
+/* d[0], d[1] = d of the scales and of the minimums of 8 rows of a tile. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
-    const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
+    const unsigned char *at = tile + specdec__x86_scale_offset(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
-    if (!specdec__x86_is_plain(type))
-        d[0] = specdec__avx2_halves(at);
-    if (!specdec__x86_is_plain(type) && specdec__x86_has_minimum(type))
-        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
+    if (!specdec__x86_has_plain_scale(type))
+        d[0] = specdec__avx2_from_f16(at);
+    if (!specdec__x86_has_plain_scale(type) && specdec__x86_has_minimum(type))
+        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_from_f16(at + 2 * SPECDEC__ROWS));
 }
 
-/* 256 values of 8 rows of a tile, or what is left of them. */
+/* Up to 256 values of 8 rows of a tile. */
 typedef struct specdec__avx2_rows {
     const unsigned char *tile;
     const int8_t *factors; /* see specdec__avx2_factors */
     __m256 d[2];           /* see specdec__avx2_scales */
-    int half;              /* 0: the first 8 rows, 1: the others */
+    int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
-/* The scales, or with which = 1 the minimums, of a granule. */
+/* The scales of a granule, or, with which = 1, the minimums, of 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
                                                                  int granule)
 {
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx2_powers(specdec__x86_block_of(type, rows->tile, granule) + rows->half * 8);
+        return specdec__avx2_half_of_e8m0(specdec__x86_block_of(type, rows->tile, granule) + rows->half * 8);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx2_halves_of_e4m3(specdec__x86_block_of(type, rows->tile, granule / 2) + rows->half * 32,
-                                            granule % 4);
-    if (specdec__x86_is_plain(type))
-        return specdec__avx2_halves(specdec__x86_block_of(type, rows->tile, granule) + specdec__x86_d(type) +
-                                    which * 2 * SPECDEC__ROWS + rows->half * 16);
+        return specdec__avx2_half_of_e4m3(specdec__x86_block_of(type, rows->tile, granule / 2) + rows->half * 32,
+                                          granule % 4);
+    if (specdec__x86_has_plain_scale(type))
+        return specdec__avx2_from_f16(specdec__x86_block_of(type, rows->tile,
+                                                            granule) + specdec__x86_scale_offset(type) +
+                                      which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
 
-/* What makes a pair (see specdec__avx512_pair) of the sum of a granule's unsigned codes. */
+/* The pair of a granule (see specdec__avx512_pair) from the sum of its unsigned codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i sum)
 {
     const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
@@ -7903,7 +7919,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i 
     return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
 }
 
-/* The pair of a granule of count vectors. */
+/* The pair of a granule of `count` vectors of codes: see specdec__avx512_pair. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i *u, int count)
 {
     const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
@@ -7919,26 +7935,27 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i
     return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
-/* How many products of vectors are added up in 16 bits, where that cannot saturate. */
-SPECDEC__INLINE int specdec__avx2_step(int type, int vectors)
+/* How many products of vectors are added in 16 bits, where that cannot saturate. */
+SPECDEC__INLINE int specdec__avx2_chain_length(int type, int vectors)
 {
-    return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
+    return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_highest_code(type)),
+                                                                vectors);
 }
 
-/* Sums of two products each, in 16 bits. */
+/* Sums of two products of bytes in every 16-bit lane. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int is_signed, __m256i u, __m256i x)
 {
     return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)) : _mm256_maddubs_epi16(u, x);
 }
 
-#define SPECDEC__AVX2_FUSED 4 /* columns at most that are multiplied by codes in registers */
+#define SPECDEC__AVX2_REGISTER_COLUMNS 4 /* columns that are multiplied by codes in registers, at most */
 
-/* sums (column) = dots of vectors of a granule with columns. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u,
-                                                      const int32_t *x, __m256i *sums)
+/* sums (column) = the dots of the vectors of a granule with columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int columns, int vectors, const __m256i *u,
+                                                              const int32_t *x, __m256i *sums)
 {
-    const int step = specdec__avx2_step(type, vectors);
-    __m256i part[SPECDEC__AVX2_FUSED], product;
+    const int step = specdec__avx2_chain_length(type, vectors);
+    __m256i part[SPECDEC__AVX2_REGISTER_COLUMNS], product;
     int i, c;
 
     SPECDEC__UNROLL
@@ -7948,7 +7965,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
             product = specdec__avx2_product(specdec__avx2_is_signed(type), u[i], _mm256_set1_epi32(x[c * 8 + i]));
             if (i % step)
                 product = _mm256_add_epi16(part[c], product);
-            SPECDEC__KEEP(product); /* or compilers add up in another order, which needs more registers */
+            SPECDEC__KEEP_IN_REGISTER(product); /* else compilers add in another order, which needs more registers */
             part[c] = product;
             if (i % step == step - 1) {
                 product = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
@@ -7958,13 +7975,14 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     }
 }
 
-/* Unpacks 32 values of 16 rows, block `block` of up to 256 values that begin at tile: 512 codes, unsigned or signed, to
-   where the panel's begin; pairs, scales and minimums to those of the granule. Blocks come in order. As many bytes as
-   are unpacked are fetched at ahead, any address. */
+/* Unpacks block `block` of up to 256 values of a tile: 32 values of 16 rows, into 512 codes at the beginning of the
+   panel, and the block's pairs, scales and minimums into its granules. Blocks are unpacked in order. ahead: any
+   address, from which as many bytes are prefetched. */
 typedef void specdec__avx2_block_function(const unsigned char *tile, int block, const char *ahead,
                                           specdec__panel *panel);
 
-/* The same for a type. What block 0 makes of the scales of 256 values stays in the panel, behind the codes. */
+/* specdec__avx2_block_function for a type. Block 0 also unpacks the scales of 256 values into the panel, behind the
+   codes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned char *tile, int block,
                                                        const char *ahead, specdec__panel *panel)
 {
@@ -7975,9 +7993,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     int g, k, i, to;
 
     rows.tile = tile;
-    specdec__x86_fetch(specdec__x86_span(type), ahead);
+    specdec__x86_prefetch_bytes(specdec__x86_block_bytes(type), ahead);
     rows.factors = room;
-    if (!block && !specdec__x86_is_plain(type))
+    if (!block && !specdec__x86_has_plain_scale(type))
         specdec__avx2_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
@@ -7986,11 +8004,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
         specdec__avx2_codes(type, tile, block, rows.half, u);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            specdec__avx2_put_bytes(panel->u.codes + i * 64 + to * 4, u[i]);
+            specdec__avx2_store_32(panel->u.codes + i * 64 + to * 4, u[i]);
         SPECDEC__UNROLL
         for (g = 0; g < per; g++) {
             k = block * per + g;
-            specdec__avx2_put_bytes(panel->pair[k] + to, specdec__avx2_pair(type, u + g * 4, granule / 4));
+            specdec__avx2_store_32(panel->pair[k] + to, specdec__avx2_pair(type, u + g * 4, granule / 4));
             _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scale(type, 0, &rows, k));
             if (specdec__x86_has_minimum(type))
                 _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scale(type, 1, &rows, k));
@@ -7998,6 +8016,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     }
 }
 
+/* Defines the specdec__avx2_block_function of a type. */
 #define SPECDEC__AVX2_BLOCK(is_inline, number) \
     SPECDEC__AVX2 is_inline void specdec__avx2_block_##number(const unsigned char *tile, int block, const char *ahead, \
                                                               specdec__panel *panel) \
@@ -8007,9 +8026,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
 SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_0)
 SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_K)
 SPECDEC__AVX2_BLOCK(static, Q8_0)
-SPECDEC__X86_SELDOM(SPECDEC__AVX2_BLOCK, static)
+SPECDEC__X86_RARE_TYPES(SPECDEC__AVX2_BLOCK, static)
 
-/* The pairs of granules of so many vectors, 4 or 8, in a block whose codes are signed. */
+/* pair (granule, row) = the pairs of a block's granules of `vectors` vectors (4 or 8) of signed codes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const int8_t *codes,
                                                              int32_t (*pair)[SPECDEC__ROWS])
 {
@@ -8020,12 +8039,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const 
         for (half = 0; half < 2; half++) {
             SPECDEC__UNROLL
             for (i = 0; i < vectors; i++)
-                u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
-            specdec__avx2_put_bytes(pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+                u[i] = specdec__avx2_load_32(codes + i * 64 + half * 32);
+            specdec__avx2_store_32(pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
 }
 
-/* The nibbles of the first or the second half of 32-bit lanes, as bytes: the low ones of two bytes, then the high
+/* The nibbles of the first or the second half of every word, as bytes: the low nibbles of two bytes, then the high
    ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_half_nibbles(__m256i words, int second)
 {
@@ -8035,75 +8054,79 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_half_nibbles(__m256i words, 
                   : _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
 }
 
-/* For a shuffle that takes the same four bytes of every 32-bit lane. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pattern(uint32_t bytes)
+/* The indices for a shuffle that takes the same four bytes of every word. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
 
     return _mm256_add_epi8(_mm256_set1_epi32((int)bytes), _mm256_broadcastsi128_si256(lanes));
 }
 
-/* Four codes of each row: point i of a group, where a point is four indices of a table. Those of types of two bits
-   (twos) have two bits: in odd bytes they stay two bits higher, where the table has them, too. The others have four
-   bits. points (word, 16): two points a word, or four of two bits. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point(int twos, __m256i table, const uint32_t *points,
-                                                          __m256i signs, int i)
+/* Four codes of each of 8 rows: point i of a group, four indices of a table. Indices have four bits, or two bits
+   (twos), which are two bits higher in odd bytes, as in the table. points (word, 16): two points in a word, or four
+   with two-bit indices. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point_codes(int twos, __m256i table, const uint32_t *points,
+                                                                __m256i signs, int i)
 {
     const __m256i bits = _mm256_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
-    const __m256i words = specdec__avx2_get(points + (twos ? i / 4 : i / 2) * 16);
+    const __m256i words = specdec__avx2_load_32(points + (twos ? i / 4 : i / 2) * 16);
     __m256i index = specdec__avx2_half_nibbles(words, twos ? i / 2 % 2 : i % 2);
 
-    index = _mm256_shuffle_epi8(index, specdec__avx2_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = _mm256_shuffle_epi8(index,
+                                specdec__avx2_shuffle_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
     index = twos ? _mm256_and_si256(index, _mm256_set1_epi32(0x0C030C03)) : index;
-    signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
+    signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_shuffle_pattern((uint32_t)(i / 2) * 0x01010101u)),
+                             bits);
     signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* -1 or 1 */
     return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
 }
 
-/* The codes of a group to a panel's. twos, table: see above; sevens: seven signs stand for eight codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(int twos, int sevens, __m256i table,
-                                                           const specdec__grid_group *group, int8_t *codes)
+/* Stores the codes of a group of grid points in a panel. twos, table: see specdec__avx2_point_codes; sevens: 1: seven
+   signs stand for eight codes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_group(int twos, int sevens, __m256i table,
+                                                             const specdec__grid_group *group, int8_t *codes)
 {
     int half, i;
 
     for (half = 0; half < 16; half += 8, codes += 32) {
-        __m256i signs = specdec__avx2_get(group->signs + half);
+        __m256i signs = specdec__avx2_load_32(group->signs + half);
 
         signs = sevens ? specdec__avx2_signs(signs) : signs;
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            specdec__avx2_put_bytes(codes + i * 64,
-                                    specdec__avx2_point(twos, table, group->points[0] + half, signs, i));
+            specdec__avx2_store_32(codes + i * 64,
+                                   specdec__avx2_point_codes(twos, table, group->points[0] + half, signs, i));
     }
 }
 
-/* scale (16) = d of a tile times factor times 2 * n + 1, n: the four bits from bit shift on of words (16). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *tile, const unsigned char *words,
-                                                           int shift, float factor, float *scale)
+/* scale (16) = d of a tile * factor * (2 n + 1), where n is the four bits from bit `shift` on of words (16). */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_odd_scales(const unsigned char *tile, const unsigned char *words,
+                                                            int shift, float factor, float *scale)
 {
     int half;
 
     for (half = 0; half < 2; half++) {
-        __m256i n = _mm256_srl_epi32(specdec__avx2_get(words + half * 32), _mm_cvtsi32_si128(shift));
+        __m256i n = _mm256_srl_epi32(specdec__avx2_load_32(words + half * 32), _mm_cvtsi32_si128(shift));
 
         n = _mm256_and_si256(_mm256_add_epi32(n, n), _mm256_set1_epi32(30));
         n = _mm256_or_si256(n, _mm256_set1_epi32(1));
-        _mm256_storeu_ps(scale + half * 8, _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
+        _mm256_storeu_ps(scale + half * 8, _mm256_mul_ps(specdec__avx2_from_f16(tile + half * 16),
                                                          _mm256_mul_ps(_mm256_set1_ps(factor), _mm256_cvtepi32_ps(n))));
     }
 }
 
-/* Where the scales of a tile of a type lie whose codes are points of a grid: four bits each, eight in a word, or at the
-   top of words that are `step` bytes apart. */
-typedef struct specdec__x86_fours {
+/* The layout of the scales of a type with a grid: four bits each, eight in a word, or in the top bits of words that are
+   `step` bytes apart. */
+typedef struct specdec__x86_grid_scales {
     const unsigned char *at;
     int count, step;
     float factor;
-} specdec__x86_fours;
+} specdec__x86_grid_scales;
 
-SPECDEC__INLINE specdec__x86_fours specdec__x86_fours_of(uint32_t type, const unsigned char *tile)
+/* The layout of the scales of a tile of a type with a grid. */
+SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t type, const unsigned char *tile)
 {
-    specdec__x86_fours out = {tile, 16, 0, 0.125f};
+    specdec__x86_grid_scales out = {tile, 16, 0, 0.125f};
 
     switch (type) {
     case SPECDEC__TYPE_IQ2_XXS: out.at += SPECDEC__TILE_AT(iq2_xxs, groups) + 64; out.count = 8; out.step = 128; break;
@@ -8120,50 +8143,50 @@ SPECDEC__INLINE specdec__x86_fours specdec__x86_fours_of(uint32_t type, const un
     return out;
 }
 
-/* The scales of a tile of a type whose codes are points of a grid. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_scales(uint32_t type, const unsigned char *tile,
-                                                               float (*scale)[SPECDEC__ROWS])
+/* Unpacks the scales of a tile of a type with a grid. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_grid_scales(uint32_t type, const unsigned char *tile,
+                                                             float (*scale)[SPECDEC__ROWS])
 {
-    const specdec__x86_fours from = specdec__x86_fours_of(type, tile);
+    const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
     int g;
 
     for (g = 0; g < from.count; g++)
-        specdec__avx2_scale_odd(tile, from.at + (from.step ? g * from.step : g / 8 * 64), from.step ? 28 : g % 8 * 4,
-                                from.factor, scale[g]);
+        specdec__avx2_odd_scales(tile, from.at + (from.step ? g * from.step : g / 8 * 64), from.step ? 28 : g % 8 * 4,
+                                 from.factor, scale[g]);
 }
 
-/* Whether a point of the type is eight indices of two bits, not four of four. */
-SPECDEC__INLINE int specdec__avx2_is_twos(uint32_t type)
+/* Whether a point of a type is eight indices of two bits, not four of four bits. */
+SPECDEC__INLINE int specdec__avx2_has_two_bit_points(uint32_t type)
 {
     return type != SPECDEC__TYPE_IQ3_XXS && type != SPECDEC__TYPE_IQ3_S;
 }
 
-/* What the indices in points stand for. */
-SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_magnitudes(uint32_t type)
+/* The magnitudes that the indices in a type's points stand for. */
+SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t type)
 {
     const __m128i twos = _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0);
     const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
     const __m128i fours = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0);
 
-    return specdec__avx2_is_twos(type) ? twos : type == SPECDEC__TYPE_IQ3_S ? odd : fours;
+    return specdec__avx2_has_two_bit_points(type) ? twos : type == SPECDEC__TYPE_IQ3_S ? odd : fours;
 }
 
-/* What specdec__avx2_block does, for a type whose codes are points of a grid. */
+/* specdec__avx2_block_function for a type with a grid. */
 SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char *tile, int block,
                                                    specdec__panel *panel)
 {
     const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
-    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_magnitudes((uint32_t)type));
+    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_grid_magnitudes((uint32_t)type));
     int8_t *codes = panel->u.codes;
     specdec__grid_group group;
 
-    specdec__grid_take((uint32_t)type, tile, block, &group);
-    if (specdec__avx2_is_twos((uint32_t)type))
-        specdec__avx2_put_group(1, sevens, table, &group, codes);
+    specdec__grid_load_group((uint32_t)type, tile, block, &group);
+    if (specdec__avx2_has_two_bit_points((uint32_t)type))
+        specdec__avx2_store_group(1, sevens, table, &group, codes);
     else
-        specdec__avx2_put_group(0, sevens, table, &group, codes);
+        specdec__avx2_store_group(0, sevens, table, &group, codes);
     if (!block)
-        specdec__avx2_expand_scales((uint32_t)type, tile, panel->scale);
+        specdec__avx2_grid_scales((uint32_t)type, tile, panel->scale);
     if (specdec__x86_granule(type) == 32)
         specdec__avx2_block_pairs(8, codes, panel->pair + block);
     else
@@ -8174,19 +8197,19 @@ SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char
     SPECDEC__AVX2 static void specdec__##isa##_block_##number(const unsigned char *tile, int block, const char *ahead, \
                                                               specdec__panel *panel) \
     { \
-        specdec__x86_fetch(specdec__x86_span(SPECDEC__TYPE_##number), ahead); \
+        specdec__x86_prefetch_bytes(specdec__x86_block_bytes(SPECDEC__TYPE_##number), ahead); \
         specdec__##isa##_block_grid(SPECDEC__TYPE_##number, tile, block, panel); \
     }
-SPECDEC__X86_GRIDS(SPECDEC__AVX2_BLOCK_GRID, avx2)
+SPECDEC__X86_GRID_TYPES(SPECDEC__AVX2_BLOCK_GRID, avx2)
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/avx2_multiply: AVX2 and AVX-VNNI: blocks that were unpacked times columns, and multiply for every type.
+ * >>kernel/avx2_multiply: AVX2 and AVX-VNNI: multiplies unpacked blocks with columns, for every type.
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, written out because no
-   function for AVX2 may call its intrinsic. */
+/* sum += four products of unsigned u and signed x in every word: the AVX-VNNI instruction in assembly, as functions for
+   AVX2 may not call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
 #define SPECDEC__AVX2_DPBUSD(sum, u, x) \
     __asm__("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(sum) : "x"(u), "x"(x))
@@ -8195,7 +8218,7 @@ SPECDEC__X86_GRIDS(SPECDEC__AVX2_BLOCK_GRID, avx2)
 #endif
 
 #ifdef SPECDEC__AVXVNNI
-/* One tile. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and four columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                const unsigned char *next, specdec__avx2_v *sums)
 {
@@ -8226,12 +8249,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
 SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, SPECDEC__UNROLL)
 #endif
 
-/* The same as specdec__avx2_sums, with AVX-VNNI. Each column has two chains of sums: half the wait for the last
+/* specdec__avx2_granule_sums with AVX-VNNI. Each column has two chains of sums, which halves the wait for the last
    product. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vectors, const __m256i *u, const int32_t *x,
-                                                           __m256i *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, int vectors, const __m256i *u,
+                                                                   const int32_t *x, __m256i *sums)
 {
-    __m256i odd[SPECDEC__AVX2_FUSED];
+    __m256i odd[SPECDEC__AVX2_REGISTER_COLUMNS];
     int i, c;
 
     SPECDEC__UNROLL
@@ -8249,7 +8272,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vect
         sums[c] = _mm256_add_epi32(sums[c], odd[c]);
 }
 
-/* The pair of a granule of count vectors of unsigned codes, with AVX-VNNI. */
+/* The pair of a granule of `count` vectors of unsigned codes, with AVX-VNNI. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __m256i *u, int count)
 {
     __m256i sum = _mm256_setzero_si256(), rest = u[0];
@@ -8265,26 +8288,26 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __
     return specdec__avx2_bias_pair(type, sum);
 }
 
-/* Signed codes become unsigned ones for AVX-VNNI: 128 is added. */
+/* Makes signed codes unsigned for AVX-VNNI, by adding 128. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni, __m256i codes)
 {
     return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
 }
 
-/* acc (column) += granule g of a block times columns. vnni: with AVX-VNNI? A constant, here and below. */
+/* acc (column) += granule g of a block times columns. vnni: 1 with AVX-VNNI, a constant here and below. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
-                            __m256 minimum, const specdec__x86_x *x, int g, int column, __m256 *acc)
+specdec__avx2_register_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
+                               __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule;
     const int32_t *codes = x->codes + (size_t)column * 8 + g * 4, *pairs = x->pairs + column * per + g;
-    __m256i sums[SPECDEC__AVX2_FUSED];
+    __m256i sums[SPECDEC__AVX2_REGISTER_COLUMNS];
     int c;
 
     if (vnni)
-        specdec__avx2_vnni_sums(columns, granule / 4, u, codes, sums);
+        specdec__avx2_vnni_granule_sums(columns, granule / 4, u, codes, sums);
     else
-        specdec__avx2_sums(type, columns, granule / 4, u, codes, sums);
+        specdec__avx2_granule_sums(type, columns, granule / 4, u, codes, sums);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
         __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c]));
@@ -8296,14 +8319,14 @@ specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, _
     }
 }
 
-/* A block times columns. `columns` is a constant: 1 to 4 of them go to acc (column); with 0, count of them go to sums
-   (column, 16). */
+/* Multiplies a block with columns. columns: a constant, 1 to 4 of them are added to acc (column); 0: `count` columns
+   are added to sums (column, 16). */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
-                          size_t at, int columns, int count, __m256 *acc, float *sums)
+specdec__avx2_register_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
+                             size_t at, int columns, int count, __m256 *acc, float *sums)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
-    specdec__x86_x from;
+    specdec__x86_columns from;
     __m256i u[8];
     int g, c, i;
 
@@ -8311,9 +8334,9 @@ specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, in
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
-        SPECDEC__KEEP(u[i]);
+        SPECDEC__KEEP_IN_REGISTER(u[i]);
     }
-    from = specdec__x86_at(x, at, per);
+    from = specdec__x86_block_columns(x, at, per);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
         const __m256i *codes = u + g * 4;
@@ -8324,41 +8347,41 @@ specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, in
         if (specdec__x86_has_minimum(type))
             minimum = specdec__avx2_granule_scale(type, 1, rows, block * per + g);
         if (columns)
-            specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
+            specdec__avx2_register_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
         else
             for (c = 0; c < count; c++) {
                 acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
-                specdec__avx2_fused_columns(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
+                specdec__avx2_register_columns(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
                 _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]);
             }
     }
 }
 
-/* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, const specdec__tiles *tiles, int t,
-                                                           size_t from, size_t end, int blocks,
-                                                           const specdec__columns *x, size_t at, int columns, int count,
-                                                           float *sums)
+/* Multiplies up to 256 values of a tile, from byte `from` on: 8 rows, then the other 8. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_run(int type, int vnni, const specdec__tiles *tiles, int t,
+                                                              size_t from, size_t end, int blocks,
+                                                              const specdec__columns *x, size_t at, int columns,
+                                                              int count, float *sums)
 {
-    const int share = specdec__x86_span(type) / 2;
+    const int share = specdec__x86_block_bytes(type) / 2;
     specdec__avx2_rows rows;
     int8_t room[512];
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_is_plain(type) ? room : specdec__avx2_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_has_plain_scale(type) ? room : specdec__avx2_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
-        __m256 acc[SPECDEC__AVX2_FUSED];
+        __m256 acc[SPECDEC__AVX2_REGISTER_COLUMNS];
 
         specdec__avx2_scales(type, rows.tile, rows.half, rows.d);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
         for (b = 0; b < blocks; b++) {
-            specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
-                                  tiles->next[t]);
-            specdec__avx2_fused_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns, count,
-                                      acc, sums);
+            specdec__x86_prefetch_ahead(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
+                                        tiles->next[t]);
+            specdec__avx2_register_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns, count,
+                                         acc, sums);
         }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
@@ -8366,12 +8389,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     }
 }
 
-/* 256 values of one tile, then of the other: two streams bring more bytes from memory than one. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks,
-                                                       const specdec__columns *x, int block,
-                                                       int column, int columns, int count, float *const *sums)
+/* Multiplies 256 values of one tile, then 256 of the other: two streams read more bytes from memory than one. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_tiles(int type, int vnni, const specdec__tiles *tiles,
+                                                                int blocks, const specdec__columns *x, int block,
+                                                                int column, int columns, int count, float *const *sums)
 {
-    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
+    const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span;
     int from, run, t;
 
     for (from = 0; from < blocks; from += run) {
@@ -8381,33 +8404,33 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const
         for (t = 0; t < 2 && tiles->tile[t]; t++) {
             if (block + from == 0)
                 memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns, count,
-                                    sums[t]);
+            specdec__avx2_register_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns, count,
+                                       sums[t]);
         }
     }
 }
 
-/* What multiply does (see specdec__multiply_function), for up to `most` columns, 2 or 4, which have machine code of
-   their own; 0: for any number, of which 1 and 2 have it. */
+/* specdec__multiply_function without panels, for up to `most` columns (2 or 4), each number with its own machine code;
+   most 0: for any number, of which 1 and 2 have their own code. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
                        int block, int column, int count, float *const *sums)
 {
     if (count == 1)
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
     else if (count == 2 || most == 2)
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
     else if (count == 3 && most == 4)
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
     else if (most == 4)
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
     else
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
 }
 
-/* sums (column, half) += four vectors of codes times columns. A vector is loaded once for all columns, a word of a
-   column once for 16 rows. part (column, half): sums in 16 bits, of `before` vectors until now. begun: do sums hold
-   anything before the first `step` vectors are done? */
+/* sums (column, half) += four vectors of codes times columns. Each vector of codes is loaded once for all columns, each
+   word of a column once for 16 rows. part (column, half): 16-bit sums of the last `before` vectors. begun: 0 if sums
+   are still undefined. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns, int step, int before, int begun,
                                                           const int8_t *codes, const int32_t *x, __m256i (*part)[2],
                                                           __m256i (*sums)[2])
@@ -8420,7 +8443,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns,
     for (i = 0; i < 4; i += run) {
         SPECDEC__UNROLL
         for (j = 0; j < 2 * run; j++)
-            u[j / 2][j % 2] = specdec__avx2_get(codes + i * 64 + j * 32);
+            u[j / 2][j % 2] = specdec__avx2_load_32(codes + i * 64 + j * 32);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             SPECDEC__UNROLL
@@ -8431,20 +8454,20 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns,
                     product = specdec__avx2_product(is_signed, u[j][half], word);
                     if ((before + i + j) % step)
                         product = _mm256_add_epi16(part[c][half], product);
-                    SPECDEC__KEEP(product);
+                    SPECDEC__KEEP_IN_REGISTER(product);
                     part[c][half] = product;
                     if ((before + i + j) % step < step - 1)
                         continue;
                     product = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
                     sums[c][half] =
                         begun || before + i + j >= step ? _mm256_add_epi32(sums[c][half], product) : product;
-                    SPECDEC__KEEP(sums[c][half]);
+                    SPECDEC__KEEP_IN_REGISTER(sums[c][half]);
                 }
             }
     }
 }
 
-/* The same with AVX-VNNI. */
+/* specdec__avx2_dot_four with AVX-VNNI. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int columns, const int8_t *codes,
                                                                const int32_t *x, __m256i (*sums)[2])
 {
@@ -8453,8 +8476,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int col
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        u[0] = specdec__avx2_unsigned(type, 1, specdec__avx2_get(codes + i * 64));
-        u[1] = specdec__avx2_unsigned(type, 1, specdec__avx2_get(codes + i * 64 + 32));
+        u[0] = specdec__avx2_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64));
+        u[1] = specdec__avx2_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64 + 32));
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
             word = _mm256_set1_epi32(x[c * 8 + i]);
@@ -8464,22 +8487,24 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int col
     }
 }
 
-/* The pairs of half a granule of a panel, times that of a column. */
+/* The products of the pairs of 8 rows of a granule with that of a column. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_pair(int type, int vnni, const int32_t *pairs, int32_t x)
 {
-    __m256i pair = specdec__avx2_get(pairs);
+    __m256i pair = specdec__avx2_load_32(pairs);
 
-    if (vnni && specdec__avx2_is_signed(type)) /* the pairs of signed codes have no bias */
+    if (vnni && specdec__avx2_is_signed(type)) /* pairs of signed codes have no bias */
         pair = _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536));
     return _mm256_madd_epi16(pair, _mm256_set1_epi32(x));
 }
 
-/* sums (column, 16) += granule g of the block that a panel holds, the k-th of 256 values, times 1 to 4 columns. */
+/* sums (column, 16) += granule g of the block in a panel times 1 to 4 columns. k: index of the granule in 256
+   values. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel *panel, int g, int k,
-                          const specdec__x86_x *x, float *sums)
+                          const specdec__x86_columns *x, float *sums)
 {
-    const int per = 32 / specdec__x86_granule(type), vectors = 8 / per, step = specdec__avx2_step(type, vectors);
+    const int per = 32 / specdec__x86_granule(type), vectors = 8 / per, step = specdec__avx2_chain_length(type,
+                                                                                                          vectors);
     const int pairs_first = vnni || (step == 4 && vectors == 8);
     const int8_t *codes = panel->u.codes + g * vectors * 64;
     const int32_t *words = x->codes + g * 4, *pairs = panel->pair[k];
@@ -8521,10 +8546,11 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
         }
 }
 
-/* The same of the block, the b-th of 256 values; then x and sums are those of the columns that follow. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni, int columns,
-                                                             const specdec__panel *panel, int b, specdec__x86_x *x,
-                                                             float **sums)
+/* sums (column, 16) += block b of 256 values, which the panel holds, times `columns` columns; advances x and sums by
+   these columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_dot_columns(int type, int vnni, int columns, const specdec__panel *panel, int b, specdec__x86_columns *x,
+                          float **sums)
 {
     const int per = 32 / specdec__x86_granule(type);
     int g;
@@ -8538,9 +8564,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni,
     *sums += columns * SPECDEC__ROWS;
 }
 
-/* sums (column, 16) += the block times columns, four at a time; five are three and two, six twice three. */
+/* sums (column, 16) += a block times `count` columns, four at a time; five are three and two, six are twice three. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, const specdec__panel *panel, int b,
-                                                           specdec__x86_x x, int count, float *sums)
+                                                           specdec__x86_columns x, int count, float *sums)
 {
     for (; count > 6 || count == 4; count -= 4)
         specdec__avx2_dot_columns(type, vnni, 4, panel, b, &x, &sums);
@@ -8552,11 +8578,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, c
         specdec__avx2_dot_columns(type, vnni, 1, panel, b, &x, &sums);
 }
 
-/* sums (column, 16) += up to 256 values of a tile times columns: a block is unpacked and multiplied, then the next. */
+/* sums (column, 16) += up to 256 values of a tile times columns, block by block: unpacks a block, then multiplies
+   it. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_run(int type, int vnni, specdec__avx2_block_function *unpack, const unsigned char *tile,
-                  const char *ahead, size_t span, int blocks, specdec__panel *panel, specdec__x86_x x, size_t n,
-                  int count, float *sums)
+specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unpack, const unsigned char *tile,
+                           const char *ahead, size_t span, int blocks, specdec__panel *panel, specdec__x86_columns x,
+                           size_t n, int count, float *sums)
 {
     const size_t per = 32 / (size_t)specdec__x86_granule(type);
     int b;
@@ -8571,8 +8598,8 @@ specdec__avx2_run(int type, int vnni, specdec__avx2_block_function *unpack, cons
     }
 }
 
-/* What multiply does, for a type, or for all types with the same kind of panel. One tile after the other: while memory
-   is not all that takes time, a single stream is the faster one. */
+/* specdec__multiply_function block by block, for a type, or for all types with the same kind of panel. Takes one tile
+   after the other: where memory is not the limit, a single stream is faster. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
                         int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column, int count,
@@ -8589,16 +8616,17 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
         for (from = 0; from < blocks; from += SPECDEC__PANEL / 32) {
             const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
 
-            specdec__avx2_run(type, vnni, unpack, tiles->tile[t] + byte,
-                              specdec__x86_ahead(tiles->tile[t], byte, (size_t)blocks * span, next), span,
-                              specdec__min_int(SPECDEC__PANEL / 32, blocks - from), panel,
-                              specdec__x86_at(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n, count, sums[t]);
+            specdec__avx2_multiply_run(
+                type, vnni, unpack, tiles->tile[t] + byte,
+                specdec__x86_prefetch_address(tiles->tile[t], byte, (size_t)blocks * span, next), span,
+                specdec__min_int(SPECDEC__PANEL / 32, blocks - from), panel,
+                specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n, count, sums[t]);
         }
     }
 }
 
-/* What multiply does for types with a kind of panel, which say how blocks are unpacked. */
-#define SPECDEC__AVX2_KIND(isa, vnni, kind, type) \
+/* Defines specdec__avx2_by_blocks for types with a kind of panel. unpack: the type's block function. */
+#define SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, kind, type) \
     SPECDEC__AVX2 static void \
     specdec__##isa##_by_blocks_##kind(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
                                       specdec__panel *panel, const specdec__columns *x, int block, int column, \
@@ -8606,8 +8634,8 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     { \
         specdec__avx2_by_blocks(type, vnni, unpack, tiles, blocks, panel, x, block, column, count, sums); \
     }
-/* The same for one type, with an unpacker that is part of it. */
-#define SPECDEC__AVX2_OWN(number) \
+/* Defines specdec__avx2_by_blocks for one type, with its block function inlined. */
+#define SPECDEC__AVX2_BY_BLOCKS_INLINE(number) \
     SPECDEC__AVX2 static SPECDEC__NOINLINE void \
     specdec__avx2_by_blocks_##number(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
                                      specdec__panel *panel, const specdec__columns *x, int block, int column, \
@@ -8617,7 +8645,8 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
         specdec__avx2_by_blocks(SPECDEC__TYPE_##number, 0, specdec__avx2_block_##number, tiles, blocks, panel, x, \
                                 block, column, count, sums); \
     }
-/* Entries of multiply. fused: so many columns, 2 or 4, need no panel; 0: all do. */
+/* Defines the multiply function of a type. fused: number of columns, 2 or 4, up to which no panel is used; 0: always a
+   panel. */
 #define SPECDEC__AVX2_MULTIPLY(isa, vnni, number, kind, fused) \
     SPECDEC__AVX2 static void \
     specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
@@ -8630,7 +8659,8 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
             specdec__##isa##_by_blocks_##kind(specdec__avx2_block_##number, tiles, blocks, panels, x, block, column, \
                                               count, sums); \
     }
-/* Of 6 bits only two products add up in 16 bits, and granules are short: panels are no faster at any width. */
+/* Defines the multiply function of Q6_K: only two products of 6-bit codes can be added in 16 bits, and granules are
+   short, so that panels are not faster at any width. */
 #define SPECDEC__AVX2_MULTIPLY_Q6_K(isa, vnni) \
     SPECDEC__AVX2 static void \
     specdec__##isa##_multiply_Q6_K(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
@@ -8639,14 +8669,15 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
         (void)panels; \
         specdec__avx2_multiply(SPECDEC__TYPE_Q6_K, vnni, 0, tiles, blocks, x, block, column, count, sums); \
     }
-/* fused: of types that are often seen; of those of one, two and four bits: 2. */
+/* Defines all multiply functions of AVX2 or AVX-VNNI. fused: as above, for common types; for types of one, two and four
+   bits it is 2. */
 #define SPECDEC__AVX2_MULTIPLIES(isa, vnni, fused, kind_q4_0, kind_q4_k) \
-    SPECDEC__AVX2_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
-    SPECDEC__AVX2_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
-    SPECDEC__AVX2_KIND(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED) \
-    SPECDEC__AVX2_KIND(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
-    SPECDEC__AVX2_KIND(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
-    SPECDEC__AVX2_KIND(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0, kind_q4_0, fused) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0, 32_signed, fused) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K, kind_q4_k, fused) \
@@ -8670,58 +8701,60 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ3_XXS, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ3_S, 32_signed, 0)
 
-SPECDEC__AVX2_OWN(Q4_0)
-SPECDEC__AVX2_OWN(Q4_K)
+SPECDEC__AVX2_BY_BLOCKS_INLINE(Q4_0)
+SPECDEC__AVX2_BY_BLOCKS_INLINE(Q4_K)
 SPECDEC__AVX2_MULTIPLIES(avx2, 0, 2, Q4_0, Q4_K)
-#ifdef SPECDEC__AVXVNNI /* where unpacking, not multiplying, takes most of the time */
-SPECDEC__AVX2_MULTIPLIES(avxvnni, 1, SPECDEC__AVX2_FUSED, 32, 32m)
+#ifdef SPECDEC__AVXVNNI /* unpacking takes most of the time here */
+SPECDEC__AVX2_MULTIPLIES(avxvnni, 1, SPECDEC__AVX2_REGISTER_COLUMNS, 32, 32m)
 #endif
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/avx2_tiles: AVX2: rows into tiles.
+ * >>kernel/avx2_tiles: AVX2: interleaves rows into tiles.
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* Vectors have words of 8 rows. half: which ones of the 16. */
+/* Vectors hold words of 8 rows; the parameter `half` says which 8 of the 16 rows. */
 
-/* 16 bytes of the rows 0 and 4, side by side. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_every_fourth(const unsigned char *from, size_t step)
+/* Loads 16 bytes of rows 0 and 4 into a vector. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_load_two_rows(const unsigned char *from, size_t step)
 {
     return _mm256_inserti128_si256(
         _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)from)),
         _mm_loadu_si128((const __m128i *)(const void *)(from + 4 * step)), 1);
 }
 
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_vector(__m256i x, unsigned char *to)
+/* Stores a vector at any address. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_vector(__m256i x, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, x);
 }
 
-/* 16 bytes of each of 8 rows to words (4, 8 rows), which are so many bytes apart, at any address. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_turn(const unsigned char *from, size_t step, size_t apart,
-                                                      unsigned char *words)
+/* Transposes 16 bytes of each of 8 rows into words (4, 8 rows), which are stored `apart` bytes apart, at any
+   address. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose(const unsigned char *from, size_t step, size_t apart,
+                                                           unsigned char *words)
 {
-    const __m256i a = specdec__avx2_every_fourth(from, step), b = specdec__avx2_every_fourth(from + step, step);
-    const __m256i c = specdec__avx2_every_fourth(from + 2 * step, step);
-    const __m256i d = specdec__avx2_every_fourth(from + 3 * step, step);
+    const __m256i a = specdec__avx2_load_two_rows(from, step), b = specdec__avx2_load_two_rows(from + step, step);
+    const __m256i c = specdec__avx2_load_two_rows(from + 2 * step, step);
+    const __m256i d = specdec__avx2_load_two_rows(from + 3 * step, step);
     const __m256i ab = _mm256_unpacklo_epi32(a, b), cd = _mm256_unpacklo_epi32(c, d);
     const __m256i ab2 = _mm256_unpackhi_epi32(a, b), cd2 = _mm256_unpackhi_epi32(c, d);
 
-    specdec__avx2_put_vector(_mm256_unpacklo_epi64(ab, cd), words);
-    specdec__avx2_put_vector(_mm256_unpackhi_epi64(ab, cd), words + apart);
-    specdec__avx2_put_vector(_mm256_unpacklo_epi64(ab2, cd2), words + 2 * apart);
-    specdec__avx2_put_vector(_mm256_unpackhi_epi64(ab2, cd2), words + 3 * apart);
+    specdec__avx2_store_vector(_mm256_unpacklo_epi64(ab, cd), words);
+    specdec__avx2_store_vector(_mm256_unpackhi_epi64(ab, cd), words + apart);
+    specdec__avx2_store_vector(_mm256_unpacklo_epi64(ab2, cd2), words + 2 * apart);
+    specdec__avx2_store_vector(_mm256_unpackhi_epi64(ab2, cd2), words + 3 * apart);
 }
 
-/* Words that begin in the middle of others. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_middle(const __m256i *words)
+/* The words that begin in the middle of words: 16 bits further on. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_middle_words(const __m256i *words)
 {
     return _mm256_or_si256(_mm256_srli_epi32(words[0], 16), _mm256_slli_epi32(words[1], 16));
 }
 
-/* The lower halves of words (8 rows). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_half(__m256i words, unsigned char *to)
+/* Stores the lower halves of words (8 rows). */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_halves(__m256i words, unsigned char *to)
 {
     const __m256i lower = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0));
     const __m256i x = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, lower), 0x08);
@@ -8729,8 +8762,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_half(__m256i words, unsigne
     _mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128(x));
 }
 
-/* Words (8 rows) in units, of 1 or 2 bytes, a word, or bits of a word, to where a tile of 16 rows has them. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word, int half, unsigned char *to)
+/* Stores words (8 rows), split into units of 1 or 2 bytes or with their bits transposed as `unit` says, where a tile of
+   16 rows has them. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_word(int unit, __m256i word, int half, unsigned char *to)
 {
     const __m256i bytes =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
@@ -8742,7 +8776,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word
 
     if (unit > 2) {
         SPECDEC__QUANT_TRANSPOSE(unit, bits, spare);
-        specdec__avx2_put_vector((__m256i)bits, to + half * 32);
+        specdec__avx2_store_vector((__m256i)bits, to + half * 32);
         return;
     }
     word = unit == 1 ? _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(word, bytes),
@@ -8762,7 +8796,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word
     _mm_storel_epi64((__m128i *)(void *)(to + 48), _mm_unpackhi_epi64(high, high));
 }
 
-/* Two blocks of a half float and four words each, in registers: 18 bytes do not divide into words, 36 do. */
+/* Interleaves two blocks of a half float and four words each, in registers: 18 bytes are no whole number of words, 36
+   bytes are. */
 SPECDEC__AVX2 static void specdec__avx2_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
 {
     __m256i words[9];
@@ -8770,32 +8805,32 @@ SPECDEC__AVX2 static void specdec__avx2_interleave_pair(const unsigned char *fro
 
     specdec__quant_prefetch(from, step, 36);
     for (half = 0; half < 2; half++, from += 8 * step) {
-        specdec__avx2_turn(from, step, sizeof *words, (unsigned char *)words);
-        specdec__avx2_turn(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
-        specdec__avx2_turn(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
-        specdec__avx2_put_half(words[0], to + half * 16);
-        specdec__avx2_put_half(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
+        specdec__avx2_transpose(from, step, sizeof *words, (unsigned char *)words);
+        specdec__avx2_transpose(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
+        specdec__avx2_transpose(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
+        specdec__avx2_store_halves(words[0], to + half * 16);
+        specdec__avx2_store_halves(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            specdec__avx2_put_vector(specdec__avx2_middle(words + i), to + 32 + i * 64 + half * 32);
-            specdec__avx2_put_vector(words[5 + i], to + 320 + i * 64 + half * 32);
+            specdec__avx2_store_vector(specdec__avx2_middle_words(words + i), to + 32 + i * 64 + half * 32);
+            specdec__avx2_store_vector(words[5 + i], to + 320 + i * 64 + half * 32);
         }
     }
 }
 
-/* Up to 16 bytes of a field of 8 rows, which begin `at` bytes, an even number, behind words. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_units(int unit, const __m256i *words, size_t at, size_t size,
-                                                           int half, unsigned char *to)
+/* Stores up to 16 bytes of a field of 8 rows, which begin `at` bytes (an even number) into words. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_units(int unit, const __m256i *words, size_t at, size_t size,
+                                                             int half, unsigned char *to)
 {
     const int odd = at % 4 != 0;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64)
-        specdec__avx2_put_word(unit, odd ? specdec__avx2_middle(words) : *words, half, to);
+        specdec__avx2_store_word(unit, odd ? specdec__avx2_middle_words(words) : *words, half, to);
     if (size) /* half a word */
-        specdec__avx2_put_half(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
+        specdec__avx2_store_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
 }
 
-/* See specdec__quant_interleave_field. */
+/* specdec__quant_interleave_field with AVX2. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size_t size, size_t rest,
                                                                   const unsigned char *from, size_t step,
                                                                   unsigned char *to)
@@ -8804,7 +8839,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
     size_t i, left, back;
     int half;
 
-    words[4] = _mm256_setzero_si256(); /* the word behind the last */
+    words[4] = _mm256_setzero_si256(); /* the word behind the last word */
     if (size <= 2)
         specdec__quant_interleave_unit(size, from, step, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__ROWS) {
@@ -8814,20 +8849,20 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
         for (half = 0; half < 2; half++) {
             const int direct = unit == 4 && left == 16;
 
-            specdec__avx2_turn(from + i - back + (size_t)half * 8 * step, step, direct ? 64 : sizeof *words,
-                               direct ? to + half * 32 : (unsigned char *)words);
+            specdec__avx2_transpose(from + i - back + (size_t)half * 8 * step, step, direct ? 64 : sizeof *words,
+                                    direct ? to + half * 32 : (unsigned char *)words);
             if (!direct)
-                specdec__avx2_put_units(unit, words, back, left, half, to);
+                specdec__avx2_store_units(unit, words, back, left, half, to);
         }
     }
 }
 
-/* See specdec__interleave_function. */
+/* specdec__interleave_function of AVX2. */
 SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *type, const unsigned char *rows,
                                                    size_t row_bytes, int row_count, size_t blocks,
                                                    unsigned char *tile_out)
 {
-    const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
+    const size_t whole = type->block == 1 ? blocks : 1; /* floats: one block a row */
     const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
@@ -8859,13 +8894,14 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/avx512: AVX-512 with VNNI.
+ * >>kernel/avx512: AVX-512 with VNNI: vector operations, unpackers, and multiply for every type.
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
+/* The vector of AVX-512: sixteen float lanes. */
 typedef __m512 specdec__avx512_v;
 
-/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+/* The operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load(const float *at) { return _mm512_loadu_ps(at); }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store(float *at, __m512 a) { _mm512_storeu_ps(at, a); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_set(float a) { return _mm512_set1_ps(a); }
@@ -8938,22 +8974,23 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more with two
-   tiles side by side. The type is a constant in all that follows: every type gets its own machine code. */
+/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more columns
+   with two tiles side by side. The parameter `type` is a constant in all functions below: every type gets its own
+   machine code. */
 
-/* 64 bytes. */
+/* Loads 64 bytes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at)
 {
     return _mm512_loadu_si512(at);
 }
-/* 16 half floats to floats. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at)
+/* Converts 16 half floats to floats. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_from_f16(const unsigned char *at)
 {
     return specdec__avx512_load_f16(at);
 }
 
-/* Sixteen bytes to floats. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
+/* Converts 16 signed bytes to floats. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_from_bytes(const int8_t *at)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)));
 }
@@ -8964,35 +9001,36 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
     return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
 }
 
-/* The bits of mask from a, the others from b. The mask comes last: the first operand is overwritten. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i a, __m512i b)
+/* The bits of `mask` from a, all others from b. The mask is the last operand, as the first one is overwritten. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select_bits(int mask, __m512i a, __m512i b)
 {
     return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi8((char)mask), 0xE4);
 }
 
-/* sum += four products of unsigned u and signed bytes at x, the same for all lanes; or two products of 16-bit numbers.
-   Written out, because gcc takes two instructions for what is one: it loads x first. */
+/* sum += four products of unsigned u and signed bytes at x, which are the same for all lanes. In assembly, as gcc would
+   load x by an instruction of its own. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_bytes(__m512i sum, __m512i u, const int32_t *x)
 {
     __asm__("vpdpbusd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
     return sum;
 }
+/* sum += two products of 16-bit numbers in u and at x, which are the same for all lanes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_pairs(__m512i sum, __m512i u, const int32_t *x)
 {
     __asm__("vpdpwssd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
     return sum;
 }
 
-/* value in every byte whose bit n is set. (On Zen 5, shifts by a variable count keep the multipliers busy; this does
-   not.) */
+/* `value` in every byte of a whose bit n is set, else 0. (On Zen 5, shifts by a variable count would keep the
+   multipliers busy.) */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
 {
     __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_and(a, 1 << n));
     return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
 }
 
-/* Every 16 bits shifted to the right by a constant n, 0 to 6. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_right(__m512i a, int n)
+/* Shifts every 16 bits to the right by a constant n, 0 to 6. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shift_right(__m512i a, int n)
 {
     switch (n) {
     case 1: return _mm512_srli_epi16(a, 1);
@@ -9005,7 +9043,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_right(__m512i a, int n)
     }
 }
 
-/* value in every byte whose bit n is set, at bit 4, for a constant n; the other bits are for the caller to mask. */
+/* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
 {
     switch (n) {
@@ -9020,7 +9058,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int 
     }
 }
 
-/* Eight vectors of nibbles from four: the low ones first. */
+/* u (8 vectors) = the nibbles of four vectors, the low ones first. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char *at, __m512i u[8])
 {
     int i;
@@ -9029,14 +9067,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char
     for (i = 0; i < 4; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        SPECDEC__KEEP(q);
+        SPECDEC__KEEP_IN_REGISTER(q);
         u[i] = specdec__avx512_and(q, 15);
         u[i + 4] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
     }
 }
 
-/* The values of IQ4_NL and IQ4_XS, plus 128, in place of nibbles. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
+/* Replaces nibbles by the values of IQ4_NL and IQ4_XS, plus 128. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4_values(__m512i u[8])
 {
     const __m512i table = _mm512_xor_si512(_mm512_set1_epi8((char)-128), _mm512_broadcast_i32x4(
         _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values)));
@@ -9047,8 +9085,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
         u[i] = _mm512_shuffle_epi8(table, u[i]);
 }
 
-/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4(__m512i u[8])
+/* Replaces nibbles by twice the 4-bit floats that they are, plus 16. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4_values(__m512i u[8])
 {
     const __m512i table = _mm512_add_epi8(_mm512_set1_epi8(16), _mm512_broadcast_i32x4(
         _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
@@ -9059,8 +9097,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4(__m512i u[8])
         u[i] = _mm512_shuffle_epi8(table, u[i]);
 }
 
-/* Twice 16 values in nibbles of two vectors: the low ones first. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_16(const unsigned char *at, __m512i u[8])
+/* Unpacks two granules of 16 codes a row from the nibbles of two vectors each, the low nibbles first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nvfp4(const unsigned char *at, __m512i u[8])
 {
     int i;
 
@@ -9073,8 +9111,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_16(const unsigned cha
     }
 }
 
-/* 32 values of one bit in a vector: twice the bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_bits(const unsigned char *at, __m512i u[8])
+/* Unpacks 32 codes a row of one bit each from a vector: twice the bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q1_0(const unsigned char *at, __m512i u[8])
 {
     const __m512i q = specdec__avx512_load_bytes(at);
     int i;
@@ -9082,22 +9120,23 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_bits(const unsigned c
     u[0] = specdec__avx512_and(_mm512_slli_epi16(q, 1), 2);
     SPECDEC__UNROLL
     for (i = 1; i < 8; i++)
-        u[i] = specdec__avx512_and(specdec__avx512_right(q, i - 1), 2);
+        u[i] = specdec__avx512_and(specdec__avx512_shift_right(q, i - 1), 2);
 }
 
-/* 32 values of two bits in two vectors. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_twos(const unsigned char *at, __m512i u[8])
+/* Unpacks 32 codes a row of two bits each from two vectors. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q2_0(const unsigned char *at, __m512i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx512_and(specdec__avx512_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2), 3);
+        u[i] = specdec__avx512_and(specdec__avx512_shift_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2),
+                                   3);
 }
 
-/* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned char *at, const unsigned char *bits,
-                                                              __m512i u[8])
+/* Unpacks 32 unsigned codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nibbles(const unsigned char *at, const unsigned char *bits,
+                                                                   __m512i u[8])
 {
     int i;
 
@@ -9111,7 +9150,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned cha
     }
 }
 
-/* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
+/* Unpacks an eighth of the codes of Q4_K and Q5_K: the low nibbles of eight vectors for even eighths, the high ones for
+   odd eighths. bits: the fifth bits, or NULL. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits,
                                                              int eighth, __m512i u[8])
 {
@@ -9134,9 +9174,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char
     }
 }
 
-/* One of the four runs of 32 in 128 values of Q6_K; run is a constant. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char *low, const unsigned char *high,
-                                                             int run, __m512i u[8])
+/* Unpacks one of the four groups of 32 codes in 128 values of Q6_K. run: a constant. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_six_bits(const unsigned char *low, const unsigned char *high,
+                                                                    int run, __m512i u[8])
 {
     int i;
 
@@ -9153,26 +9193,26 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char
             h = _mm512_slli_epi16(h, 2);
         if (run == 3)
             h = _mm512_srli_epi16(h, 2);
-        u[i] = specdec__avx512_and(specdec__avx512_select(15, q, h), 63);
+        u[i] = specdec__avx512_and(specdec__avx512_select_bits(15, q, h), 63);
     }
 }
 
-/* Eighths of Q6_K: four bits and two bits make a code. */
+/* Unpacks an eighth of the codes of a tile of Q6_K: four low bits and two high bits make a code. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
     const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
-    case 0: specdec__avx512_codes_6(low, high, 0, u); break;
-    case 1: specdec__avx512_codes_6(low, high, 1, u); break;
-    case 2: specdec__avx512_codes_6(low, high, 2, u); break;
-    default: specdec__avx512_codes_6(low, high, 3, u); break;
+    case 0: specdec__avx512_codes_six_bits(low, high, 0, u); break;
+    case 1: specdec__avx512_codes_six_bits(low, high, 1, u); break;
+    case 2: specdec__avx512_codes_six_bits(low, high, 2, u); break;
+    default: specdec__avx512_codes_six_bits(low, high, 3, u); break;
     }
 }
 
-/* One of the four runs of 32 in 128 values of Q2_K or Q3_K. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char *at, int run, __m512i u[8])
+/* Unpacks one of the four groups of 32 two-bit fields in 128 values of Q2_K or Q3_K. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bit_run(const unsigned char *at, int run, __m512i u[8])
 {
     int i;
 
@@ -9180,11 +9220,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
     for (i = 0; i < 8; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        u[i] = specdec__avx512_and(specdec__avx512_right(q, 2 * run), 3);
+        u[i] = specdec__avx512_and(specdec__avx512_shift_right(q, 2 * run), 3);
     }
 }
 
-/* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
+/* Unpacks an eighth of the codes of Q2_K and Q3_K: two bits of eight vectors. bits: the third bits, or NULL. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bits(const unsigned char *at, const unsigned char *bits,
                                                                     int eighth, __m512i u[8])
 {
@@ -9192,10 +9232,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bits(const unsign
 
     at += eighth / 4 * 512;
     switch (eighth % 4) {
-    case 0: specdec__avx512_codes_2(at, 0, u); break;
-    case 1: specdec__avx512_codes_2(at, 1, u); break;
-    case 2: specdec__avx512_codes_2(at, 2, u); break;
-    default: specdec__avx512_codes_2(at, 3, u); break;
+    case 0: specdec__avx512_codes_two_bit_run(at, 0, u); break;
+    case 1: specdec__avx512_codes_two_bit_run(at, 1, u); break;
+    case 2: specdec__avx512_codes_two_bit_run(at, 2, u); break;
+    default: specdec__avx512_codes_two_bit_run(at, 3, u); break;
     }
     if (bits) {
         SPECDEC__UNROLL
@@ -9205,19 +9245,20 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bits(const unsign
 }
 
 #ifdef __clang__
-typedef unsigned specdec__avx512_count; /* of the bits to shift by, as clang's shifts take them */
+typedef unsigned specdec__avx512_shift_count; /* the type of a shift's count in this compiler */
 #else
-typedef int specdec__avx512_count;
+typedef int specdec__avx512_shift_count;
 #endif
 
-/* Bit `from` of every byte as bit `to`, other bits anyhow. */
+/* Moves bit `from` of every byte to bit `to`; other bits are undefined. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit(__m512i a, int from, int to)
 {
-    return from < to ? _mm512_slli_epi16(a, (specdec__avx512_count)(to - from))
-                     : _mm512_srli_epi16(a, (specdec__avx512_count)(from - to));
+    return from < to ? _mm512_slli_epi16(a, (specdec__avx512_shift_count)(to - from))
+                     : _mm512_srli_epi16(a, (specdec__avx512_shift_count)(from - to));
 }
 
-/* Codes of a block of planes, which lies at `upper`; lower: NULL, or the same block of the lower plane. */
+/* Unpacks the codes of a block of Q8_0 in planes. upper: its part of the upper plane; lower: its part of the lower
+   plane, or NULL. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned char *upper,
                                                                   const unsigned char *lower, __m512i u[8])
 {
@@ -9227,25 +9268,26 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
 
     if (lower) {
         SPECDEC__UNROLL
-        for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
+        for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next blocks of the lower plane lie before this one */
             _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__PREFETCH_BYTES / 2 + (uintptr_t)g), _MM_HINT_T0);
     }
     SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
         if (lower) {
             low = specdec__avx512_move_bit(specdec__avx512_load_bytes(lower), g, 0);
-            low = specdec__avx512_select(2, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 64), g, 1),
-                                         low);
-            low = specdec__avx512_select(4, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 128), g, 2),
-                                         low);
+            low = specdec__avx512_select_bits(2, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 64), g, 1),
+                                              low);
+            low = specdec__avx512_select_bits(4, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 128), g,
+                                                                          2),
+                                              low);
         }
         line = specdec__avx512_load_bytes(upper + 32 + g / 2 * 64);
-        u[g] = specdec__avx512_select(8, specdec__avx512_move_bit(fifth, g, 3), low);
-        u[g] = specdec__avx512_select(0xF0, g % 2 ? line : _mm512_slli_epi16(line, 4), u[g]);
+        u[g] = specdec__avx512_select_bits(8, specdec__avx512_move_bit(fifth, g, 3), low);
+        u[g] = specdec__avx512_select_bits(0xF0, g % 2 ? line : _mm512_slli_epi16(line, 4), u[g]);
     }
 }
 
-/* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of
+/* u (8 vectors) = the unsigned codes 32 * block to 32 * block + 31 of 16 rows of a tile of 256 values or of blocks of
    32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
@@ -9265,7 +9307,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
     case SPECDEC__X86_PLANES:
         specdec__avx512_codes_planes(own, specdec__plane_lower(panel->u.planes, own), u);
         break;
-    default: /* they lie in the panel */
+    default: /* the panel holds the codes */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             u[i] = _mm512_loadu_si512(panel->u.codes + (size_t)block * 512 + i * 64);
@@ -9273,8 +9315,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
     }
 }
 
-/* The pair of a granule of count vectors: the sum of its codes in the low half, -bias in the high half, so that
-   madd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
+/* The pair of a granule of `count` vectors: the sum of its codes in the low half of a word, -bias in the high half. Its
+   product with (offset, sum of activation codes) is the correction of a dot of unsigned codes for bias and offset. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m512i *u, int count)
 {
     const int bias = specdec__x86_bias(type);
@@ -9284,7 +9326,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m
 
     SPECDEC__UNROLL
     for (i = 1; i < count; i++)
-        if (specdec__x86_limit(type) * count <= 255)
+        if (specdec__x86_highest_code(type) * count <= 255)
             rest = _mm512_add_epi8(rest, u[i]);
         else
             sum = _mm512_dpbusd_epi32(sum, u[i], ones);
@@ -9292,14 +9334,14 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m
     return _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16((short)-bias));
 }
 
-/* count scales = d times signed bytes (count, 16). */
+/* out (count, 16) = d times signed bytes (count, 16). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count,
                                                                  float (*out)[SPECDEC__ROWS])
 {
     int i;
 
     for (i = 0; i < count; i++)
-        _mm512_storeu_ps(out[i], _mm512_mul_ps(d, specdec__avx512_bytes(bytes + i * 16)));
+        _mm512_storeu_ps(out[i], _mm512_mul_ps(d, specdec__avx512_from_bytes(bytes + i * 16)));
 }
 
 /* -a. */
@@ -9308,7 +9350,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a)
     return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a);
 }
 
-/* Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit scales and minimums. */
+/* Unpacks the scales and minimums of Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit factors. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
@@ -9317,19 +9359,20 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned cha
     int8_t scales[128], minimums[128];
 
     _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
-    _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select(15, c, _mm512_srli_epi16(a, 2)), 63));
+    _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select_bits(15, c, _mm512_srli_epi16(a, 2)),
+                                                         63));
     _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
-    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4),
-                                                                                  _mm512_srli_epi16(b, 2)),
+    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select_bits(15, _mm512_srli_epi16(c, 4),
+                                                                                       _mm512_srli_epi16(b, 2)),
                                                            63));
-    specdec__avx512_scale_bytes(specdec__avx512_halves(tile), scales, 8, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
+    specdec__avx512_scale_bytes(specdec__avx512_from_f16(tile), scales, 8, panel->scale);
+    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_from_f16(dmin)), minimums, 8, panel->minimum);
 }
 
-/* Scales and minimums of 256 values. All but Q4_K and Q5_K share the factors of AVX2. */
+/* Unpacks the scales and minimums of 256 values. All types but Q4_K and Q5_K unpack factors as AVX2 does. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsigned char *tile, specdec__panel *panel)
 {
-    const unsigned char *d = tile + specdec__x86_d(type);
+    const unsigned char *d = tile + specdec__x86_scale_offset(type);
     const int count = 256 / specdec__x86_granule(type);
 
     if (type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K) {
@@ -9338,15 +9381,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
         int8_t room[512];
         const int8_t *factors = specdec__avx2_factors(type, tile, room);
 
-        specdec__avx512_scale_bytes(specdec__avx512_halves(d), factors, count, panel->scale);
+        specdec__avx512_scale_bytes(specdec__avx512_from_f16(d), factors, count, panel->scale);
         if (specdec__x86_has_minimum(type))
-            specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(d + 2 * SPECDEC__ROWS)),
+            specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_from_f16(d + 2 * SPECDEC__ROWS)),
                                         factors + 256, count, panel->minimum);
     }
 }
 
-/* 16 powers of two by their exponents: see specdec__quant_half_of_e8m0. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned char *at)
+/* specdec__quant_half_of_e8m0 of 16 bytes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e8m0(const unsigned char *at)
 {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
     const __m512i one = _mm512_set1_epi32(1);
@@ -9355,8 +9398,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned cha
     return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23), small));
 }
 
-/* Byte i of 16 words to floats: see specdec__quant_half_of_e4m3. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves_of_e4m3(const unsigned char *words, int i)
+/* specdec__quant_half_of_e4m3 of byte i of each of 16 words. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e4m3(const unsigned char *words, int i)
 {
     const __m512i v = _mm512_and_si512(_mm512_srl_epi32(specdec__avx512_load_bytes(words), _mm_cvtsi32_si128(i * 8)),
                                        _mm512_set1_epi32(127));
@@ -9368,30 +9411,32 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves_of_e4m3(const unsi
     return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
 }
 
-/* The scale of granule g of the 32 values `part` of a block of a type that has its scales as they are. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_own_scale(int type, const unsigned char *own, int part, int g)
+/* The scale of granule g of 32 values (own, part: see SPECDEC__X86_CODES) of a type without factors of scales. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_plain_scale(int type, const unsigned char *own, int part, int g)
 {
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx512_powers(own);
+        return specdec__avx512_half_of_e8m0(own);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx512_halves_of_e4m3(own, part * 2 + g);
-    return specdec__avx512_halves(own + specdec__x86_d(type));
+        return specdec__avx512_half_of_e4m3(own, part * 2 + g);
+    return specdec__avx512_from_f16(own + specdec__x86_scale_offset(type));
 }
 
-#define SPECDEC__AVX512_FEW 6  /* columns that are taken tile after tile, with sums in registers */
-#define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side, and of types that are seen less often */
+#define SPECDEC__AVX512_REGISTER_COLUMNS 6  /* columns up to which sums stay in registers, tile after tile */
+#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* the same for two tiles side by side, and for rare types */
 
-/* A block of a tile, in registers as far as there are enough; pair, scale, minimum (granule). */
+/* A block of 32 values of a tile, unpacked in registers as far as there are enough: codes (vector), pair, scale and
+   minimum (granule). */
 typedef struct specdec__avx512_block {
     __m512i codes[8], pair[2];
     __m512 scale[2], minimum[2];
 } specdec__avx512_block;
 
 /* Unpacks block `block` of a tile, or of a panel, into registers. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block,
-                                                          const specdec__panel *panel, specdec__avx512_block *out)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_block(int type, const unsigned char *tile, int block,
+                                                                  const specdec__panel *panel,
+                                                                  specdec__avx512_block *out)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_is_plain(type);
+    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_has_plain_scale(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
     const unsigned char *own = unpacked ? tile : specdec__x86_block_of(type, tile, block);
     int i;
@@ -9399,27 +9444,28 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     specdec__avx512_codes(type, tile, panel, block, out->codes);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        SPECDEC__KEEP(out->codes[i]);
+        SPECDEC__KEEP_IN_REGISTER(out->codes[i]);
     SPECDEC__UNROLL
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
                                 : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part_of(type, block), i)
+        out->scale[i] = plain ? specdec__avx512_plain_scale(type, own, specdec__x86_part_of(type, block), i)
                               : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
-            out->minimum[i] = plain ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
+            out->minimum[i] = plain ? specdec__avx512_from_f16(own + 2 * SPECDEC__ROWS)
                                     : _mm512_loadu_ps(panel->minimum[block * per + i]);
     }
 }
 
-/* integers (tiles, columns) = dots of granule g of blocks (tile) with columns from c on. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tiles, int columns,
-                                                              const specdec__avx512_block *blocks, int g,
-                                                              const specdec__x86_x *x, int c, __m512i *integers)
+/* integers (tiles, columns) = the dots of granule g of a block of each tile with columns from c on. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_integers(int type, int tiles, int columns,
+                                                                  const specdec__avx512_block *blocks, int g,
+                                                                  const specdec__x86_columns *x, int c,
+                                                                  __m512i *integers)
 {
     const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
     const int32_t *codes = x->codes + c * 8 + g * 4, *pairs = x->pairs + c * per + g;
-    __m512i odd[SPECDEC__AVX512_FEW], value;
+    __m512i odd[SPECDEC__AVX512_REGISTER_COLUMNS], value;
     int i, k, t;
 
     SPECDEC__UNROLL
@@ -9440,14 +9486,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
                 continue;
             }
             value = _mm512_set1_epi32(codes[k * 8 + i]);
-            SPECDEC__KEEP(value); /* loaded once for both tiles */
+            SPECDEC__KEEP_IN_REGISTER(value); /* loaded once for both tiles */
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++)
                 integers[t * columns + k] =
                     _mm512_dpbusd_epi32(integers[t * columns + k], blocks[t].codes[g * 4 + i], value);
         }
     SPECDEC__UNROLL
-    for (k = 0; k < columns; k++) /* last, so that nothing waits for the pair */
+    for (k = 0; k < columns; k++) /* last, so that no product waits for the pair */
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
             integers[t * columns + k] =
@@ -9457,10 +9503,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
         }
 }
 
-/* sum += what granule g of a block and its integers with column c give. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const specdec__avx512_block *block, int g,
-                                                              const specdec__x86_x *x, int c, __m512i integers,
-                                                              __m512 sum)
+/* sum += the contribution of granule g of a block with column c: scales times integers, and minimums. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_granule(int type, const specdec__avx512_block *block, int g,
+                                                                   const specdec__x86_columns *x, int c,
+                                                                   __m512i integers, __m512 sum)
 {
     const int per = 32 / specdec__x86_granule(type);
 
@@ -9471,113 +9517,114 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const sp
     return sum;
 }
 
-/* sums (tile: column, 16) += blocks (tile) times columns from c on. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns,
-                                                             const specdec__avx512_block *blocks,
-                                                             const specdec__x86_x *x, int c, float *const *sums)
+/* sums[tile] (column, 16) += a block of each tile times columns from c on. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_columns(int type, int tiles, int columns,
+                                                                      const specdec__avx512_block *blocks,
+                                                                      const specdec__x86_columns *x, int c,
+                                                                      float *const *sums)
 {
     __m512i integers[8];
     int g, k, t;
 
     SPECDEC__UNROLL
     for (g = 0; g < 32 / specdec__x86_granule(type); g++) {
-        specdec__avx512_integers(type, tiles, columns, blocks, g, x, c, integers);
+        specdec__avx512_dot_integers(type, tiles, columns, blocks, g, x, c, integers);
         SPECDEC__UNROLL
         for (k = 0; k < columns; k++)
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
                 float *to = sums[t] + (c + k) * SPECDEC__ROWS;
 
-                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, x, c + k, integers[t * columns + k],
-                                                            _mm512_loadu_ps(to)));
+                _mm512_storeu_ps(to, specdec__avx512_add_granule(type, blocks + t, g, x, c + k,
+                                                                 integers[t * columns + k], _mm512_loadu_ps(to)));
             }
     }
 }
 
-/* A block of one or two tiles times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles,
-                                                                   const specdec__avx512_block *taken,
-                                                                   const specdec__columns *x, size_t at, int count,
-                                                                   float *const *sums)
+/* Multiplies a block of one or two tiles with `count` columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_block(int type, int tiles,
+                                                                    const specdec__avx512_block *taken,
+                                                                    const specdec__columns *x, size_t at, int count,
+                                                                    float *const *sums)
 {
-    const specdec__x86_x from = specdec__x86_at(x, at, 32 / specdec__x86_granule(type));
+    const specdec__x86_columns from = specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type));
     int c;
 
     for (c = 0; c + 4 <= count; c += 4)
-        specdec__avx512_columns(type, tiles, 4, taken, &from, c, sums);
+        specdec__avx512_multiply_columns(type, tiles, 4, taken, &from, c, sums);
     for (; c < count; c++)
-        specdec__avx512_columns(type, tiles, 1, taken, &from, c, sums);
+        specdec__avx512_multiply_columns(type, tiles, 1, taken, &from, c, sums);
 }
 
-/* Two tiles side by side, which need a column's codes at the same time, times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks,
-                                                          specdec__panel *panels, const specdec__columns *x, size_t at,
-                                                          int count, float *const *sums)
+/* Multiplies two tiles side by side with `count` columns, so that a column's codes are read once for both. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_pair(int type, const specdec__tiles *tiles, int blocks,
+                                                                   specdec__panel *panels, const specdec__columns *x,
+                                                                   size_t at, int count, float *const *sums)
 {
-    const int run = specdec__x86_is_plain(type) ? blocks : 8;
-    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
+    const int run = specdec__x86_has_plain_scale(type) ? blocks : 8;
+    const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     size_t from;
     int b, t;
 
     for (from = 0; from < end; from += (size_t)run * span) {
-        if (!specdec__x86_is_plain(type))
+        if (!specdec__x86_has_plain_scale(type))
             for (t = 0; t < 2; t++)
                 specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             SPECDEC__UNROLL
             for (t = 0; t < 2; t++) {
-                specdec__x86_prefetch((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
-                specdec__avx512_take(type, tiles->tile[t] + from, b, panels + t, taken + t);
+                specdec__x86_prefetch_ahead((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
+                specdec__avx512_unpack_block(type, tiles->tile[t] + from, b, panels + t, taken + t);
             }
-            specdec__avx512_block_columns(type, 2, taken, x, at, count, sums);
+            specdec__avx512_multiply_block(type, 2, taken, x, at, count, sums);
         }
     }
 }
 
-/* acc (tiles, most) += a block of one or two tiles times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int tiles, int most, int columns,
-                                                               const specdec__avx512_block *taken,
-                                                               const specdec__columns *x, size_t at, __m512 *acc)
+/* acc (tiles, most) += a block of one or two tiles times `columns` columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_block(int type, int tiles, int most, int columns,
+                                                                    const specdec__avx512_block *taken,
+                                                                    const specdec__columns *x, size_t at, __m512 *acc)
 {
     const int per = 32 / specdec__x86_granule(type);
-    const specdec__x86_x from = specdec__x86_at(x, at, per);
-    __m512i integers[2 * SPECDEC__AVX512_PAIR];
+    const specdec__x86_columns from = specdec__x86_block_columns(x, at, per);
+    __m512i integers[2 * SPECDEC__AVX512_PAIR_COLUMNS];
     int g, k, t;
 
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
-        specdec__avx512_integers(type, tiles, columns, taken, g, &from, 0, integers);
+        specdec__avx512_dot_integers(type, tiles, columns, taken, g, &from, 0, integers);
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++)
             SPECDEC__UNROLL
             for (k = 0; k < columns; k++)
-                acc[t * most + k] = specdec__avx512_add_up(type, taken + t, g, &from, k, integers[t * columns + k],
-                                                           acc[t * most + k]);
+                acc[t * most + k] = specdec__avx512_add_granule(type, taken + t, g, &from, k, integers[t * columns + k],
+                                                                acc[t * most + k]);
     }
 }
 
-/* acc (tiles, most) += a block of one or two tiles times count columns, 1 to most; `tiles` and `most` are constants,
-   here and below: 4 or 6 columns of one, 4 of two. All counts share the code that unpacks. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int tiles, int most, int count,
-                                                                 const specdec__avx512_block *taken,
-                                                                 const specdec__columns *x, size_t at, __m512 *acc)
+/* acc (tiles, most) += a block of one or two tiles times `count` columns, 1 to most. tiles and most are constants, here
+   and below: 4 or 6 columns of one tile, 4 of two. All counts share the code that unpacks. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_columns(int type, int tiles, int most, int count,
+                                                                      const specdec__avx512_block *taken,
+                                                                      const specdec__columns *x, size_t at, __m512 *acc)
 {
     if (count == 1)
-        specdec__avx512_few_block(type, tiles, most, 1, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 1, taken, x, at, acc);
     else if (count == 2)
-        specdec__avx512_few_block(type, tiles, most, 2, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 2, taken, x, at, acc);
     else if (count == 3)
-        specdec__avx512_few_block(type, tiles, most, 3, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 3, taken, x, at, acc);
     else if (count == 4 || most == 4)
-        specdec__avx512_few_block(type, tiles, most, 4, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 4, taken, x, at, acc);
     else if (count == 5)
-        specdec__avx512_few_block(type, tiles, most, 5, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 5, taken, x, at, acc);
     else
-        specdec__avx512_few_block(type, tiles, most, 6, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 6, taken, x, at, acc);
 }
 
-/* acc (most) from sums (count, 16). */
+/* Loads sums (count, 16) into acc (most). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int count, const float *sums, __m512 *acc)
 {
     int k;
@@ -9587,7 +9634,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int coun
         acc[k] = k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
 }
 
-/* acc (most) back to sums (count, 16). */
+/* Stores acc (most) in sums (count, 16). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int count, const __m512 *acc, float *sums)
 {
     int k;
@@ -9598,8 +9645,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int coun
             _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
 }
 
-/* As specdec__x86_prefetch, into the first cache or the second, `ahead` bytes ahead. (Not one function: gcc would put
-   the prefetches of many columns elsewhere, which costs Q8_0 3 to 9 %.) */
+/* specdec__x86_prefetch_ahead with a distance of `ahead` bytes, into the cache that `hint` names. (Not the same
+   function: gcc would place the prefetches for many columns elsewhere, which makes Q8_0 3 to 9 % slower.) */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const unsigned char *tile, size_t at,
                                                               size_t end, const unsigned char *next, int hint,
                                                               int ahead)
@@ -9607,7 +9654,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
     const char *from = (const char *)(at + (size_t)ahead < end ? tile + at : next + at - end) + ahead;
     int i;
 
-    __asm__("" : "+r"(from)); /* gcc would put `ahead` into every instruction instead */
+    __asm__("" : "+r"(from)); /* else gcc encodes `ahead` in every instruction */
     SPECDEC__UNROLL
     for (i = 0; i < bytes; i += 64)
         if (hint == _MM_HINT_T0)
@@ -9616,20 +9663,22 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
             _mm_prefetch(from + i, _MM_HINT_T1);
 }
 
-/* One or two tiles times 1 to most columns, whose sums stay in registers: in memory, every block would wait for the one
-   before. next: what is read after each. Intel's first cache waits for few lines at a time: weights come into the
-   second one early, and with a smaller `lead` into the first one (Q6_K's not, whose scales lie behind the codes and are
-   read before them); what a block loads goes before what is fetched for later ones. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, int most, int count,
-                                                         const unsigned char *const *tile,
-                                                         const unsigned char *const *next, int lead, int blocks,
-                                                         specdec__panel *panels, const specdec__columns *x, size_t at,
-                                                         float *const *sums)
+/* Multiplies one or two tiles with 1 to `most` columns, whose sums stay in registers: in memory, every block would wait
+   for the sums of the block before. next: the weights read after each tile. Intel's first-level cache can wait for few
+   lines at a time: weights are prefetched into the second-level cache early, and at the smaller distance `lead` into
+   the first (not for Q6_K, whose scales lie behind the codes and are read before them). A block's own loads come before
+   prefetches for later blocks. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_tiles(int type, int tiles, int most, int count,
+                                                                    const unsigned char *const *tile,
+                                                                    const unsigned char *const *next, int lead,
+                                                                    int blocks, specdec__panel *panels,
+                                                                    const specdec__columns *x, size_t at,
+                                                                    float *const *sums)
 {
-    const int run = specdec__x86_is_plain(type) ? blocks : 8;
-    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
+    const int run = specdec__x86_has_plain_scale(type) ? blocks : 8;
+    const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
-    __m512 acc[2 * SPECDEC__AVX512_PAIR];
+    __m512 acc[2 * SPECDEC__AVX512_PAIR_COLUMNS];
     size_t from;
     int b, t;
 
@@ -9637,7 +9686,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
     for (t = 0; t < tiles; t++)
         specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
     for (from = 0; from < end; from += (size_t)run * span) {
-        for (t = 0; t < tiles && !specdec__x86_is_plain(type); t++)
+        for (t = 0; t < tiles && !specdec__x86_has_plain_scale(type); t++)
             specdec__avx512_scales(type, tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             const size_t place = from + (size_t)b * span;
@@ -9646,12 +9695,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
             for (t = 0; t < tiles; t++) {
                 specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T0,
                                          type == SPECDEC__TYPE_Q6_K ? SPECDEC__PREFETCH_BYTES : lead);
-                specdec__avx512_take(type, tile[t] + from, b, panels + t, taken + t);
+                specdec__avx512_unpack_block(type, tile[t] + from, b, panels + t, taken + t);
                 if (tiles == 2 || lead != SPECDEC__PREFETCH_BYTES)
                     specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1,
                                              SPECDEC__PREFETCH_BYTES);
             }
-            specdec__avx512_few_columns(type, tiles, most, count, taken, x, at, acc);
+            specdec__avx512_register_columns(type, tiles, most, count, taken, x, at, acc);
         }
     }
     SPECDEC__UNROLL
@@ -9659,26 +9708,28 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
         specdec__avx512_put_sums(most, count, acc + t * most, sums[t]);
 }
 
-/* Few columns: tile after tile, or, with a smaller lead, side by side: whatever reads memory faster here. A single tile
-   with many columns, which is rare: a few at a time. Types that are seen less often make do with less machine code. */
+/* specdec__multiply_function of a type. Few columns: tile after tile, or with a smaller prefetch distance side by side,
+   whichever reads memory faster on this machine. A single tile with many columns, which is rare: a few columns at a
+   time. Rare types make do with less machine code. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
                                                               specdec__panel *panels, const specdec__columns *x,
                                                               int block, int column, int count, float *const *sums)
 {
-    const int seldom = specdec__x86_is_seldom(type), most = seldom ? SPECDEC__AVX512_PAIR : SPECDEC__AVX512_FEW,
-              lead = seldom ? SPECDEC__PREFETCH_BYTES : tiles->l1_bytes;
+    const int rare = specdec__x86_is_rare(type),
+              most = rare ? SPECDEC__AVX512_PAIR_COLUMNS : SPECDEC__AVX512_REGISTER_COLUMNS,
+              lead = rare ? SPECDEC__PREFETCH_BYTES : tiles->l1_bytes;
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
     int t, c, few;
 
     for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     if (count > most && tiles->tile[1]) {
-        specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
+        specdec__avx512_multiply_pair(type, tiles, blocks, panels, x, at, count, sums);
         return;
     }
-    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && lead != SPECDEC__PREFETCH_BYTES) {
-        specdec__avx512_few(type, 2, SPECDEC__AVX512_PAIR, count, tiles->tile, tiles->next, lead, blocks, panels, x,
-                            at, sums);
+    if (count <= SPECDEC__AVX512_PAIR_COLUMNS && tiles->tile[1] && lead != SPECDEC__PREFETCH_BYTES) {
+        specdec__avx512_register_tiles(type, 2, SPECDEC__AVX512_PAIR_COLUMNS, count, tiles->tile,
+                                       tiles->next, lead, blocks, panels, x, at, sums);
         return;
     }
     for (t = 0; t < 2 && tiles->tile[t]; t++) {
@@ -9688,17 +9739,18 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
             float *const to = sums[t] + c * SPECDEC__ROWS;
 
             few = specdec__min_int(count - c, most);
-            specdec__avx512_few(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x, at + (size_t)c,
+            specdec__avx512_register_tiles(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x,
+                                           at + (size_t)c,
                                 &to);
         }
     }
 }
 
 #define SPECDEC__AVX512_MULTIPLY(isa, number) SPECDEC__MULTIPLY(isa, SPECDEC__AVX512, number)
-SPECDEC__X86_OFTEN(SPECDEC__AVX512_MULTIPLY, avx512)
-SPECDEC__X86_SELDOM(SPECDEC__AVX512_MULTIPLY, avx512)
+SPECDEC__X86_COMMON_TYPES(SPECDEC__AVX512_MULTIPLY, avx512)
+SPECDEC__X86_RARE_TYPES(SPECDEC__AVX512_MULTIPLY, avx512)
 
-/* Planes of Q8_0, of which the upper ones begin where tiles say. */
+/* Defines the multiply functions of Q8_0 in planes; tiles[] points to the upper planes. */
 #define SPECDEC__AVX512_PLANES(name, type) \
     SPECDEC__AVX512 static void \
     specdec__avx512_multiply_##name(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
@@ -9710,251 +9762,24 @@ SPECDEC__X86_SELDOM(SPECDEC__AVX512_MULTIPLY, avx512)
 SPECDEC__AVX512_PLANES(plane, SPECDEC__X86_PLANE)
 SPECDEC__AVX512_PLANES(planes, SPECDEC__X86_PLANES)
 
-/* Four times seven sign bits to four bytes, the eighth making their number even. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
-{
-    const __m512i parity =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-    __m512i signs = _mm512_and_si512(word, _mm512_set1_epi32(0x7F));
-
-    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 1), _mm512_set1_epi32(0x7F00)));
-    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 2), _mm512_set1_epi32(0x7F0000)));
-    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 3), _mm512_set1_epi32(0x7F000000)));
-    return _mm512_or_si512(
-        signs,
-        _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
-}
-
-/* For a shuffle that takes the same four bytes of every 32-bit lane. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pattern(uint32_t bytes)
-{
-    const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
-
-    return _mm512_add_epi8(_mm512_set1_epi32((int)bytes), _mm512_broadcast_i32x4(lanes));
-}
-
-/* points[i] = grid[points[i]] in 16-bit lanes, of a grid of 64 << deep points. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_grid(const uint16_t *grid, int deep, int count, __m512i *points)
-{
-    __m512i found[16];
-    __mmask32 upper;
-    int i, bit, v;
-
-    for (i = 0; i < count; i++) {
-        if (deep == 4)
-            __asm__("" : "+r"(grid)); /* a large grid is read again, as it does not stay in registers */
-        SPECDEC__UNROLL
-        for (v = 0; v < 1 << deep; v++)
-            found[v] = _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + v * 64), points[i],
-                                                 _mm512_loadu_si512(grid + v * 64 + 32));
-        SPECDEC__UNROLL
-        for (bit = 0; bit < deep; bit++) {
-            upper = _mm512_movepi16_mask(_mm512_sll_epi16(points[i], _mm_cvtsi32_si128(9 - bit)));
-            SPECDEC__UNROLL
-            for (v = 0; v < 1 << (deep - 1 - bit); v++)
-                found[v] = _mm512_mask_mov_epi16(found[2 * v], upper, found[2 * v + 1]);
-        }
-        points[i] = found[0];
-    }
-}
-
-/* Bits n and n + 1 of 32-bit lanes, the one at bit 8, the other at bit 24: of an index each. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_ninths(__m512i word, int n)
-{
-    const __m512i low = _mm512_srl_epi32(word, _mm_cvtsi32_si128(n)), two = _mm512_slli_epi32(low, 23);
-
-    return _mm512_and_si512(_mm512_or_si512(_mm512_slli_epi32(low, 8), two), _mm512_set1_epi32(0x01000100));
-}
-
-/* Indices of the points of group g, two of a row side by side, as they stand in a specdec__grid_group: (2) or (4). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_indices(int type, const unsigned char *tile, int g, __m512i *index)
-{
-    const size_t at = type == SPECDEC__TYPE_IQ2_XXS  ? SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)g * 128
-                      : type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, words) + (size_t)g * 128
-                      : type == SPECDEC__TYPE_IQ2_S  ? SPECDEC__TILE_AT(iq2_s, index) + (size_t)g * 64
-                                                     : SPECDEC__TILE_AT(iq3_s, index) + (size_t)g * 128;
-    const size_t high = (type == SPECDEC__TYPE_IQ2_S ? SPECDEC__TILE_AT(iq2_s, high) : SPECDEC__TILE_AT(iq3_s, high)) +
-                        (size_t)(g / 4) * 64;
-    const int count = type == SPECDEC__TYPE_IQ3_XXS || type == SPECDEC__TYPE_IQ3_S ? 4 : 2;
-    __m512i word, above = _mm512_setzero_si512();
-    int i;
-
-    if (type == SPECDEC__TYPE_IQ2_S || type == SPECDEC__TYPE_IQ3_S)
-        above = _mm512_maskz_shuffle_epi8(UINT64_C(0x1111111111111111), specdec__avx512_load_bytes(tile + high),
-                                          specdec__avx512_pattern((uint32_t)(g % 4)));
-    for (i = 0; i < count; i++) {
-        word = specdec__avx512_load_bytes(tile + at + (type == SPECDEC__TYPE_IQ2_XS ? i : i / 2) * 64);
-        index[i] = type == SPECDEC__TYPE_IQ2_XS
-                       ? _mm512_and_si512(word, _mm512_set1_epi32(0x01FF01FF))
-                       : _mm512_maskz_shuffle_epi8(UINT64_C(0x5555555555555555), word,
-                                                   specdec__avx512_pattern(i % 2 ? 0x03030202 : 0x01010000));
-        if (type == SPECDEC__TYPE_IQ3_S)
-            index[i] = _mm512_or_si512(index[i], specdec__avx512_ninths(above, 2 * i));
-        if (type == SPECDEC__TYPE_IQ2_S) { /* two bits each */
-            word = _mm512_srl_epi32(above, _mm_cvtsi32_si128(4 * i));
-            word = _mm512_or_si512(_mm512_slli_epi32(word, 8), _mm512_slli_epi32(word, 22));
-            index[i] = _mm512_or_si512(index[i], _mm512_and_si512(word, _mm512_set1_epi32(0x03000300)));
-        }
-    }
-}
-
-/* The signs of group g, a bit a value. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, const unsigned char *tile, int g)
-{
-    __m512i a, b;
-
-    switch (type) {
-    case SPECDEC__TYPE_IQ2_XXS:
-        a = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + 64);
-        return specdec__avx512_signs(a);
-    case SPECDEC__TYPE_IQ3_XXS:
-        return specdec__avx512_signs(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64));
-    case SPECDEC__TYPE_IQ2_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64);
-    case SPECDEC__TYPE_IQ3_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64);
-    default: /* IQ2_XS: on top of each index */
-        a = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128), 9);
-        b = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + 64), 9);
-        a = _mm512_madd_epi16(a, _mm512_set1_epi32(0x00800001)); /* 14 bits */
-        b = _mm512_madd_epi16(b, _mm512_set1_epi32(0x00800001));
-        return specdec__avx512_signs(_mm512_or_si512(a, _mm512_slli_epi32(b, 14)));
-    }
-}
-
-/* Four codes + 128 of each row: as specdec__avx2_point, of 16 rows. The table holds codes + 128. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_point(int twos, __m512i table, const __m512i *points,
-                                                              __m512i signs, int i)
-{
-    const __m512i words = points[twos ? i / 4 : i / 2], bits = _mm512_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
-    const __m512i low = specdec__avx512_and(words, 15), high = specdec__avx512_and(_mm512_srli_epi16(words, 4), 15);
-    const int second = twos ? i / 2 % 2 : i % 2;
-    __m512i index = second ? _mm512_mask_mov_epi16(_mm512_srli_epi32(low, 16), 0xAAAAAAAA, high)
-                           : _mm512_mask_mov_epi16(low, 0xAAAAAAAA, _mm512_slli_epi32(high, 16));
-    __mmask64 minus;
-
-    index = _mm512_shuffle_epi8(index, specdec__avx512_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
-    index = twos ? _mm512_and_si512(index, _mm512_set1_epi32(0x0C030C03)) : index;
-    index = _mm512_shuffle_epi8(table, index);
-    minus = _mm512_test_epi8_mask(
-        _mm512_shuffle_epi8(signs, specdec__avx512_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
-    return _mm512_mask_sub_epi8(index, minus, _mm512_setzero_si512(), index);
-}
-
-/* Codes + 128 of a group, and its one or two pairs. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_group(int twos, int pairs, __m512i table,
-                                                               const __m512i *points, __m512i signs, int8_t *codes,
-                                                               int32_t (*pair)[SPECDEC__ROWS])
-{
-    __m512i u[8];
-    int i;
-
-    SPECDEC__UNROLL
-    for (i = 0; i < 8; i++) {
-        u[i] = specdec__avx512_point(twos, table, points, signs, i);
-        _mm512_storeu_si512(codes + i * 64, u[i]);
-    }
-    if (pairs == 1) {
-        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
-    } else {
-        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
-        _mm512_storeu_si512(pair[1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
-    }
-}
-
-/* As specdec__avx2_expand_scales. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_scales(uint32_t type, const unsigned char *tile,
-                                                                   float (*scale)[SPECDEC__ROWS])
-{
-    const specdec__x86_fours from = specdec__x86_fours_of(type, tile);
-    const __m512 factor = _mm512_set1_ps(from.factor), d = specdec__avx512_halves(tile);
-    __m512i n;
-    int g;
-
-    for (g = 0; g < from.count; g++) {
-        n = specdec__avx512_load_bytes(from.at + (from.step ? g * from.step : g / 8 * 64));
-        n = _mm512_srl_epi32(n, _mm_cvtsi32_si128(from.step ? 28 : g % 8 * 4));
-        n = _mm512_or_si512(_mm512_and_si512(_mm512_add_epi32(n, n), _mm512_set1_epi32(30)), _mm512_set1_epi32(1));
-        _mm512_storeu_ps(scale[g], _mm512_mul_ps(d, _mm512_mul_ps(factor, _mm512_cvtepi32_ps(n))));
-    }
-}
-
-/* Unpacks a tile of a type whose codes are points of a grid of 64 << deep: codes + 128, pairs, scales. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t number, const uint16_t *grid, int deep,
-                                                                   const unsigned char *tile, int blocks,
-                                                                   specdec__panel *panel)
-{
-    const __m512i table =
-        _mm512_broadcast_i32x4(_mm_xor_si128(specdec__avx2_magnitudes(number), _mm_set1_epi8((char)-128)));
-    const int twos = specdec__avx2_is_twos(number), pairs = 32 / specdec__x86_granule((int)number);
-    __m512i points[4], signs;
-    int g;
-
-    __asm__("" : "+r"(grid)); /* or its points become constants of the code */
-    for (g = 0; g < blocks; g++) {
-        signs = specdec__avx512_group_signs((int)number, tile, g);
-        specdec__avx512_indices((int)number, tile, g, points);
-        specdec__avx512_grid(grid, deep, twos ? 2 : 4, points);
-        specdec__avx512_put_group(twos, pairs, table, points, signs, panel->u.codes + g * 512, panel->pair + g * pairs);
-    }
-    specdec__avx512_expand_scales(number, tile, panel->scale);
-}
-
-#define SPECDEC__AVX512_GRID(name, type, deep) \
-    SPECDEC__AVX512 static void specdec__avx512_unpack_##type(const specdec__quant_type *row, \
-                                                              const unsigned char *tile, int blocks, \
-                                                              specdec__panel *panel) \
-    { \
-        (void)row; \
-        specdec__avx512_unpack_points(SPECDEC__TYPE_##type, specdec__quant_##name##_grid, deep, tile, blocks, panel); \
-    }
-
-SPECDEC__AVX512_GRID(iq2_xxs, IQ2_XXS, 2)
-SPECDEC__AVX512_GRID(iq2_xs, IQ2_XS, 3)
-SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4)
-SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
-SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
-
-/* Unpacks a tile of any type without minimums by its decoder: codes + 128, pairs, scales. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
-                                                       int blocks, specdec__panel *panel)
-{
-    const __m512i high = _mm512_set1_epi8((char)-128);
-    __m512i u[8];
-    int b, i;
-
-    specdec__unpack_codes(type, tile, blocks, panel);
-    for (b = 0; b < blocks; b++) {
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            u[i] = _mm512_xor_si512(_mm512_loadu_si512(panel->u.codes + b * 512 + i * 64), high);
-            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, u[i]);
-        }
-        if (type->granule == 32) {
-            _mm512_storeu_si512(panel->pair[b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
-        } else {
-            _mm512_storeu_si512(panel->pair[2 * b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
-            _mm512_storeu_si512(panel->pair[2 * b + 1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
-        }
-    }
-}
-
 /* sums (count, 16) += a panel times 1 to 4 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
                                                                  const specdec__panel *panel, int blocks,
                                                                  const specdec__columns *x, size_t at, float *sums)
 {
     specdec__avx512_block taken;
-    __m512 acc[SPECDEC__AVX512_FEW];
+    __m512 acc[SPECDEC__AVX512_REGISTER_COLUMNS];
     int b;
 
     specdec__avx512_get_sums(4, count, sums, acc);
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
-        specdec__avx512_take(type, NULL, b, panel, &taken);
-        specdec__avx512_few_columns(type, 1, 4, count, &taken, x, at, acc);
+        specdec__avx512_unpack_block(type, NULL, b, panel, &taken);
+        specdec__avx512_register_columns(type, 1, 4, count, &taken, x, at, acc);
     }
     specdec__avx512_put_sums(4, count, acc, sums);
 }
 
-/* The same, 4 columns at a time. */
+/* sums (count, 16) += a panel times `count` columns, 4 at a time. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks,
                                                          const specdec__columns *x, size_t at, int count, float *sums)
 {
@@ -9966,7 +9791,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec
     }
 }
 
-/* sums (panel: count, 16) += two panels, which need a column's codes at the same time, times columns. */
+/* sums[panel] (count, 16) += two panels times columns, so that a column's codes are read once for both. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const specdec__panel *panels, int blocks,
                                                               const specdec__columns *x, size_t at, int count,
                                                               float *const *sums)
@@ -9975,9 +9800,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const sp
     int b;
 
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
-        specdec__avx512_take(type, NULL, b, panels, taken);
-        specdec__avx512_take(type, NULL, b, panels + 1, taken + 1);
-        specdec__avx512_block_columns(type, 2, taken, x, at, count, sums);
+        specdec__avx512_unpack_block(type, NULL, b, panels, taken);
+        specdec__avx512_unpack_block(type, NULL, b, panels + 1, taken + 1);
+        specdec__avx512_multiply_block(type, 2, taken, x, at, count, sums);
     }
 }
 
@@ -10011,7 +9836,7 @@ SPECDEC__AVX512_DOT(32, SPECDEC__X86_PANEL_32)
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
 
-/* Two tiles. */
+/* value_sums of SPECDEC__WEIGH_CODES for two tiles and four columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                 const unsigned char *next, __m512 *sums)
 {
@@ -10046,12 +9871,249 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/avx512_tiles: AVX-512: rows into tiles.
+ * >>kernel/avx512_grid: AVX-512: unpacks types whose codes are points of a grid, and types without own kernels.
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* 16 bytes of the rows 0, 4, 8 and 12, side by side. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_every_fourth(const unsigned char *from, size_t step)
+/* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
+{
+    const __m512i parity =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    __m512i signs = _mm512_and_si512(word, _mm512_set1_epi32(0x7F));
+
+    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 1), _mm512_set1_epi32(0x7F00)));
+    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 2), _mm512_set1_epi32(0x7F0000)));
+    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 3), _mm512_set1_epi32(0x7F000000)));
+    return _mm512_or_si512(
+        signs,
+        _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
+}
+
+/* The indices for a shuffle that takes the same four bytes of every word. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shuffle_pattern(uint32_t bytes)
+{
+    const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
+
+    return _mm512_add_epi8(_mm512_set1_epi32((int)bytes), _mm512_broadcast_i32x4(lanes));
+}
+
+/* points[i] = grid[points[i]] in 16-bit lanes, for a grid of 64 << deep points. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_look_up_grid(const uint16_t *grid, int deep, int count,
+                                                                  __m512i *points)
+{
+    __m512i found[16];
+    __mmask32 upper;
+    int i, bit, v;
+
+    for (i = 0; i < count; i++) {
+        if (deep == 4)
+            __asm__("" : "+r"(grid)); /* makes gcc read a large grid again, as registers cannot hold it */
+        SPECDEC__UNROLL
+        for (v = 0; v < 1 << deep; v++)
+            found[v] = _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + v * 64), points[i],
+                                                 _mm512_loadu_si512(grid + v * 64 + 32));
+        SPECDEC__UNROLL
+        for (bit = 0; bit < deep; bit++) {
+            upper = _mm512_movepi16_mask(_mm512_sll_epi16(points[i], _mm_cvtsi32_si128(9 - bit)));
+            SPECDEC__UNROLL
+            for (v = 0; v < 1 << (deep - 1 - bit); v++)
+                found[v] = _mm512_mask_mov_epi16(found[2 * v], upper, found[2 * v + 1]);
+        }
+        points[i] = found[0];
+    }
+}
+
+/* Moves bit n of every word to bit 8, and bit n + 1 to bit 24: the ninth bits of two indices. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_ninth_bits(__m512i word, int n)
+{
+    const __m512i low = _mm512_srl_epi32(word, _mm_cvtsi32_si128(n)), two = _mm512_slli_epi32(low, 23);
+
+    return _mm512_and_si512(_mm512_or_si512(_mm512_slli_epi32(low, 8), two), _mm512_set1_epi32(0x01000100));
+}
+
+/* index (2 or 4) = the indices of the points of group g, two indices in a word, as in specdec__grid_group. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_point_indices(int type, const unsigned char *tile, int g,
+                                                                   __m512i *index)
+{
+    const size_t at = type == SPECDEC__TYPE_IQ2_XXS  ? SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)g * 128
+                      : type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, words) + (size_t)g * 128
+                      : type == SPECDEC__TYPE_IQ2_S  ? SPECDEC__TILE_AT(iq2_s, index) + (size_t)g * 64
+                                                     : SPECDEC__TILE_AT(iq3_s, index) + (size_t)g * 128;
+    const size_t high = (type == SPECDEC__TYPE_IQ2_S ? SPECDEC__TILE_AT(iq2_s, high) : SPECDEC__TILE_AT(iq3_s, high)) +
+                        (size_t)(g / 4) * 64;
+    const int count = type == SPECDEC__TYPE_IQ3_XXS || type == SPECDEC__TYPE_IQ3_S ? 4 : 2;
+    __m512i word, above = _mm512_setzero_si512();
+    int i;
+
+    if (type == SPECDEC__TYPE_IQ2_S || type == SPECDEC__TYPE_IQ3_S)
+        above = _mm512_maskz_shuffle_epi8(UINT64_C(0x1111111111111111), specdec__avx512_load_bytes(tile + high),
+                                          specdec__avx512_shuffle_pattern((uint32_t)(g % 4)));
+    for (i = 0; i < count; i++) {
+        word = specdec__avx512_load_bytes(tile + at + (type == SPECDEC__TYPE_IQ2_XS ? i : i / 2) * 64);
+        index[i] = type == SPECDEC__TYPE_IQ2_XS
+                       ? _mm512_and_si512(word, _mm512_set1_epi32(0x01FF01FF))
+                       : _mm512_maskz_shuffle_epi8(UINT64_C(0x5555555555555555), word,
+                                                   specdec__avx512_shuffle_pattern(i % 2 ? 0x03030202 : 0x01010000));
+        if (type == SPECDEC__TYPE_IQ3_S)
+            index[i] = _mm512_or_si512(index[i], specdec__avx512_ninth_bits(above, 2 * i));
+        if (type == SPECDEC__TYPE_IQ2_S) { /* IQ2_S has two high bits for an index */
+            word = _mm512_srl_epi32(above, _mm_cvtsi32_si128(4 * i));
+            word = _mm512_or_si512(_mm512_slli_epi32(word, 8), _mm512_slli_epi32(word, 22));
+            index[i] = _mm512_or_si512(index[i], _mm512_and_si512(word, _mm512_set1_epi32(0x03000300)));
+        }
+    }
+}
+
+/* The signs of group g, a bit for each value. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, const unsigned char *tile, int g)
+{
+    __m512i a, b;
+
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XXS:
+        a = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + 64);
+        return specdec__avx512_signs(a);
+    case SPECDEC__TYPE_IQ3_XXS:
+        return specdec__avx512_signs(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64));
+    case SPECDEC__TYPE_IQ2_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64);
+    case SPECDEC__TYPE_IQ3_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64);
+    default: /* IQ2_XS: in the top bits of each index */
+        a = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128), 9);
+        b = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + 64), 9);
+        a = _mm512_madd_epi16(a, _mm512_set1_epi32(0x00800001)); /* the signs of two points: 14 bits */
+        b = _mm512_madd_epi16(b, _mm512_set1_epi32(0x00800001));
+        return specdec__avx512_signs(_mm512_or_si512(a, _mm512_slli_epi32(b, 14)));
+    }
+}
+
+/* Four codes + 128 of each of 16 rows: as specdec__avx2_point_codes. table: codes + 128. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_point_codes(int twos, __m512i table, const __m512i *points,
+                                                                    __m512i signs, int i)
+{
+    const __m512i words = points[twos ? i / 4 : i / 2], bits = _mm512_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
+    const __m512i low = specdec__avx512_and(words, 15), high = specdec__avx512_and(_mm512_srli_epi16(words, 4), 15);
+    const int second = twos ? i / 2 % 2 : i % 2;
+    __m512i index = second ? _mm512_mask_mov_epi16(_mm512_srli_epi32(low, 16), 0xAAAAAAAA, high)
+                           : _mm512_mask_mov_epi16(low, 0xAAAAAAAA, _mm512_slli_epi32(high, 16));
+    __mmask64 minus;
+
+    index = _mm512_shuffle_epi8(index,
+                                specdec__avx512_shuffle_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = twos ? _mm512_and_si512(index, _mm512_set1_epi32(0x0C030C03)) : index;
+    index = _mm512_shuffle_epi8(table, index);
+    minus = _mm512_test_epi8_mask(
+        _mm512_shuffle_epi8(signs, specdec__avx512_shuffle_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
+    return _mm512_mask_sub_epi8(index, minus, _mm512_setzero_si512(), index);
+}
+
+/* Stores the codes + 128 of a group, and its one or two pairs, in a panel. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_group(int twos, int pairs, __m512i table,
+                                                                 const __m512i *points, __m512i signs, int8_t *codes,
+                                                                 int32_t (*pair)[SPECDEC__ROWS])
+{
+    __m512i u[8];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        u[i] = specdec__avx512_point_codes(twos, table, points, signs, i);
+        _mm512_storeu_si512(codes + i * 64, u[i]);
+    }
+    if (pairs == 1) {
+        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+    } else {
+        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+        _mm512_storeu_si512(pair[1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+    }
+}
+
+/* Unpacks the scales of a tile of a type with a grid. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_grid_scales(uint32_t type, const unsigned char *tile,
+                                                                 float (*scale)[SPECDEC__ROWS])
+{
+    const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
+    const __m512 factor = _mm512_set1_ps(from.factor), d = specdec__avx512_from_f16(tile);
+    __m512i n;
+    int g;
+
+    for (g = 0; g < from.count; g++) {
+        n = specdec__avx512_load_bytes(from.at + (from.step ? g * from.step : g / 8 * 64));
+        n = _mm512_srl_epi32(n, _mm_cvtsi32_si128(from.step ? 28 : g % 8 * 4));
+        n = _mm512_or_si512(_mm512_and_si512(_mm512_add_epi32(n, n), _mm512_set1_epi32(30)), _mm512_set1_epi32(1));
+        _mm512_storeu_ps(scale[g], _mm512_mul_ps(d, _mm512_mul_ps(factor, _mm512_cvtepi32_ps(n))));
+    }
+}
+
+/* Unpacks a tile of a type with a grid of 64 << deep points: codes + 128, pairs and scales. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t number, const uint16_t *grid, int deep,
+                                                                   const unsigned char *tile, int blocks,
+                                                                   specdec__panel *panel)
+{
+    const __m512i table =
+        _mm512_broadcast_i32x4(_mm_xor_si128(specdec__avx2_grid_magnitudes(number), _mm_set1_epi8((char)-128)));
+    const int twos = specdec__avx2_has_two_bit_points(number), pairs = 32 / specdec__x86_granule((int)number);
+    __m512i points[4], signs;
+    int g;
+
+    __asm__("" : "+r"(grid)); /* else its points become constants in the code */
+    for (g = 0; g < blocks; g++) {
+        signs = specdec__avx512_group_signs((int)number, tile, g);
+        specdec__avx512_point_indices((int)number, tile, g, points);
+        specdec__avx512_look_up_grid(grid, deep, twos ? 2 : 4, points);
+        specdec__avx512_store_group(twos, pairs, table, points, signs, panel->u.codes + g * 512,
+                                    panel->pair + g * pairs);
+    }
+    specdec__avx512_grid_scales(number, tile, panel->scale);
+}
+
+#define SPECDEC__AVX512_GRID(name, type, deep) \
+    SPECDEC__AVX512 static void specdec__avx512_unpack_##type(const specdec__quant_type *row, \
+                                                              const unsigned char *tile, int blocks, \
+                                                              specdec__panel *panel) \
+    { \
+        (void)row; \
+        specdec__avx512_unpack_points(SPECDEC__TYPE_##type, specdec__quant_##name##_grid, deep, tile, blocks, panel); \
+    }
+
+SPECDEC__AVX512_GRID(iq2_xxs, IQ2_XXS, 2)
+SPECDEC__AVX512_GRID(iq2_xs, IQ2_XS, 3)
+SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4)
+SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
+SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
+
+/* Unpacks a tile of any type without minimums by its decoder: codes + 128, pairs and scales. */
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
+                                                       int blocks, specdec__panel *panel)
+{
+    const __m512i high = _mm512_set1_epi8((char)-128);
+    __m512i u[8];
+    int b, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    for (b = 0; b < blocks; b++) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            u[i] = _mm512_xor_si512(_mm512_loadu_si512(panel->u.codes + b * 512 + i * 64), high);
+            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, u[i]);
+        }
+        if (type->granule == 32) {
+            _mm512_storeu_si512(panel->pair[b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
+        } else {
+            _mm512_storeu_si512(panel->pair[2 * b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
+            _mm512_storeu_si512(panel->pair[2 * b + 1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
+        }
+    }
+}
+#endif /* x86_64 */
+
+/* =====================================================================================================================
+ * >>kernel/avx512_tiles: AVX-512: interleaves rows into tiles.
+ * ================================================================================================================== */
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
+/* Loads 16 bytes of rows 0, 4, 8 and 12 into a vector. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_four_rows(const unsigned char *from, size_t step)
 {
     const __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)from));
     const __m512i y = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(from + 4 * step)), 1);
@@ -10060,12 +10122,12 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_every_fourth(const unsig
     return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(const void *)(from + 12 * step)), 3);
 }
 
-/* 16 bytes of each of 16 rows to words (4, 16 rows) at any address. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_turn(const unsigned char *from, size_t step, void *words)
+/* Transposes 16 bytes of each of 16 rows into words (4, 16 rows), at any address. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose(const unsigned char *from, size_t step, void *words)
 {
-    const __m512i a = specdec__avx512_every_fourth(from, step), b = specdec__avx512_every_fourth(from + step, step);
-    const __m512i c = specdec__avx512_every_fourth(from + 2 * step, step);
-    const __m512i d = specdec__avx512_every_fourth(from + 3 * step, step);
+    const __m512i a = specdec__avx512_load_four_rows(from, step), b = specdec__avx512_load_four_rows(from + step, step);
+    const __m512i c = specdec__avx512_load_four_rows(from + 2 * step, step);
+    const __m512i d = specdec__avx512_load_four_rows(from + 3 * step, step);
     const __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
     const __m512i ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
 
@@ -10075,15 +10137,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_turn(const unsigned char *f
     _mm512_storeu_si512((__m512i *)words + 3, _mm512_unpackhi_epi64(ab2, cd2));
 }
 
-/* The same, called. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_turn_apart(const unsigned char *from, size_t step,
-                                                                         void *words)
+/* specdec__avx512_transpose as a function that is not inlined. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_called(const unsigned char *from, size_t step,
+                                                                               void *words)
 {
-    specdec__avx512_turn(from, step, words);
+    specdec__avx512_transpose(from, step, words);
 }
 
-/* Words (16 rows) to their halves or bytes (2 or 4, 16 rows): first within four rows, then across them. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i words)
+/* Splits words (16 rows) into their halves or bytes (2 or 4, 16 rows): first within four rows, then across them. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split_words(int unit, __m512i words)
 {
     static const signed char order[2][16] = {{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15},
                                              {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15}};
@@ -10095,8 +10157,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i 
                                     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
 }
 
-/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_PAIRS32. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i words)
+/* Transposes the bits of words as `unit` says: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_PAIRS32. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_transpose_bits(int unit, __m512i words)
 {
     typedef uint32_t words16 __attribute__((vector_size(64)));
     words16 word = (words16)words, spare;
@@ -10105,54 +10167,56 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i w
     return (__m512i)word;
 }
 
-/* Two halves of a word that begin in the middle of one. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_middle(const __m512i *words)
+/* The words that begin in the middle of words: 16 bits further on. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_middle_words(const __m512i *words)
 {
     return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
 }
 
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_half(__m512i words, unsigned char *to)
+/* Stores the lower halves of words (16 rows). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_halves(__m512i words, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
 }
 
-/* Two blocks of a half float and four words each, in registers: 18 bytes do not divide into words, 36 do. */
+/* Interleaves two blocks of a half float and four words each, in registers: 18 bytes are no whole number of words, 36
+   bytes are. */
 SPECDEC__AVX512 static void specdec__avx512_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
 {
     __m512i words[9];
     int i;
 
     specdec__quant_prefetch(from, step, 36);
-    specdec__avx512_turn(from, step, words);
-    specdec__avx512_turn(from + 16, step, words + 4);
-    specdec__avx512_turn(from + 20, step, words + 5);
-    specdec__avx512_put_half(words[0], to);
-    specdec__avx512_put_half(_mm512_srli_epi32(words[4], 16), to + 288);
+    specdec__avx512_transpose(from, step, words);
+    specdec__avx512_transpose(from + 16, step, words + 4);
+    specdec__avx512_transpose(from + 20, step, words + 5);
+    specdec__avx512_store_halves(words[0], to);
+    specdec__avx512_store_halves(_mm512_srli_epi32(words[4], 16), to + 288);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_middle(words + i));
+        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_middle_words(words + i));
         _mm512_storeu_si512(to + 320 + i * 64, words[5 + i]);
     }
 }
 
-/* Up to 16 bytes of a field, which begin `at` bytes, an even number, behind words. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_units(int unit, const __m512i *words, size_t at, size_t size,
-                                                               unsigned char *to)
+/* Stores up to 16 bytes of a field, which begin `at` bytes (an even number) into words. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_units(int unit, const __m512i *words, size_t at, size_t size,
+                                                                 unsigned char *to)
 {
     const int odd = at % 4 != 0;
     __m512i x;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64) {
-        x = odd ? specdec__avx512_middle(words) : *words;
-        _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split(unit, x)
+        x = odd ? specdec__avx512_middle_words(words) : *words;
+        _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split_words(unit, x)
                                 : unit == 4 ? x
-                                            : specdec__avx512_bits(unit, x));
+                                            : specdec__avx512_transpose_bits(unit, x));
     }
     if (size) /* half a word */
-        specdec__avx512_put_half(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
+        specdec__avx512_store_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
 }
 
-/* See specdec__quant_interleave_field. */
+/* specdec__quant_interleave_field with AVX-512. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, size_t size, size_t rest,
                                                                       const unsigned char *from, size_t step,
                                                                       unsigned char *to)
@@ -10160,25 +10224,25 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
     __m512i words[5];
     size_t i, left, back;
 
-    words[4] = _mm512_setzero_si512(); /* the word behind the last */
+    words[4] = _mm512_setzero_si512(); /* the word behind the last word */
     if (size == 1)
         specdec__quant_interleave_unit(1, from, step, to);
     for (i = 0; size > 1 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
-        specdec__avx512_turn_apart(from + i - back, step, unit == 4 && left == 16 ? (void *)to : (void *)words);
+        specdec__avx512_transpose_called(from + i - back, step, unit == 4 && left == 16 ? (void *)to : (void *)words);
         if (unit != 4 || left < 16)
-            specdec__avx512_put_units(unit, words, back, left, to);
+            specdec__avx512_store_units(unit, words, back, left, to);
     }
 }
 
-/* See specdec__interleave_function. */
+/* specdec__interleave_function of AVX-512. */
 SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type *type, const unsigned char *rows,
                                                        size_t row_bytes, int row_count, size_t blocks,
                                                        unsigned char *tile_out)
 {
-    const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
+    const size_t whole = type->block == 1 ? blocks : 1; /* floats: one block a row */
     const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;
@@ -10210,42 +10274,43 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/avx512_rows: AVX-512: multiplying rows where they lie in the file.
+ * >>kernel/avx512_rows: AVX-512: multiplies rows as the file has them, without making tiles of them.
  * ================================================================================================================== */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* One column times rows of Q4_0, Q8_0, Q4_K and Q6_K without turning them into tiles: 16 granules of a row at a time
-   become 16 sums, scales and minimums, and only these are turned, so that they can be added up in order. Four vectors
-   have four granules each, a granule in 128 bits. */
+/* Multiplies rows of Q4_0, Q8_0, Q4_K and Q6_K with one column. A run is 16 granules of a row: their 16 sums, scales
+   and minimums are transposed, so that the sums of 16 rows can be added in the canonical order. A vector holds four
+   granules, each in 128 bits. */
 enum {
-    SPECDEC__AVX512_RUNS = 8,   /* that are read of a row before the next one, */
-    SPECDEC__AVX512_RUNS_M = 4, /* and with minimums */
-    SPECDEC__AVX512_AHEAD = 8 /* rows of the file between what is multiplied and what the second cache fetches */
+    SPECDEC__AVX512_ROW_RUNS = 8,   /* runs of a row that are read before those of the next row */
+    SPECDEC__AVX512_ROW_RUNS_M = 4, /* the same for types with minimums */
+    SPECDEC__AVX512_ROWS_AHEAD = 8  /* distance in rows of prefetches into the second-level cache */
 };
 
-/* Of a column: codes (vector, half of the granule, place, 16); offsets (vector, place, 16); scale (granule) and rest
-   (granule), what dots of unsigned codes lack. */
-typedef struct specdec__avx512_run {
+/* A run of a column: codes (vector, half of the granule, granule, 16); offsets (vector, granule, 16); scale (granule);
+   rest (granule): the correction of dots of unsigned codes. */
+typedef struct specdec__avx512_column_run {
     int8_t codes[4][2][64], offsets[4][64];
     float scale[16];
     int32_t rest[16];
-} specdec__avx512_run;
+} specdec__avx512_column_run;
 
-/* Runs of a column, and what 16 rows make of them: (run, row, granule). */
-typedef struct specdec__avx512_room {
-    specdec__avx512_run runs[SPECDEC__AVX512_RUNS];
-    float scale[SPECDEC__AVX512_RUNS][16][16], dot[SPECDEC__AVX512_RUNS][16][16];
-    float minimum[SPECDEC__AVX512_RUNS_M][16][16];
-} specdec__avx512_room;
-typedef char specdec__avx512_room_fits[sizeof(specdec__avx512_room) <= 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4 ? 1 : -1];
+/* The runs of a column, and the scales, dots and minimums of 16 rows: (run, row, granule). */
+typedef struct specdec__avx512_rows_memory {
+    specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS];
+    float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16];
+    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16];
+} specdec__avx512_rows_memory;
+SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
+                       sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
 
-/* The run of the column that begins at block `block`. Nibbles of Q4_K are those of two granules, so that a vector has
-   every second one. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_run_of(int type, const specdec__columns *x, int block,
-                                                                     specdec__avx512_run *run)
+/* Prepares the run of a column that begins at block `block`. The nibbles of Q4_K belong to two granules, so that a
+   vector of codes has every second granule. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_prepare_run(int type, const specdec__columns *x,
+                                                                          int block, specdec__avx512_column_run *run)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, twos = type == SPECDEC__TYPE_Q4_K;
-    const specdec__x86_x from = specdec__x86_at(x, (size_t)block, per);
+    const specdec__x86_columns from = specdec__x86_block_columns(x, (size_t)block, per);
     const int8_t *codes = (const int8_t *)from.codes;
     int g, i;
 
@@ -10261,8 +10326,8 @@ SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_run_of(int type, c
     }
 }
 
-/* Four times 16 bytes, step apart. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_four(const unsigned char *from, size_t step)
+/* Loads four times 16 bytes, `step` bytes apart. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_four_blocks(const unsigned char *from, size_t step)
 {
     const __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)from));
     const __m512i y = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(from + step)), 1);
@@ -10271,10 +10336,10 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_four(const unsigned char
     return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(const void *)(from + 3 * step)), 3);
 }
 
-/* The half floats at the beginning of 16 blocks of 18 or 34 bytes. No other bytes are read. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_apart(const unsigned char *from, int bytes)
+/* Loads the half floats at the beginning of 16 blocks of 18 or 34 bytes as floats. No other bytes are read. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_scales(const unsigned char *from, int bytes)
 {
-    /* Halves lie in different words of the vectors of 64 bytes, which therefore become one. */
+    /* The half floats lie in different words of the vectors of 64 bytes, which can therefore be merged into one. */
     static const uint32_t wanted[2][9] = {
         {0x08040201, 0x80402010, 0x04020100, 0x40201008, 0x00000080},
         {0x00020001, 0x00080004, 0x00200010, 0x00800040, 0x02000100, 0x08000400, 0x20001000, 0x80004000, 0}};
@@ -10292,7 +10357,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_apart(const unsigned char
     return _mm512_cvtph_ps(_mm512_castsi512_si256(x));
 }
 
-/* Q4_K: eight 6-bit scales and eight minimums of a block to bytes. */
+/* Unpacks the eight 6-bit scales and eight minimums of a block of Q4_K into bytes. */
 SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, uint64_t *scales, uint64_t *minimums)
 {
     const uint32_t a = specdec__load_u32(packed), b = specdec__load_u32(packed + 4), c = specdec__load_u32(packed + 8);
@@ -10303,14 +10368,14 @@ SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, ui
     *minimums = (uint64_t)last_b << 32 | (b & 0x3F3F3F3F);
 }
 
-/* d (2 blocks) times bytes (2 blocks, 8). */
+/* d (2 blocks) times bytes (2 blocks, 8), as floats. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_k(__m512 d, const uint64_t *bytes)
 {
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
                                 _mm_set_epi64x((long long)bytes[1], (long long)bytes[0]))));
 }
 
-/* The half float `at` bytes into the first of two blocks of Q4_K for the lanes 0 to 7, of the second for the others. */
+/* The half float at offset `at` of a block of Q4_K in lanes 0 to 7, of the next block in lanes 8 to 15. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_halves_k(const unsigned char *from, size_t at)
 {
     const int first = from[at] | from[at + 1] << 8;
@@ -10319,15 +10384,15 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_halves_k(const unsign
     return _mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16((short)second), _mm_set1_epi16((short)first)));
 }
 
-/* The scales of 16 granules, and the minimums of Q4_K. */
+/* The scales of 16 granules; stores the minimums of Q4_K. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, const unsigned char *from, float *minimum)
 {
     uint64_t scales[2], minimums[2];
     const unsigned char *d;
 
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: return specdec__avx512_apart(from, 18);
-    case SPECDEC__TYPE_Q8_0: return specdec__avx512_apart(from, 34);
+    case SPECDEC__TYPE_Q4_0: return specdec__avx512_load_scales(from, 18);
+    case SPECDEC__TYPE_Q8_0: return specdec__avx512_load_scales(from, 34);
     case SPECDEC__TYPE_Q4_K:
         specdec__avx512_row_bytes_k(from + 4, scales, minimums);
         specdec__avx512_row_bytes_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
@@ -10343,7 +10408,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
     }
 }
 
-/* The unsigned codes of two vectors of a run: (vector, half of a granule). */
+/* codes (vector, half of a granule) = the unsigned codes of two vectors of a run. two: which two vectors. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const unsigned char *from, int two,
                                                                __m512i codes[2][2])
 {
@@ -10356,34 +10421,35 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const u
     for (i = 0; i < 2; i++)
         switch (type) {
         case SPECDEC__TYPE_Q4_0:
-            x = specdec__avx512_four(from + (two * 2 + i) * 72 + 2, 18);
+            x = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 72 + 2, 18);
             codes[i][0] = specdec__avx512_and(x, 15);
             codes[i][1] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
             break;
         case SPECDEC__TYPE_Q8_0:
-            x = specdec__avx512_four(from + (two * 2 + i) * 136 + 2, 34);
-            y = specdec__avx512_four(from + (two * 2 + i) * 136 + 18, 34);
+            x = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 136 + 2, 34);
+            y = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 136 + 18, 34);
             codes[i][0] = _mm512_xor_si512(x, _mm512_set1_epi8((char)-128));
             codes[i][1] = _mm512_xor_si512(y, _mm512_set1_epi8((char)-128));
             break;
-        case SPECDEC__TYPE_Q4_K: /* 16 bytes are halves of two granules */
-            x = specdec__avx512_four(from + two * 144 + 16 + i * 16, 32);
+        case SPECDEC__TYPE_Q4_K: /* 16 bytes hold halves of two granules */
+            x = specdec__avx512_load_four_blocks(from + two * 144 + 16 + i * 16, 32);
             codes[0][i] = specdec__avx512_and(x, 15);
             codes[1][i] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
             break;
-        default: /* Q6_K: i chooses nibbles and pairs of bits */
+        default: /* Q6_K: i selects nibbles and two-bit fields */
             x = specdec__avx512_load_bytes(from + two * 64);
             y = _mm512_srlv_epi16(_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)(
                                       from + offsetof(specdec__block_q6_k, two_bits) + two * 32))),
                                   by);
-            codes[i][0] = i ? specdec__avx512_select(15, _mm512_srli_epi16(x, 4), y)
-                            : specdec__avx512_select(15, x, _mm512_slli_epi16(y, 4));
+            codes[i][0] = i ? specdec__avx512_select_bits(15, _mm512_srli_epi16(x, 4), y)
+                            : specdec__avx512_select_bits(15, x, _mm512_slli_epi16(y, 4));
             codes[i][0] = specdec__avx512_and(codes[i][0], 63);
             break;
         }
 }
 
-/* Four sums of each of 16 granules, in four vectors, to one, in the order of the file. */
+/* Adds the four partial sums of each of 16 granules, which are in four vectors, into one vector, in the order of the
+   file. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const __m512i *sums)
 {
     const __m512i order =
@@ -10407,13 +10473,14 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const
                                                                       _mm512_castpd_ps(pairs[1]), 0xDD))));
 }
 
-/* A run of a row: dots of (code - bias) with (code of the column + offset), the latter two apart, since their sum is
-   no byte. minimum: NULL where there is none. */
+/* Multiplies a run of a row: dot (granule) = the sum of (code - bias) * (column code + offset); the column's codes and
+   offsets are multiplied separately, as their sums are too large for a byte. scale, minimum (granule): of the row;
+   minimum NULL: none. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_run(int type, const unsigned char *from,
-                                                             const specdec__avx512_run *x, float *dot, float *scale,
-                                                             float *minimum)
+                                                             const specdec__avx512_column_run *x, float *dot,
+                                                             float *scale, float *minimum)
 {
-    const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_limit(type) * halves <= 255;
+    const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_highest_code(type) * halves <= 255;
     __m512i codes[2][2], sums[4], offsets;
     int v, i;
 
@@ -10438,19 +10505,20 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_run(int type, const uns
     _mm512_storeu_ps(scale, _mm512_mul_ps(specdec__avx512_row_scales(type, from, minimum), _mm512_loadu_ps(x->scale)));
 }
 
-/* sums (16) += what a run gives, granule after granule; totals (granule) of the column: of minimums; NULL: none. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_room *from, int run,
+/* sums (16) += the contributions of a run of 16 rows, granule after granule. totals (granule): scale * sum of (code +
+   offset) of the column, for minimums; NULL: none. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_rows_memory *from, int run,
                                                                       const float *totals, float *sums)
 {
     __m512 sum = _mm512_loadu_ps(sums), scale[4], dot[4], minimum[4];
     int g, i;
 
     for (g = 0; g < 16; g += 4) {
-        specdec__avx512_turn((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run], scale);
-        specdec__avx512_turn((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
+        specdec__avx512_transpose((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run], scale);
+        specdec__avx512_transpose((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
         if (totals)
-            specdec__avx512_turn((const unsigned char *)(from->minimum[run][0] + g), sizeof *from->minimum[run],
-                                 minimum);
+            specdec__avx512_transpose((const unsigned char *)(from->minimum[run][0] + g), sizeof *from->minimum[run],
+                                      minimum);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
             sum = _mm512_fmadd_ps(scale[i], dot[i], sum);
@@ -10461,11 +10529,14 @@ SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const spec
     _mm512_storeu_ps(sums, sum);
 }
 
-/* Some runs of 16 rows. Memory likes rows one after the other, fetched early; the first cache gets the next one. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsigned char *from, size_t row_bytes,
-                                                          int runs, specdec__avx512_room *room)
+/* Multiplies `runs` runs of 16 rows, row after row: memory is read fastest in order, with early prefetches into the
+   second-level cache; the next row is prefetched into the first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, const unsigned char *from,
+                                                                   size_t row_bytes,
+                                                                   int runs, specdec__avx512_rows_memory *room)
 {
-    const size_t bytes = (size_t)specdec__x86_granule(type) * (size_t)specdec__x86_span(type) / 2 / SPECDEC__ROWS;
+    const size_t bytes =
+        (size_t)specdec__x86_granule(type) * (size_t)specdec__x86_block_bytes(type) / 2 / SPECDEC__ROWS;
     int row, i;
 
     for (row = 0; row < SPECDEC__ROWS; row++, from += row_bytes)
@@ -10474,7 +10545,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsign
             size_t fetched;
 
             for (fetched = 0; fetched < bytes; fetched += 64) {
-                __builtin_prefetch((const void *)((uintptr_t)at + SPECDEC__AVX512_AHEAD * row_bytes + fetched), 0, 2);
+                __builtin_prefetch((const void *)((uintptr_t)at + SPECDEC__AVX512_ROWS_AHEAD * row_bytes + fetched), 0,
+                                   2);
                 __builtin_prefetch((const void *)((uintptr_t)at + row_bytes + fetched), 0, 3);
             }
             specdec__avx512_row_run(type, at, room->runs + i, room->dot[i][row], room->scale[i][row],
@@ -10482,23 +10554,24 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsign
         }
 }
 
-/* See specdec__rows_function. */
+/* specdec__rows_function of a type. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_rows(int type, const specdec__tiles *tiles, size_t row_bytes,
                                                           int blocks, const specdec__columns *x, void *room,
                                                           float *const *sums)
 {
     const int minimums = specdec__x86_has_minimum(type), run = specdec__x86_granule(type) / 2; /* blocks of 32 */
-    const int most = minimums ? SPECDEC__AVX512_RUNS_M : SPECDEC__AVX512_RUNS;
-    specdec__avx512_room *own = (specdec__avx512_room *)room;
+    const int most = minimums ? SPECDEC__AVX512_ROW_RUNS_M : SPECDEC__AVX512_ROW_RUNS;
+    specdec__avx512_rows_memory *own = (specdec__avx512_rows_memory *)room;
     int block, runs, t, i;
 
     for (block = 0; block < blocks; block += runs * run) {
         runs = specdec__min_int((blocks - block) / run, most);
         for (i = 0; i < runs; i++)
-            specdec__avx512_run_of(type, x, block + i * run, own->runs + i);
+            specdec__avx512_prepare_run(type, x, block + i * run, own->runs + i);
         for (t = 0; t < 2 && tiles->tile[t]; t++) {
-            specdec__avx512_runs(type, tiles->tile[t] + (size_t)block * (size_t)specdec__x86_span(type) / SPECDEC__ROWS,
-                                 row_bytes, runs, own);
+            const size_t at = (size_t)block * (size_t)specdec__x86_block_bytes(type) / SPECDEC__ROWS;
+
+            specdec__avx512_multiply_runs(type, tiles->tile[t] + at, row_bytes, runs, own);
             if (!block)
                 memset(sums[t], 0, SPECDEC__ROWS * sizeof(float));
             for (i = 0; i < runs; i++)
@@ -10521,25 +10594,27 @@ SPECDEC__AVX512_ROWS(Q6_K)
 #endif /* x86_64 */
 
 /* =====================================================================================================================
- * >>kernel/neon: 64-bit NEON: what its kernels have in common.
+ * >>kernel/neon: 64-bit NEON: compiler facts, vector operations, attention over 8-bit values.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__NEON
 
-/* Functions with these attributes call only one another, intrinsics, and helpers of the base. Older clangs (14 is one)
-   have these intrinsics only when the command line asks for them, so every clang gets the instruction. */
+/* Target attributes. Functions with them call only one another, intrinsics, and functions of the base. Older clangs (14
+   is one) have these intrinsics only if the command line asks for them, so for clang the instructions are written in
+   assembly. */
 #if defined(__clang__)
 #define SPECDEC__DOTPROD __attribute__((target("dotprod")))
 #define SPECDEC__I8MM __attribute__((target("i8mm")))
 #define SPECDEC__SDOT SPECDEC__SDOT_IN_PLACE
 #define SPECDEC__UDOT(sum, w, x, lane) __asm__("udot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
-#define SPECDEC__NEON_APART ((void)0)
-#define SPECDEC__NEON_KEEPS 0
+#define SPECDEC__NEON_COMPILER_BARRIER ((void)0)
+#define SPECDEC__NEON_KEEPS_LOADS 0
 #else
-/* With what the command line has, as gcc inlines no helper of a base that the function's own target does not have. A
-   base that may be older than ARMv8.2 needs a whole architecture, for gcc's intrinsics and for the assembler, and each
-   extension by name. No macro tells of those of OTHERS, and none of them changes what is compiled. */
+/* Each target repeats what the command line enables, as gcc inlines no function whose target has a feature that the
+   caller's lacks. A command line that may be older than ARMv8.2 needs a whole architecture, for gcc's intrinsics and
+   for the assembler, and each extension by name. The extensions of OTHERS have no macro, and do not change the compiled
+   code. */
 #define SPECDEC__NEON_OTHERS "+rcpc+rng+ssbs+sb+predres+profile+memtag"
 #if defined(__ARM_FEATURE_AES) || defined(__ARM_FEATURE_SHA2) || defined(__ARM_FEATURE_CRYPTO)
 #define SPECDEC__NEON_CRYPTO "+crypto"
@@ -10585,36 +10660,37 @@ SPECDEC__AVX512_ROWS(Q6_K)
 #endif
 #define SPECDEC__SDOT(sum, w, x, lane) ((sum) = vdotq_laneq_s32(sum, w, x, lane))
 #define SPECDEC__UDOT(sum, w, x, lane) ((sum) = vdotq_laneq_u32(sum, w, x, lane))
-/* gcc keeps what it has loaded, and moves it to where it is needed, whatever SPECDEC__NEON_ANEW says. */
-#define SPECDEC__NEON_KEEPS 1
-/* gcc does not mix what comes before with what comes after, for which registers would be too few. */
-#define SPECDEC__NEON_APART __asm__ volatile("")
+/* 1: gcc keeps loaded values and moves them between registers, in spite of SPECDEC__NEON_HIDE_ADDRESS. */
+#define SPECDEC__NEON_KEEPS_LOADS 1
+/* Keeps gcc from mixing the instructions before and after this point, for which it has too few registers. */
+#define SPECDEC__NEON_COMPILER_BARRIER __asm__ volatile("")
 #endif
-/* sdot for places where gcc would copy the sums that its intrinsic overwrites. */
+/* sdot in assembly, for code where gcc would copy the sums that its intrinsic overwrites. */
 #define SPECDEC__SDOT_IN_PLACE(sum, w, x, lane) \
     __asm__("sdot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
-/* gcc's intrinsic asks for a whole architecture, which helpers of a base with more than that do not go into. */
+/* smmla in assembly: gcc's intrinsic requires a whole architecture, which prevents inlining of base functions. */
 #define SPECDEC__SMMLA(sum, w, x) __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x))
 
-/* An address that compilers know nothing of: what was read elsewhere is read again, not kept in too few registers. The
-   second: also where compilers have seen the same address here. */
-#define SPECDEC__NEON_ANEW(pointer) __asm__("" : "+r"(pointer))
-#define SPECDEC__NEON_LOAD(pointer) __asm__ volatile("" : "+r"(pointer))
-/* Reads a vector of 16 bytes again wherever place, a pointer, or number differs: for constants that an instruction
+/* Hides the origin of an address from the compiler, so that it loads data again instead of keeping them in too few
+   registers. SPECDEC__NEON_RELOAD does so even if the compiler has seen the same address here. */
+#define SPECDEC__NEON_HIDE_ADDRESS(pointer) __asm__("" : "+r"(pointer))
+#define SPECDEC__NEON_RELOAD(pointer) __asm__ volatile("" : "+r"(pointer))
+/* Loads a vector of 16 bytes again for each value of `place` (a pointer) or `number`: for constants that an instruction
    overwrites, as a load costs less than a move between registers. */
 typedef uint8x16_t __attribute__((may_alias)) specdec__neon_any;
-#define SPECDEC__NEON_AGAIN(vector, from, place, number) \
+#define SPECDEC__NEON_LOAD_CONSTANT(vector, from, place, number) \
     __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const specdec__neon_any *)(from)), "m"(*(place)), "X"(number))
 
-/* Bits of `from` into a vector, where mask has ones: clang would make three instructions of it. */
-#define SPECDEC__NEON_PUT_BITS(vector, from, mask) \
+/* Copies the bits of `from` into a vector where mask has ones: clang would use three instructions. */
+#define SPECDEC__NEON_INSERT_BITS(vector, from, mask) \
     __asm__("bit %0.16b, %1.16b, %2.16b" : "+w"(vector) : "w"(from), "w"(mask))
 
-/* Sixteen float lanes. */
+/* The vector of NEON: sixteen float lanes. */
 typedef struct specdec__neon_v {
     float32x4_t a, b, c, d;
 } specdec__neon_v;
 
+/* Defines an operation of SPECDEC__LANE_OPERATIONS by an expression for each four lanes. */
 #define SPECDEC__NEON_LANES(name, parameters, expression) \
     SPECDEC__INLINE specdec__neon_v specdec__neon_##name parameters \
     { \
@@ -10626,13 +10702,13 @@ typedef struct specdec__neon_v {
         return r; \
     }
 
-/* x > y ? x : y, as the other instruction sets have it; NEON's own maximum treats NaNs and zeros differently. */
+/* x > y ? x : y in each lane; NEON's own maximum treats NaNs and zeros differently. */
 SPECDEC__INLINE float32x4_t specdec__neon_max4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 
-/* x < y ? x : y. */
+/* x < y ? x : y in each lane. */
 SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcltq_f32(x, y), x, y);
@@ -10672,7 +10748,7 @@ SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_E
 SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
 
-/* More operations of SPECDEC__LANE_OPERATIONS. */
+/* Further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__neon_v specdec__neon_load(const float *at)
 {
     specdec__neon_v r;
@@ -10700,7 +10776,7 @@ SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x
     vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
 }
 
-/* The canonical sum of 16 lanes. */
+/* The sum of 16 lanes by the canonical tree. */
 SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -10731,7 +10807,7 @@ SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
     return vgetq_lane_s32(vreinterpretq_s32_f32(x.a), 0);
 }
 
-/* Four half floats to floats. */
+/* Converts four half floats to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_f16x4(const unsigned char *at)
 {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at)));
@@ -10749,7 +10825,7 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_load_f16(const void *at)
     return r;
 }
 
-/* Four bfloat16 to floats. */
+/* Converts four bfloat16 to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_bf16x4(const unsigned char *at)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(at)), 16));
@@ -10784,13 +10860,13 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #include SPECDEC__FILE
 
 /* 16 values plus 128. */
-SPECDEC__INLINE uint8x16_t specdec__neon_raised(const int8_t *values)
+SPECDEC__INLINE uint8x16_t specdec__neon_plus_128(const int8_t *values)
 {
     return veorq_u8(vreinterpretq_u8_s8(vld1q_s8(values)), vdupq_n_u8(128));
 }
 
-/* What sums of codes (64) times values plus 128 have to start at. */
-SPECDEC__INLINE uint32_t specdec__neon_start(const uint8_t *codes)
+/* The start of sums of codes (64) times (values + 128): minus 128 times the sum of the codes. */
+SPECDEC__INLINE uint32_t specdec__neon_value_sum_start(const uint8_t *codes)
 {
     const uint16x8_t low = vpaddlq_u8(vld1q_u8(codes)), high = vpaddlq_u8(vld1q_u8(codes + 16));
     const uint16x8_t sums = vpadalq_u8(vpadalq_u8(vaddq_u16(low, high), vld1q_u8(codes + 32)), vld1q_u8(codes + 48));
@@ -10798,7 +10874,7 @@ SPECDEC__INLINE uint32_t specdec__neon_start(const uint8_t *codes)
     return 0u - 128u * vaddlvq_u16(sums);
 }
 
-/* Four times four lanes of integers as floats. */
+/* Converts four times four integers to floats. */
 SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
 {
     specdec__neon_v r;
@@ -10810,7 +10886,7 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
     return r;
 }
 
-/* One tile. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
 SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                               const unsigned char *next, specdec__neon_v *sums)
 {
@@ -10826,7 +10902,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
         specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            const uint8x16_t value = specdec__neon_raised(values + key * SPECDEC__ROWS + i * 16);
+            const uint8x16_t value = specdec__neon_plus_128(values + key * SPECDEC__ROWS + i * 16);
 
             SPECDEC__UNROLL
             for (c = 0; c < 2; c++) {
@@ -10840,7 +10916,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
     }
     SPECDEC__UNROLL
     for (c = 0; c < 2; c++) {
-        start = vdupq_n_u32(specdec__neon_start(codes + c * SPECDEC__KEYS));
+        start = vdupq_n_u32(specdec__neon_value_sum_start(codes + c * SPECDEC__KEYS));
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
             low[c][i] = vaddq_u32(vpaddq_u32(low[c][i], high[c][i]), start);
@@ -10850,13 +10926,13 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
 
 SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 
-/* The sums of a tile and four columns, over the keys of one lane: 4 of 16. */
+/* Adds the products of a tile and four columns over the keys of a lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
     do { \
         specdec__weigh_prefetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
         SPECDEC__UNROLL \
         for (i = 0; i < 4; i++) \
-            value[i] = specdec__neon_raised(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
+            value[i] = specdec__neon_plus_128(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
         SPECDEC__UNROLL \
         for (c = 0; c < 4; c++) \
             SPECDEC__UNROLL \
@@ -10864,7 +10940,7 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
                 SPECDEC__UDOT(acc[c][i], value[i], code[c], lane); \
     } while (0)
 
-/* One tile, four columns, with dot products. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and four columns, with dot products. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                   const unsigned char *next, specdec__neon_v *sums)
 {
@@ -10876,7 +10952,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
     for (c = 0; c < 4; c++)
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
-            acc[c][i] = vdupq_n_u32(specdec__neon_start(codes + c * SPECDEC__KEYS));
+            acc[c][i] = vdupq_n_u32(specdec__neon_value_sum_start(codes + c * SPECDEC__KEYS));
     for (key = 0; key < keys; key += 16) {
         SPECDEC__UNROLL
         for (c = 0; c < 4; c++)
@@ -10893,26 +10969,26 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
 
 SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 
-/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
-   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
+/* Exact integer sums start at the bits of this float, whose last place counts ones: the bits of a sum are then those of
+   a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
 #define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
 #define SPECDEC__DOTPROD_START_BITS 0x4B400000
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon_unpack: 64-bit NEON: tiles are unpacked to panels of codes.
+ * >>kernel/neon_unpack: 64-bit NEON: unpacks tiles of all types into panels of codes.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4). Plain NEON
+/* Panels hold signed codes (value/4, row, 4); pair is the sum of a granule's codes. NEON without dot products
    multiplies narrow codes (up to 32, in granules of 16 up to 64) in longer chains of 16-bit sums. Granules of 32
-   without a minimum may hold narrow codes or wide ones; a row of pair that they do not use says which. */
-#define SPECDEC__NEON_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
+   without a minimum may hold narrow or wide codes; an unused row of `pair` says which. */
+#define SPECDEC__NEON_IS_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
 
-/* Stores 32 values of the 4 rows from 4*quad on, q[i] = values 4*i.. of each, and their sums. large: may one be
-   above 63? */
-SPECDEC__INLINE void specdec__neon_put_codes(specdec__panel *panel, int block, int quad, const int8x16_t q[8],
-                                             int granule, int large)
+/* Stores 32 values of the 4 rows from 4 * quad on, and the sums of granules, in a panel. q[i]: values 4 i to 4 i + 3 of
+   each row. large: 1 if a code may be above 63. */
+SPECDEC__INLINE void specdec__neon_store_codes(specdec__panel *panel, int block, int quad, const int8x16_t q[8],
+                                               int granule, int large)
 {
     int8_t *codes = panel->u.codes + block * 512 + quad * 16;
     int16x8_t sum[2];
@@ -10935,8 +11011,8 @@ SPECDEC__INLINE void specdec__neon_put_codes(specdec__panel *panel, int block, i
     }
 }
 
-/* out (16 rows) = d * factor, or its negative; both factors exact. */
-SPECDEC__INLINE void specdec__neon_put_scale(float *out, const unsigned char *d, int8x16_t factor, int negative)
+/* out (16 rows) = d * factor, or its negative; both are exact floats. */
+SPECDEC__INLINE void specdec__neon_store_scales(float *out, const unsigned char *d, int8x16_t factor, int negative)
 {
     int16x8_t low = vmovl_s8(vget_low_s8(factor)), high = vmovl_s8(vget_high_s8(factor));
     specdec__neon_v scale = specdec__neon_load_f16(d), r;
@@ -10966,9 +11042,10 @@ SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
 }
 
-/* Q2_K, or with high bits Q3_K: words of two bits; those of a half of 256 values lie above each other. */
-SPECDEC__INLINE void specdec__neon_put_two_bits(const unsigned char *two_bits, const unsigned char *high, int b,
-                                                specdec__panel *panel)
+/* Unpacks the codes of block b of Q2_K, or with high bits of Q3_K: words of two-bit fields, which the blocks of a half
+   of 256 values share. */
+SPECDEC__INLINE void specdec__neon_unpack_two_bits(const unsigned char *two_bits, const unsigned char *high, int b,
+                                                   specdec__panel *panel)
 {
     const uint8x16_t two = vdupq_n_u8(3), bit = vdupq_n_u8(4);
     const int8x16_t two_bit_shift = vdupq_n_s8((int8_t)(b % 4 * -2)), high_shift = vdupq_n_s8((int8_t)(2 - b % 8));
@@ -10987,32 +11064,32 @@ SPECDEC__INLINE void specdec__neon_put_two_bits(const unsigned char *two_bits, c
                                                         bit)), bit);
             q[i] = vreinterpretq_s8_u8(code);
         }
-        specdec__neon_put_codes(panel, b, quad, q, 16, 0);
+        specdec__neon_store_codes(panel, b, quad, q, 16, 0);
     }
 }
 
 /* Unpacks Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d, dmin. */
-SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__INLINE void specdec__neon_unpack_tile_q2_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        specdec__neon_put_two_bits(tile + SPECDEC__TILE_AT(q2_k, two_bits), NULL, b, panel);
+        specdec__neon_unpack_two_bits(tile + SPECDEC__TILE_AT(q2_k, two_bits), NULL, b, panel);
         for (k = b * 2; k < b * 2 + 2; k++) {
             uint8x16_t both = vld1q_u8(tile + SPECDEC__TILE_AT(q2_k, scales) + k % 16 * 16);
 
-            specdec__neon_put_scale(panel->scale[k], tile + SPECDEC__TILE_AT(q2_k, d), specdec__neon_low_nibbles(both),
-                                    0);
-            specdec__neon_put_scale(panel->minimum[k], tile + SPECDEC__TILE_AT(q2_k, dmin),
-                                    specdec__neon_high_nibbles(both), 1);
+            specdec__neon_store_scales(panel->scale[k], tile + SPECDEC__TILE_AT(q2_k, d),
+                                       specdec__neon_low_nibbles(both), 0);
+            specdec__neon_store_scales(panel->minimum[k], tile + SPECDEC__TILE_AT(q2_k, dmin),
+                                       specdec__neon_high_nibbles(both), 1);
         }
         if (b % 8 == 7)
             tile += SPECDEC__TILE_BYTES(q2_k);
     }
 }
 
-/* Six bits of scale k of Q3_K, of 16 rows each. */
-SPECDEC__INLINE uint8x16_t specdec__neon_factors_3k(const unsigned char *tile, int k)
+/* The six bits of scale k of Q3_K of 16 rows. */
+SPECDEC__INLINE uint8x16_t specdec__neon_factors_q3_k(const unsigned char *tile, int k)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     uint8x16_t low = vshlq_u8(vld1q_u8(packed + k % 8 * 16), vdupq_n_s8((int8_t)(k / 8 * -4)));
@@ -11021,38 +11098,40 @@ SPECDEC__INLINE uint8x16_t specdec__neon_factors_3k(const unsigned char *tile, i
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
 }
 
-/* Q3_K: 8 words of high bits, 16 words of two_bits, 12 bytes of 6-bit scales, d. */
-SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Unpacks Q3_K: 8 words of high bits, 16 words of two_bits, 12 bytes of 6-bit scales, d. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_q3_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        specdec__neon_put_two_bits(tile + SPECDEC__TILE_AT(q3_k, two_bits), tile + SPECDEC__TILE_AT(q3_k, high), b,
-                                   panel);
+        specdec__neon_unpack_two_bits(tile + SPECDEC__TILE_AT(q3_k, two_bits), tile + SPECDEC__TILE_AT(q3_k, high), b,
+                                      panel);
         for (k = b % 8 * 2; k < b % 8 * 2 + 2; k++) {
-            const uint8x16_t six = specdec__neon_factors_3k(tile, k);
+            const uint8x16_t six = specdec__neon_factors_q3_k(tile, k);
 
-            specdec__neon_put_scale(panel->scale[b / 8 * 16 + k], tile + SPECDEC__TILE_AT(q3_k, d),
-                                    vsubq_s8(vreinterpretq_s8_u8(six), vdupq_n_s8(32)), 0);
+            specdec__neon_store_scales(panel->scale[b / 8 * 16 + k], tile + SPECDEC__TILE_AT(q3_k, d),
+                                       vsubq_s8(vreinterpretq_s8_u8(six), vdupq_n_s8(32)), 0);
         }
         if (b % 8 == 7)
             tile += SPECDEC__TILE_BYTES(q3_k);
     }
 }
 
-/* Have the points of a grid two bits for each magnitude? Else they have three. The points of IQ2 are looked up as eight
-   bytes each, those of IQ3, of which a value needs twice as many, as three bits a magnitude. */
+/* Whether the points of a type's grid have two bits for each magnitude (IQ2), else three (IQ3). Points of IQ2 are
+   looked up as eight bytes; those of IQ3, of which a value needs twice as many, as three bits a magnitude. */
 SPECDEC__INLINE int specdec__neon_is_iq2(int type)
 {
     return type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
 }
 
-#define SPECDEC__NEON_FOUR(a, b, c, d) {a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d}
-#define SPECDEC__NEON_SAME(a, b, c, d) {a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d}
+/* Sixteen constants: each of four numbers four times, and four numbers repeated four times. */
+#define SPECDEC__NEON_REPEAT_EACH(a, b, c, d) {a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d}
+#define SPECDEC__NEON_REPEAT_ALL(a, b, c, d) {a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d}
 
-/* Tables made of lists of points. The magnitudes of a point of IQ2, eight bytes, the first one lowest (see
-   specdec__quant_iq2_point); the signs of eight values, a byte of ones for each that is negative, by eight bits, or by
-   seven with the eighth that makes the number of ones even (0x6996: which of 0..15 have an odd number of them). */
+/* Tables computed from lists of points: the magnitudes of a point of IQ2 as eight bytes, the first one lowest (see
+   specdec__quant_iq2_point); and the signs of eight values, a byte of ones for each negative value, by eight bits, or
+   by seven bits and an eighth that makes the number of ones even (0x6996: which of 0 to 15 have an odd number of
+   ones). */
 #define SPECDEC__NEON_TABLE(take, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) \
     take(a), take(b), take(c), take(d), take(e), take(f), take(g), take(h), \
     take(i), take(j), take(k), take(l), take(m), take(n), take(o), take(p),
@@ -11087,11 +11166,11 @@ static const uint64_t specdec__neon_even_signs[128] = {SPECDEC__NEON_128(SPECDEC
 static const uint64_t specdec__neon_signs[256] = {SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 0)
                                                       SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 128)};
 
-/* The numbers of the points of group g of four rows of IQ2_S, which have ten bits: (row, 4). */
-SPECDEC__INLINE void specdec__neon_indices_2s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
+/* index (row, 4) = the ten-bit indices of the points of group g of four rows of IQ2_S. */
+SPECDEC__INLINE void specdec__neon_indices_iq2_s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
 {
-    static const uint8_t rows[16] = SPECDEC__NEON_FOUR(0, 4, 8, 12);
-    static const int8_t shifts[16] = SPECDEC__NEON_SAME(0, -2, -4, -6);
+    static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
+    static const int8_t shifts[16] = SPECDEC__NEON_REPEAT_ALL(0, -2, -4, -6);
     const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
     const uint8x16_t low = vld1q_u8(tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4);
     const uint8x16_t top = vld1q_u8(tile + SPECDEC__TILE_AT(iq2_s, high) + g / 4 * 64 + row * 4);
@@ -11101,8 +11180,8 @@ SPECDEC__INLINE void specdec__neon_indices_2s(const unsigned char *tile, unsigne
     vst1q_u16(index + 8, vreinterpretq_u16_u8(vzip2q_u8(low, high)));
 }
 
-/* 4 or 8 bytes as an integer, in one load: clang makes several of specdec__load_u32. */
-SPECDEC__INLINE uint64_t specdec__neon_bits(const unsigned char *at, size_t bytes)
+/* Loads 4 or 8 bytes as an integer, by one load: clang makes several of specdec__load_u32. */
+SPECDEC__INLINE uint64_t specdec__neon_load_integer(const unsigned char *at, size_t bytes)
 {
     uint64_t bits = 0;
 
@@ -11110,35 +11189,35 @@ SPECDEC__INLINE uint64_t specdec__neon_bits(const unsigned char *at, size_t byte
     return bits;
 }
 
-/* Word p of a row of a group of IQ2_XS, one of four: the number of a point, and above its nine bits signs. */
-SPECDEC__INLINE uint64_t specdec__neon_word(const unsigned char *words, int row, int p)
+/* Word p of row `row` (of four) of a group of IQ2_XS: nine bits of an index, and signs above them. */
+SPECDEC__INLINE uint64_t specdec__neon_iq2_xs_word(const unsigned char *words, int row, int p)
 {
-    return specdec__neon_bits(words + p / 2 * 64 + row * 4, 4) >> p % 2 * 16 & 0xFFFF;
+    return specdec__neon_load_integer(words + p / 2 * 64 + row * 4, 4) >> p % 2 * 16 & 0xFFFF;
 }
 
-/* The magnitudes of eight values of row `row`, one of four, from 8*p on. index: of IQ2_S, see specdec__neon_indices_2s;
-   of others, bytes of a tile. */
+/* The magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
+   specdec__neon_indices_iq2_s; for other types bytes of a tile. */
 SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned char *index, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XXS)
-        return vld1_u64(specdec__neon_iq2_xxs + (specdec__neon_bits(index + row * 4, 4) >> p * 8 & 255));
+        return vld1_u64(specdec__neon_iq2_xxs + (specdec__neon_load_integer(index + row * 4, 4) >> p * 8 & 255));
     if (type == SPECDEC__TYPE_IQ2_XS)
-        return vld1_u64(specdec__neon_iq2_xs + (specdec__neon_word(index, row, p) & 511));
-    return vld1_u64(specdec__neon_iq2_s + (specdec__neon_bits(index + row * 8, 8) >> p * 16 & 0xFFFF));
+        return vld1_u64(specdec__neon_iq2_xs + (specdec__neon_iq2_xs_word(index, row, p) & 511));
+    return vld1_u64(specdec__neon_iq2_s + (specdec__neon_load_integer(index + row * 8, 8) >> p * 16 & 0xFFFF));
 }
 
-/* Ones in the bytes of those of them that are negative. signs: of the first row; of IQ2_XS its points. */
+/* Eight bytes with ones where these values are negative. signs: of the first row; for IQ2_XS its points. */
 SPECDEC__INLINE uint64x1_t specdec__neon_negative(int type, const unsigned char *signs, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XS)
-        return vld1_u64(specdec__neon_even_signs + (specdec__neon_word(signs, row, p) >> 9));
+        return vld1_u64(specdec__neon_even_signs + (specdec__neon_iq2_xs_word(signs, row, p) >> 9));
     if (type == SPECDEC__TYPE_IQ2_S)
-        return vld1_u64(specdec__neon_signs + (specdec__neon_bits(signs + row * 4, 4) >> p * 8 & 255));
-    return vld1_u64(specdec__neon_even_signs + (specdec__neon_bits(signs + row * 4, 4) >> p * 7 & 127));
+        return vld1_u64(specdec__neon_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 8 & 255));
+    return vld1_u64(specdec__neon_even_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 7 & 127));
 }
 
-/* 32 values of four rows, codes (value/4): group g of a tile of IQ2. */
-SPECDEC__INLINE void specdec__neon_take_iq2(int type, const unsigned char *tile, int g, int row, int8x16_t *codes)
+/* codes (value/4) = 32 values of four rows: group g of a tile of IQ2. */
+SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile, int g, int row, int8x16_t *codes)
 {
     const int is_xxs = type == SPECDEC__TYPE_IQ2_XXS;
     const unsigned char *index = tile + g * 128 + row * 4 +
@@ -11149,13 +11228,13 @@ SPECDEC__INLINE void specdec__neon_take_iq2(int type, const unsigned char *tile,
 
     if (type == SPECDEC__TYPE_IQ2_S) {
         signs = tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4;
-        specdec__neon_indices_2s(tile, (unsigned)g, row, indices);
+        specdec__neon_indices_iq2_s(tile, (unsigned)g, row, indices);
         index = (const unsigned char *)indices;
-        SPECDEC__NEON_LOAD(index); /* else gcc moves each between registers */
+        SPECDEC__NEON_RELOAD(index); /* else gcc moves each index between registers */
     }
     SPECDEC__UNROLL
     for (p = 0; p < 4; p++) {
-        int32x4_t eight[2]; /* values of two rows */
+        int32x4_t eight[2]; /* eight values of two rows */
 
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++) {
@@ -11169,12 +11248,12 @@ SPECDEC__INLINE void specdec__neon_take_iq2(int type, const unsigned char *tile,
         }
         codes[p * 2] = vreinterpretq_s8_s32(vuzp1q_s32(eight[0], eight[1]));
         codes[p * 2 + 1] = vreinterpretq_s8_s32(vuzp2q_s32(eight[0], eight[1]));
-        SPECDEC__NEON_APART;
+        SPECDEC__NEON_COMPILER_BARRIER;
     }
 }
 
-/* Vectors of constants of IQ3, in one place so that one address is enough to read them. A word is four values of four
-   rows. sign_from: which bytes of signs belong to words 2i and 2i + 1; sign: which bits of them to an even word and to
+/* Constant vectors of IQ3, in one struct so that one address is enough to load them. A word is four values of four
+   rows. sign_from: the bytes of signs that belong to words 2 i and 2 i + 1; sign: their bits for an even word and for
    an odd one. codes: the code of an index, which is three bits of a magnitude with the sign above them. */
 typedef struct specdec__neon_grid {
     uint8_t sign_from[4][16], sign[2][16];
@@ -11182,26 +11261,26 @@ typedef struct specdec__neon_grid {
 } specdec__neon_grid;
 
 #define SPECDEC__NEON_IQ3(...) \
-    {{SPECDEC__NEON_FOUR(0, 4, 8, 12), SPECDEC__NEON_FOUR(1, 5, 9, 13), SPECDEC__NEON_FOUR(2, 6, 10, 14), \
-      SPECDEC__NEON_FOUR(3, 7, 11, 15)}, \
-     {SPECDEC__NEON_SAME(1, 2, 4, 8), SPECDEC__NEON_SAME(16, 32, 64, 128)}, __VA_ARGS__}
+    {{SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12), SPECDEC__NEON_REPEAT_EACH(1, 5, 9, 13), \
+      SPECDEC__NEON_REPEAT_EACH(2, 6, 10, 14), SPECDEC__NEON_REPEAT_EACH(3, 7, 11, 15)}, \
+     {SPECDEC__NEON_REPEAT_ALL(1, 2, 4, 8), SPECDEC__NEON_REPEAT_ALL(16, 32, 64, 128)}, __VA_ARGS__}
 
 static const specdec__neon_grid specdec__neon_iq3_xxs =
     SPECDEC__NEON_IQ3({4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62});
 static const specdec__neon_grid specdec__neon_iq3_s =
     SPECDEC__NEON_IQ3({1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15});
 
-/* Eight numbers of 16 bits as two integers: one move between registers for four of them. */
-SPECDEC__INLINE void specdec__neon_put_indices(uint8x16_t eight, uint64_t *to)
+/* Stores eight 16-bit numbers as two integers: one move between registers for four numbers. */
+SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
 {
     to[0] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 0);
     to[1] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 1);
 }
 
-/* Which points four rows of group g of IQ3_S have: index (points/4, row), four to an integer. */
-SPECDEC__INLINE void specdec__neon_indices(const unsigned char *tile, int g, int row, uint64_t *index)
+/* index (points/4, row) = the indices of the points of group g of four rows of IQ3_S, four in an integer. */
+SPECDEC__INLINE void specdec__neon_indices_iq3_s(const unsigned char *tile, int g, int row, uint64_t *index)
 {
-    static const uint8_t rows[16] = SPECDEC__NEON_FOUR(0, 4, 8, 12);
+    static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
     const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
     const unsigned char *low = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
     const unsigned char *top = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + row * 4;
@@ -11213,12 +11292,12 @@ SPECDEC__INLINE void specdec__neon_indices(const unsigned char *tile, int g, int
         uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
 
         high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign[i])), 7);
-        specdec__neon_put_indices(vzip1q_u8(bytes, high), index + i * 4);
-        specdec__neon_put_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
+        specdec__neon_store_indices(vzip1q_u8(bytes, high), index + i * 4);
+        specdec__neon_store_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
     }
 }
 
-/* Point p of a row of four, 16 bits. bytes: those of the first row, of IQ3_XXS. */
+/* Point p of row `row` (of four), 16 bits. bytes: for IQ3_XXS, the indices of the first row. */
 SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *bytes, const uint64_t *index, int row,
                                              int p)
 {
@@ -11227,7 +11306,7 @@ SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *byte
     return specdec__quant_iq3_s_grid[index[p / 4 * 4 + row] >> p % 4 * 16 & 0xFFFF];
 }
 
-/* The same of all four rows. */
+/* Point p of all four rows. */
 SPECDEC__INLINE uint64_t specdec__neon_points(int type, const unsigned char *bytes, const uint64_t *index, int p)
 {
     uint64_t four = specdec__neon_point(type, bytes, index, 3, p);
@@ -11237,39 +11316,39 @@ SPECDEC__INLINE uint64_t specdec__neon_points(int type, const unsigned char *byt
     return specdec__neon_point(type, bytes, index, 0, p) | four << 16;
 }
 
-/* What words 2i and 2i + 1 of four rows are read from: two points. */
+/* The points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
 SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned char *bytes, const uint64_t *index, int i)
 {
     return vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(specdec__neon_points(type, bytes, index, i * 2)),
                                              vcreate_u64(specdec__neon_points(type, bytes, index, i * 2 + 1))));
 }
 
-/* Group g of four rows of a tile whose points have numbers of a byte. */
+/* The address of group g of four rows of a tile whose points have indices of one byte. */
 SPECDEC__INLINE const unsigned char *specdec__neon_point_bytes(const unsigned char *tile, int g, int row)
 {
     return tile + SPECDEC__TILE_AT(iq3_xxs, index) + g * 128 + row * 4;
 }
 
-/* The pairs of the first group of the first four rows. */
+/* pairs = the pairs of points of the first group of the first four rows. */
 SPECDEC__INLINE void specdec__neon_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
 {
     uint64_t indices[8];
     int i;
 
     if (type == SPECDEC__TYPE_IQ3_S)
-        specdec__neon_indices(tile, 0, 0, indices);
+        specdec__neon_indices_iq3_s(tile, 0, 0, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
         pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_bytes(tile, 0, 0), indices, i);
 }
 
-/* Bytes of seven bits each, with the eighth that makes the number of ones even. */
-SPECDEC__INLINE uint8x16_t specdec__neon_make_even(uint8x16_t sevens)
+/* Adds to bytes of seven bits an eighth that makes the number of ones even. */
+SPECDEC__INLINE uint8x16_t specdec__neon_add_eighth_sign(uint8x16_t sevens)
 {
     return vorrq_u8(sevens, vshlq_n_u8(vcntq_u8(sevens), 7));
 }
 
-/* Signs of group g of four rows of IQ3, a bit each: (row, 4). */
+/* The signs of group g of four rows of IQ3, a bit each: (row, 4). */
 SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char *tile, int g, int row)
 {
     const size_t at = type == SPECDEC__TYPE_IQ3_S ? SPECDEC__TILE_AT(iq3_s, signs) : SPECDEC__TILE_AT(iq3_xxs, words);
@@ -11283,12 +11362,12 @@ SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char
     high = vandq_u32(vshlq_n_u32(sevens, 1), vdupq_n_u32(0x7F00));
     low = vorrq_u32(low, vandq_u32(vshlq_n_u32(sevens, 2), vdupq_n_u32(0x7F0000)));
     high = vorrq_u32(high, vandq_u32(vshlq_n_u32(sevens, 3), vdupq_n_u32(0x7F000000)));
-    return specdec__neon_make_even(vreinterpretq_u8_u32(vorrq_u32(low, high)));
+    return specdec__neon_add_eighth_sign(vreinterpretq_u8_u32(vorrq_u32(low, high)));
 }
 
-/* 32 values of four rows, codes (value/4): group g of a tile of IQ3. pairs: of it (see specdec__neon_point_pair); they
-   become those of group then_g of the rows from then on, as their loads take long. */
-SPECDEC__INLINE void specdec__neon_take_iq3(int type, const unsigned char *tile, int g, int row, int then_g,
+/* codes (value/4) = 32 values of four rows: group g of a tile of IQ3. pairs: its pairs of points (see
+   specdec__neon_point_pair); they become those of group then_g of the rows from `then` on, as their loads take long. */
+SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile, int g, int row, int then_g,
                                             int then, uint8x16_t *pairs, int8x16_t *codes)
 {
     const specdec__neon_grid *grid = type == SPECDEC__TYPE_IQ3_XXS ? &specdec__neon_iq3_xxs : &specdec__neon_iq3_s;
@@ -11298,12 +11377,12 @@ SPECDEC__INLINE void specdec__neon_take_iq3(int type, const unsigned char *tile,
     uint64_t indices[8];
     int i, k;
 
-    SPECDEC__NEON_ANEW(grid);
+    SPECDEC__NEON_HIDE_ADDRESS(grid);
     if (type == SPECDEC__TYPE_IQ3_S)
-        specdec__neon_indices(tile, then_g, then, indices);
+        specdec__neon_indices_iq3_s(tile, then_g, then, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        SPECDEC__NEON_APART;
+        SPECDEC__NEON_COMPILER_BARRIER;
         high = vshrq_n_u8(pairs[i], 4);
         low = vandq_u8(pairs[i], vdupq_n_u8(15));
         index[0] = vzip1q_u8(low, high);
@@ -11313,18 +11392,19 @@ SPECDEC__INLINE void specdec__neon_take_iq3(int type, const unsigned char *tile,
         SPECDEC__UNROLL
         for (k = 0; k < 2; k++) {
             minus = vtstq_u8(from, vld1q_u8(grid->sign[k]));
-            SPECDEC__NEON_PUT_BITS(index[k], minus, topmost);
+            SPECDEC__NEON_INSERT_BITS(index[k], minus, topmost);
             codes[i * 2 + k] = vqtbl1q_s8(vld1q_s8(grid->codes), index[k]);
         }
     }
 }
 
-/* What d of such a type is multiplied by, besides an odd number: 2n + 1, n being scale i of a tile; of four rows. */
+/* The factor of a type with a grid that d is multiplied by, besides an odd number. */
 SPECDEC__INLINE float specdec__neon_grid_factor(int type)
 {
     return specdec__neon_is_iq2(type) ? 0.125f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 1;
 }
-SPECDEC__INLINE float32x4_t specdec__neon_odd(int type, const unsigned char *tile, int i, int row)
+/* The odd numbers 2 n + 1 that d of four rows is multiplied by, where n is scale i of a tile. */
+SPECDEC__INLINE float32x4_t specdec__neon_odd_factors(int type, const unsigned char *tile, int i, int row)
 {
     const int at_top = type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ3_XXS;
     const size_t at = type == SPECDEC__TYPE_IQ2_XXS   ? SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)(i * 128 + 64)
@@ -11339,7 +11419,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_odd(int type, const unsigned char *til
     return vcvtq_f32_u32(vorrq_u32(vshrq_n_u32(word, 27), vdupq_n_u32(1)));
 }
 
-/* Unpacks a tile of 256 values whose codes are points of a grid. */
+/* Unpacks a tile of 256 values of a type with a grid. */
 SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *tile, specdec__panel *panel)
 {
     const int granule = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S ? 16 : 32;
@@ -11347,7 +11427,7 @@ SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *
     int8x16_t codes[8];
     int row, i;
 
-    SPECDEC__NEON_WIDE(panel) = 1;
+    SPECDEC__NEON_IS_WIDE(panel) = 1;
     if (!specdec__neon_is_iq2(type))
         specdec__neon_first_points(type, tile, pairs);
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
@@ -11355,14 +11435,14 @@ SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *
 
         for (i = 0; i < 8; i++) {
             if (specdec__neon_is_iq2(type))
-                specdec__neon_take_iq2(type, tile, i, row, codes);
+                specdec__neon_load_iq2(type, tile, i, row, codes);
             else
-                specdec__neon_take_iq3(type, tile, i, row, (i + 1) % 8, i < 7 ? row : (row + 4) % SPECDEC__ROWS,
+                specdec__neon_load_iq3(type, tile, i, row, (i + 1) % 8, i < 7 ? row : (row + 4) % SPECDEC__ROWS,
                                        pairs, codes);
-            specdec__neon_put_codes(panel, i, row / 4, codes, granule, 0);
+            specdec__neon_store_codes(panel, i, row / 4, codes, granule, 0);
         }
         for (i = 0; i < SPECDEC__PANEL / granule; i++)
-            vst1q_f32(panel->scale[i] + row, vmulq_f32(d, specdec__neon_odd(type, tile, i, row)));
+            vst1q_f32(panel->scale[i] + row, vmulq_f32(d, specdec__neon_odd_factors(type, tile, i, row)));
     }
 }
 
@@ -11378,14 +11458,14 @@ SPECDEC__NEON_POINTS(iq2_s, IQ2_S)
 SPECDEC__NEON_POINTS(iq3_xxs, IQ3_XXS)
 SPECDEC__NEON_POINTS(iq3_s, IQ3_S)
 
-/* Any type by its decoder; the codes are then put in this order. */
+/* Unpacks a tile of any type by its decoder, then reorders the codes for a panel. */
 SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
                                                   int blocks, specdec__panel *panel)
 {
     int b, quad, i;
 
     specdec__unpack_codes(type, tile, blocks, panel);
-    SPECDEC__NEON_WIDE(panel) = 1;
+    SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         int8x16_t q[4][8];
 
@@ -11393,20 +11473,20 @@ SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *typ
             for (i = 0; i < 8; i++)
                 q[quad][i] = vld1q_s8(panel->u.codes + b * 512 + i * 64 + quad * 16);
         for (quad = 0; quad < 4; quad++)
-            specdec__neon_put_codes(panel, b, quad, q[quad], type->granule, 1);
+            specdec__neon_store_codes(panel, b, quad, q[quad], type->granule, 1);
     }
 }
 
-/* Where blocks of 32 of nibbles have their parts in a tile: 0 where there is none. */
-typedef struct specdec__neon_parts {
+/* The offsets of a block's fields in a tile, of types with 32 nibbles; 0 for a missing field. */
+typedef struct specdec__neon_field_offsets {
     size_t bytes, minimum, high, nibbles;
-} specdec__neon_parts;
+} specdec__neon_field_offsets;
 
-#define SPECDEC__NEON_PARTS(type, minimum, high) \
+#define SPECDEC__NEON_FIELD_OFFSETS(type, minimum, high) \
     {SPECDEC__TILE_BYTES(type), minimum, high, SPECDEC__TILE_AT(type, nibbles)}
 
-/* code = nibble + 16 * high bit + offset, or values[nibble]. */
-SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts parts, const unsigned char *tile,
+/* Unpacks blocks of 32 nibbles: code = nibble + 16 * high bit + offset, or values[nibble]. */
+SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_field_offsets parts, const unsigned char *tile,
                                                   int blocks, specdec__panel *panel, int offset,
                                                   const int8_t *values)
 {
@@ -11414,7 +11494,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts part
     const uint8x16_t bit = vdupq_n_u8(16);
     int b, quad, i;
 
-    SPECDEC__NEON_WIDE(panel) = values != NULL;
+    SPECDEC__NEON_IS_WIDE(panel) = values != NULL;
     for (b = 0; b < blocks; b++, tile += parts.bytes) {
         const unsigned char *nibbles = tile + parts.nibbles;
 
@@ -11440,7 +11520,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts part
                 else if (offset)
                     q[i] = vaddq_s8(q[i], add);
             }
-            specdec__neon_put_codes(panel, b, quad, q, 32, values != NULL);
+            specdec__neon_store_codes(panel, b, quad, q, 32, values != NULL);
         }
         specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
         if (parts.minimum)
@@ -11448,12 +11528,12 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts part
     }
 }
 
-/* Q8_0: d, 8 words of codes. */
-SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Unpacks Q8_0: d, 8 words of codes. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, quad, i;
 
-    SPECDEC__NEON_WIDE(panel) = 1;
+    SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
@@ -11461,26 +11541,26 @@ SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int b
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
                 q[i] = vreinterpretq_s8_u8(vld1q_u8(tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + quad * 16));
-            specdec__neon_put_codes(panel, b, quad, q, 32, 1);
+            specdec__neon_store_codes(panel, b, quad, q, 32, 1);
         }
         specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
     }
 }
 
-/* Six bits of scales and minimums of 16 rows each: blocks i and i + 4 of 8. */
-typedef struct specdec__neon_four {
+/* The 6-bit factors of scales and minimums of 16 rows, of blocks i and i + 4 of 8. */
+typedef struct specdec__neon_factor_pairs {
     int8x16_t scale[2], minimum[2];
-} specdec__neon_four;
+} specdec__neon_factor_pairs;
 
-/* Those of Q4_K and Q5_K, from byte i of 12 on. */
-SPECDEC__INLINE specdec__neon_four specdec__neon_factors_k(const unsigned char *packed)
+/* The factors of Q4_K and Q5_K from byte i of 12 on. */
+SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_factors_k(const unsigned char *packed)
 {
     const uint8x16_t six = vdupq_n_u8(63), low = vdupq_n_u8(15);
     const uint8x16_t s = vld1q_u8(packed), m = vld1q_u8(packed + 4 * 16), both = vld1q_u8(packed + 8 * 16);
     uint8x16_t top = vshrq_n_u8(s, 2);
-    specdec__neon_four r;
+    specdec__neon_factor_pairs r;
 
-    SPECDEC__NEON_PUT_BITS(top, both, low);
+    SPECDEC__NEON_INSERT_BITS(top, both, low);
     r.scale[0] = vreinterpretq_s8_u8(vandq_u8(s, six));
     r.scale[1] = vreinterpretq_s8_u8(top);
     r.minimum[0] = vreinterpretq_s8_u8(vandq_u8(m, six));
@@ -11488,7 +11568,7 @@ SPECDEC__INLINE specdec__neon_four specdec__neon_factors_k(const unsigned char *
     return r;
 }
 
-/* Scales and minimums of Q4_K and Q5_K from a tile's d, dmin and 12 packed bytes. */
+/* Unpacks scales and minimums of Q4_K and Q5_K from a tile's d, dmin and 12 packed bytes. */
 SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
                                             float (*minimum)[SPECDEC__ROWS])
 {
@@ -11496,18 +11576,18 @@ SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*s
     int i;
 
     for (i = 0; i < 4; i++) {
-        specdec__neon_four factors = specdec__neon_factors_k(tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
+        specdec__neon_factor_pairs factors = specdec__neon_factors_k(tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
 
-        specdec__neon_put_scale(scale[i], tile, factors.scale[0], 0);
-        specdec__neon_put_scale(scale[i + 4], tile, factors.scale[1], 0);
-        specdec__neon_put_scale(minimum[i], dmin, factors.minimum[0], 1);
-        specdec__neon_put_scale(minimum[i + 4], dmin, factors.minimum[1], 1);
+        specdec__neon_store_scales(scale[i], tile, factors.scale[0], 0);
+        specdec__neon_store_scales(scale[i + 4], tile, factors.scale[1], 0);
+        specdec__neon_store_scales(minimum[i], dmin, factors.minimum[0], 1);
+        specdec__neon_store_scales(minimum[i + 4], dmin, factors.minimum[1], 1);
     }
 }
 
-/* Q4_K, or with high bits Q5_K: d, dmin, 12 bytes of scales, [8 words of high bits,] 32 words of nibbles. */
-SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int blocks, specdec__panel *panel,
-                                            int has_high)
+/* Unpacks Q4_K, or with high bits Q5_K: d, dmin, 12 bytes of scales, [8 words of high bits,] 32 words of nibbles. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_k(const unsigned char *tile, int blocks, specdec__panel *panel,
+                                                 int has_high)
 {
     const uint8x16_t bit = vdupq_n_u8(16);
     int b, quad, i;
@@ -11535,8 +11615,8 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
                     odd[i] = vorrq_s8(odd[i], vreinterpretq_s8_u8(bits1));
                 }
             }
-            specdec__neon_put_codes(panel, b, quad, even, 32, 0);
-            specdec__neon_put_codes(panel, b + 1, quad, odd, 32, 0);
+            specdec__neon_store_codes(panel, b, quad, even, 32, 0);
+            specdec__neon_store_codes(panel, b + 1, quad, odd, 32, 0);
         }
         if (b % 8 == 0)
             specdec__neon_scales_k(tile, panel->scale + b, panel->minimum + b);
@@ -11545,8 +11625,9 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
     }
 }
 
-/* Q6_K: 32 words of nibbles, 16 words of 2 high bits, 16 signed scales, d. Blocks t and t + 2 of a half share bytes. */
-SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Unpacks Q6_K: 32 words of nibbles, 16 words of two high bits, 16 signed scales, d. Blocks t and t + 2 of a half share
+   bytes. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_q6_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t offset = vdupq_n_s8(32);
     const uint8x16_t high_mask = vdupq_n_u8(48);
@@ -11569,21 +11650,21 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
 
                 q[i] = vsubq_s8(vorrq_s8(nibbles, vreinterpretq_s8_u8(bits)), offset);
             }
-            specdec__neon_put_codes(panel, b, quad, q, 16, 0);
+            specdec__neon_store_codes(panel, b, quad, q, 16, 0);
         }
         for (i = 0; i < 2; i++) {
             uint8x16_t scale = vld1q_u8(tile + SPECDEC__TILE_AT(q6_k, scales) + (b % 8 * 2 + i) * 16);
 
-            specdec__neon_put_scale(panel->scale[b * 2 + i], tile + SPECDEC__TILE_AT(q6_k, d),
-                                    vreinterpretq_s8_u8(scale), 0);
+            specdec__neon_store_scales(panel->scale[b * 2 + i], tile + SPECDEC__TILE_AT(q6_k, d),
+                                       vreinterpretq_s8_u8(scale), 0);
         }
         if (b % 8 == 7)
             tile += SPECDEC__TILE_BYTES(q6_k);
     }
 }
 
-/* Six bits of scale i of IQ4_XS, of 16 rows each. */
-SPECDEC__INLINE uint8x16_t specdec__neon_factors_4xs(const unsigned char *tile, int i)
+/* The six bits of scale i of IQ4_XS of 16 rows. */
+SPECDEC__INLINE uint8x16_t specdec__neon_factors_iq4_xs(const unsigned char *tile, int i)
 {
     uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* scales 0..3, scales 4..7 */
     uint8x16_t top = vshlq_u8(i < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - i % 4 * 2)));
@@ -11593,16 +11674,17 @@ SPECDEC__INLINE uint8x16_t specdec__neon_factors_4xs(const unsigned char *tile, 
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
 }
 
-/* IQ4_XS: d, two high bits of 8 scales, their nibbles, 32 words of nibbles that index the table. */
-SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Unpacks IQ4_XS: d, two high bits of 8 scales, their nibbles, 32 words of nibbles that index
+   specdec__quant_iq4_values. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t table = vld1q_s8(specdec__quant_iq4_values);
     int b, quad, i;
 
-    SPECDEC__NEON_WIDE(panel) = 1;
+    SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         const int at = b % 8;
-        const uint8x16_t scale = specdec__neon_factors_4xs(tile, at);
+        const uint8x16_t scale = specdec__neon_factors_iq4_xs(tile, at);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
@@ -11614,33 +11696,33 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
                 q[i] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_low_nibbles(packed)));
                 q[i + 4] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_high_nibbles(packed)));
             }
-            specdec__neon_put_codes(panel, b, quad, q, 32, 1);
+            specdec__neon_store_codes(panel, b, quad, q, 32, 1);
         }
-        specdec__neon_put_scale(panel->scale[b], tile, vsubq_s8(vreinterpretq_s8_u8(scale), vdupq_n_s8(32)), 0);
+        specdec__neon_store_scales(panel->scale[b], tile, vsubq_s8(vreinterpretq_s8_u8(scale), vdupq_n_s8(32)), 0);
         if (at == 7)
             tile += SPECDEC__TILE_BYTES(iq4_xs);
     }
 }
 
-/* Blocks of 32 values that lie in a block of a type of few bits. */
-SPECDEC__INLINE int specdec__neon_parts_of(int type)
+/* Number of groups of 32 values in a block of a type of few bits. */
+SPECDEC__INLINE int specdec__neon_part_count(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 ? 4 : type == SPECDEC__TYPE_Q2_0 ? 2 : type == SPECDEC__TYPE_TQ2_0 ? 8 : 1;
 }
 
-/* Where the file's block begins in which block b of 32 values lies, of a type of few bits. */
-SPECDEC__INLINE const unsigned char *specdec__neon_own(int type, const unsigned char *tile, int b)
+/* The address of the block in the file's sense that holds block b of 32 values, of a type of few bits. */
+SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsigned char *tile, int b)
 {
     const size_t bytes = type == SPECDEC__TYPE_Q1_0    ? SPECDEC__TILE_BYTES(q1_0)
                          : type == SPECDEC__TYPE_Q2_0  ? SPECDEC__TILE_BYTES(q2_0)
                          : type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_BYTES(tq2_0)
                                                        : SPECDEC__TILE_BYTES(mxfp4);
 
-    return tile + (size_t)(b / specdec__neon_parts_of(type)) * bytes;
+    return tile + (size_t)(b / specdec__neon_part_count(type)) * bytes;
 }
 
-/* 32 values of the four rows from row on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: see above; part:
-   which 32 values of it. */
+/* q = 32 values of the four rows from row `row` on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: from
+   specdec__neon_block_of; part: which 32 values of it. */
 SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, int part, int row, int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
@@ -11671,7 +11753,7 @@ SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, 
     }
 }
 
-/* Four scales, of the rows from row on. Of MXFP4: see specdec__quant_half_of_e8m0. */
+/* The scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
 SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
@@ -11692,24 +11774,25 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
     const int8x16_t bias = vdupq_n_s8(type == SPECDEC__TYPE_MXFP4 ? 0 : 1);
     int b, quad, i;
 
-    SPECDEC__NEON_WIDE(panel) = 0;
+    SPECDEC__NEON_IS_WIDE(panel) = 0;
     for (b = 0; b < blocks; b++) {
-        const unsigned char *own = specdec__neon_own(type, tile, b);
+        const unsigned char *own = specdec__neon_block_of(type, tile, b);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
 
-            specdec__neon_few_bits(type, own, b % specdec__neon_parts_of(type), quad * 4, q);
+            specdec__neon_few_bits(type, own, b % specdec__neon_part_count(type), quad * 4, q);
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
                 q[i] = vsubq_s8(q[i], bias);
-            specdec__neon_put_codes(panel, b, quad, q, 32, 0);
+            specdec__neon_store_codes(panel, b, quad, q, 32, 0);
             vst1q_f32(panel->scale[b] + quad * 4, specdec__neon_few_bits_scale(type, own, quad * 4));
         }
     }
 }
 
-/* Prefetches as many bytes as these blocks have, so much further on: behind a tile usually stands the next one. */
+/* Prefetches as many bytes as these blocks have, SPECDEC__NEON_PREFETCH_BYTES ahead: the next tile usually lies behind
+   a tile. */
 #define SPECDEC__NEON_PREFETCH_BYTES 4096
 SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
 {
@@ -11724,7 +11807,7 @@ SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, con
     }
 }
 
-/* The unpack functions. */
+/* Defines the specdec__unpack_function of a type. */
 #define SPECDEC__NEON_UNPACK(name, call) \
     static void specdec__neon_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
                                             specdec__panel *panel) \
@@ -11734,7 +11817,7 @@ SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, con
     }
 #define SPECDEC__NEON_NIBBLES(type_name, minimum, high, offset, values) \
     SPECDEC__NEON_UNPACK(type_name, \
-        const specdec__neon_parts parts = SPECDEC__NEON_PARTS(type_name, minimum, high); \
+        const specdec__neon_field_offsets parts = SPECDEC__NEON_FIELD_OFFSETS(type_name, minimum, high); \
         specdec__neon_unpack_nibbles(parts, tile, blocks, panel, offset, values))
 SPECDEC__NEON_UNPACK(any, specdec__neon_unpack_generic(type, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(iq2_xxs, specdec__neon_points_iq2_xxs(tile, panel))
@@ -11742,18 +11825,18 @@ SPECDEC__NEON_UNPACK(iq2_xs, specdec__neon_points_iq2_xs(tile, panel))
 SPECDEC__NEON_UNPACK(iq2_s, specdec__neon_points_iq2_s(tile, panel))
 SPECDEC__NEON_UNPACK(iq3_xxs, specdec__neon_points_iq3_xxs(tile, panel))
 SPECDEC__NEON_UNPACK(iq3_s, specdec__neon_points_iq3_s(tile, panel))
-SPECDEC__NEON_UNPACK(q2_k, specdec__neon_unpack_2k(tile, blocks, panel))
-SPECDEC__NEON_UNPACK(q3_k, specdec__neon_unpack_3k(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q2_k, specdec__neon_unpack_tile_q2_k(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q3_k, specdec__neon_unpack_tile_q3_k(tile, blocks, panel))
 SPECDEC__NEON_NIBBLES(q4_0, 0, 0, -8, NULL)
 SPECDEC__NEON_NIBBLES(q4_1, SPECDEC__TILE_AT(q4_1, minimum), 0, 0, NULL)
 SPECDEC__NEON_NIBBLES(q5_0, 0, SPECDEC__TILE_AT(q5_0, high), -16, NULL)
 SPECDEC__NEON_NIBBLES(q5_1, SPECDEC__TILE_AT(q5_1, minimum), SPECDEC__TILE_AT(q5_1, high), 0, NULL)
-SPECDEC__NEON_UNPACK(q8_0, specdec__neon_unpack_bytes(tile, blocks, panel))
-SPECDEC__NEON_UNPACK(q4_k, specdec__neon_unpack_k(tile, blocks, panel, 0))
-SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_k(tile, blocks, panel, 1))
-SPECDEC__NEON_UNPACK(q6_k, specdec__neon_unpack_6k(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q8_0, specdec__neon_unpack_tile_q8_0(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q4_k, specdec__neon_unpack_tile_k(tile, blocks, panel, 0))
+SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_tile_k(tile, blocks, panel, 1))
+SPECDEC__NEON_UNPACK(q6_k, specdec__neon_unpack_tile_q6_k(tile, blocks, panel))
 SPECDEC__NEON_NIBBLES(iq4_nl, 0, 0, 0, specdec__quant_iq4_values)
-SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_4xs(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_tile_iq4_xs(tile, blocks, panel))
 SPECDEC__NEON_UNPACK(q1_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q1_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(q2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q2_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(tq2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_TQ2_0, tile, blocks, panel))
@@ -11761,18 +11844,18 @@ SPECDEC__NEON_UNPACK(mxfp4, specdec__neon_unpack_few_bits(SPECDEC__TYPE_MXFP4, t
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon_facts: 64-bit NEON: what the code of a type depends on.
+ * >>kernel/neon_facts: 64-bit NEON: facts of types that kernels depend on.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
+/* Panels count as types of their own, by granule and minimum (M). */
 enum {
     SPECDEC__DOTPROD_PANEL_16 = SPECDEC__TYPE_COUNT, SPECDEC__DOTPROD_PANEL_16M, SPECDEC__DOTPROD_PANEL_32,
     SPECDEC__DOTPROD_PANEL_32M
 };
 
-/* What the code of a type depends on: constants from the type's row, in masks with a bit for each type and kind of
-   panel. */
+/* The facts that the machine code of a type depends on are constants from the type's row, kept in masks with a bit for
+   each type and kind of panel. */
 #define SPECDEC__DOTPROD_IS_16(number, name, block, bytes, granule, ...) | (uint64_t)((granule) == 16) << (number)
 #define SPECDEC__DOTPROD_IS_WIDE(number, name, block, bytes, granule, bits, ...) | (uint64_t)((bits) == 8) << (number)
 #define SPECDEC__DOTPROD_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) \
@@ -11792,13 +11875,13 @@ SPECDEC__INLINE int specdec__dotprod_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Are scales and minimums those of Q4_K? */
+/* Whether a type has the scales and minimums of Q4_K. */
 SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
 {
     return type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K;
 }
 
-/* Does a type have minimums besides scales? */
+/* Whether a type has minimums besides scales. */
 SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
 {
     const uint64_t panels = SPECDEC__DOTPROD_PANEL(16M) | SPECDEC__DOTPROD_PANEL(32M);
@@ -11807,21 +11890,21 @@ SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Are minimums taken without their sign? */
-SPECDEC__INLINE int specdec__dotprod_is_subtracted(int type)
+/* Whether minimums are loaded without their sign, and subtracted. */
+SPECDEC__INLINE int specdec__dotprod_subtracts_minimum(int type)
 {
     return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K;
 }
 
-/* Columns that are multiplied at once without a panel. */
-SPECDEC__INLINE int specdec__dotprod_most(int type)
+/* Columns that are multiplied at once without a panel, at most. */
+SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
 {
     const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
 
     return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
 }
 
-/* Is the sum of a granule's codes a float, for each row? Else four bytes hold parts of it, for each row. */
+/* Whether a row's sum of a granule's codes is a float; else four bytes hold parts of it. */
 SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
 {
     const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
@@ -11829,30 +11912,31 @@ SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
-/* Whether the codes of a type have one or two bits; few_bits: or are those of MXFP4. See specdec__neon_few_bits. */
+/* Whether the codes of a type have one or two bits. */
 SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
 }
+/* Whether specdec__neon_few_bits unpacks a type: one or two bits, or MXFP4. */
 SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
 {
     return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
 }
 
-/* What was added to codes to make them unsigned. */
+/* The number that was added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__dotprod_bias(int type)
 {
     if (type == SPECDEC__TYPE_MXFP4)
-        return 0; /* they come from a table */
+        return 0; /* signed codes from a table */
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BIAS)
     default: return 0;
     }
 }
 
-/* By how much the sums of a granule's codes that offsets are multiplied by are too large: those of Q4_0 and Q3_K are of
-   unsigned codes; of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
-SPECDEC__INLINE int specdec__dotprod_surplus(int type)
+/* By how much the sums of a granule's codes, which offsets are multiplied by, are too large: those of Q4_0 and Q3_K are
+   sums of unsigned codes; eight codes of five bits make a byte, from which 128 is subtracted to make it signed. */
+SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
 {
     return specdec__dotprod_is_two_bits(type)                         ? 32
            : type == SPECDEC__TYPE_Q4_0                               ? 32 * 8
@@ -11861,38 +11945,40 @@ SPECDEC__INLINE int specdec__dotprod_surplus(int type)
                                                                       : 0;
 }
 
-/* Are there two sums of codes of a granule? Those of Q6_K are signed bytes then, without 128 being taken off: for one
-   column without a panel a dot product more is less than that. */
-SPECDEC__INLINE int specdec__dotprod_is_halved(int type, int packed, int columns)
+/* Whether a granule has two sums of codes. Those of Q6_K are then signed bytes, without subtracting 128: for one column
+   without a panel, one more dot product costs less. */
+SPECDEC__INLINE int specdec__dotprod_has_half_sums(int type, int packed, int columns)
 {
     return type == SPECDEC__TYPE_Q6_K && packed && columns == 1;
 }
 
-/* Bytes of 32 values of a tile; blocks that are taken one way each. */
-SPECDEC__INLINE size_t specdec__dotprod_span(int type)
+/* Bytes of 32 values of 16 rows in a tile. */
+SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_SPAN)
     default: return 0;
     }
 }
-SPECDEC__INLINE int specdec__dotprod_ways(int type)
+/* In how many ways blocks of 32 values are unpacked: block b in way b modulo this number, each with its own code. */
+SPECDEC__INLINE int specdec__dotprod_way_count(int type)
 {
     return specdec__dotprod_is_like_q4_k(type) ? 2
            : type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 4
                                                                                                     : 1;
 }
 
-/* Where the d of 16 rows stand in a tile whose scales are d times small integers, behind them those of minimums if it
-   has any; and what was added to these integers in specdec__dotprod_run, -1 if scales are half floats of their own. */
-SPECDEC__INLINE size_t specdec__dotprod_d(int type)
+/* The offset of d of 16 rows in a tile whose scales are d times small integers; dmin follows it, if there are
+   minimums. */
+SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
 {
     return type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
            : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
            : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
                                         : 0;
 }
-SPECDEC__INLINE int specdec__dotprod_raised(int type)
+/* The number that was added to these integers in specdec__dotprod_run; -1 for types whose scales are half floats. */
+SPECDEC__INLINE int specdec__dotprod_factor_bias(int type)
 {
     return type == SPECDEC__TYPE_Q6_K                                              ? 128
            : type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_IQ4_XS            ? 32
@@ -11902,35 +11988,35 @@ SPECDEC__INLINE int specdec__dotprod_raised(int type)
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon_dotprod: NEON with dot products: multiplying from tiles, without a panel.
+ * >>kernel/neon_dotprod: NEON with dot products: multiplies tiles without a panel, and panels.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Up to 4 columns of up to 8 blocks, made ready once for the rows of two tiles. */
-typedef struct specdec__dotprod_x {
-    const int8_t *codes;  /* of the first block */
-    size_t stride;        /* bytes from one block to the next */
-    size_t last;          /* of four columns: bytes from the first to the last; of three, the last counts twice */
-    int32_t start[4][4];  /* what sums start at: loads, as these cost less than moves between registers */
+/* Up to 4 columns of up to 8 blocks, prepared once for the rows of two tiles. */
+typedef struct specdec__dotprod_input {
+    const int8_t *codes;  /* codes of the first block */
+    size_t stride;        /* bytes between blocks */
+    size_t last;          /* bytes from the first to the fourth column; of three columns, the last one counts twice */
+    int32_t start[4][4];  /* starts of sums, in memory, as loads cost less than moves between registers */
     float scale[8][4];    /* (block, column) */
-    int32_t offset[8][4]; /* (block, column): an offset in each of four bytes; of wide types, as a float's bits */
+    int32_t offset[8][4]; /* (block, column): an offset in each of four bytes; for wide types, the bits of a float */
     float excess[16][4];  /* (granule, column): by how much the bits of a sum are too large, as a float */
     float total[16][4];   /* (granule, column): scale * sum of (code + offset) */
-} specdec__dotprod_x;
+} specdec__dotprod_input;
 
-/* Block b of one column, c, of columns. */
+/* Prepares block b of column c of `columns`. */
 SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const specdec__columns *x, size_t at,
-                                                  int columns, int b, int c, specdec__dotprod_x *to)
+                                                  int columns, int b, int c, specdec__dotprod_input *to)
 {
     const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
-    const int surplus = specdec__dotprod_is_halved(type, packed, columns) ? 16 * bias
-                                                                          : specdec__dotprod_surplus(type);
+    const int surplus = specdec__dotprod_has_half_sums(type, packed, columns) ? 16 * bias
+                                                                          : specdec__dotprod_sum_surplus(type);
     const int32_t *pairs = per == 1 ? x->pair32 + at : x->pair16 + at * 2, offset = (int16_t)(*pairs & 0xFFFF);
     const float *totals = per == 1 ? x->sum32 + at : x->sum16 + at * 2;
     int32_t excess;
     int g;
 
-    memcpy(&to->scale[b][c], x->scale + at, 4); /* as an integer, which is cheaper to store */
+    memcpy(&to->scale[b][c], x->scale + at, 4); /* stored as an integer, which costs less */
     if (specdec__dotprod_is_wide(type))
         to->offset[b][c] = (int32_t)specdec__bits_from_float((float)offset);
     else
@@ -11945,9 +12031,9 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const sp
     }
 }
 
-/* The same of four columns. */
+/* Prepares block b of four columns. */
 SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__columns *x, size_t at, int b,
-                                                   specdec__dotprod_x *to)
+                                                   specdec__dotprod_input *to)
 {
     static const uint8_t bytes[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
     const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
@@ -11970,7 +12056,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
         float32x4x2_t totals = vld2q_f32(x->sum16 + at * 2);
 
         if (bias) {
-            const int32x4_t more = specdec__dotprod_surplus(type) ? vshlq_n_s32(offset, 4) : vdupq_n_s32(0);
+            const int32x4_t more = specdec__dotprod_sum_surplus(type) ? vshlq_n_s32(offset, 4) : vdupq_n_s32(0);
 
             halves.val[0] = vsraq_n_s32(more, halves.val[0], 16);
             halves.val[1] = vsraq_n_s32(more, halves.val[1], 16);
@@ -11984,9 +12070,10 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
     }
 }
 
-/* Columns from `at` on, of `blocks` blocks; count: columns, or 3 of 4. */
+/* Prepares `blocks` blocks of columns from `at` on. count: number of columns; it is columns, or 3 where columns is
+   4. */
 SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specdec__columns *x, size_t at, int columns,
-                                              int count, int blocks, specdec__dotprod_x *to)
+                                              int count, int blocks, specdec__dotprod_input *to)
 {
     int b, c;
 
@@ -12006,16 +12093,17 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specde
         }
 }
 
-/* 32 values of 4 rows: codes (value/4), and for each granule sums of codes, scales and minimums, the latter without
+/* 32 values of four rows, unpacked: codes (value/4) and, for each granule, sums of codes, scales, and minimums without
    their sign. */
 typedef struct specdec__dotprod_rows {
-    int8x16_t codes[8], sums[2], others[2]; /* others: see specdec__dotprod_is_halved */
+    int8x16_t codes[8], sums[2], others[2]; /* others: second sums, see specdec__dotprod_has_half_sums */
     float32x4_t pair[2], scale[2], minimum[2];
 } specdec__dotprod_rows;
 
-/* What the blocks of a run need. factors of scales (granule, 16 rows), raised (see specdec__dotprod_raised): of Q4_K,
-   from [8] on they are of minimums; Q2_K has none here. less: what products of d and of dmin of four rows with factors
-   are too large by, negative, in memory as a load costs less than a move. */
+/* The data that blocks of up to 256 values of a tile (a run) share. factors (granule, 16 rows): the integer factors of
+   scales, plus specdec__dotprod_factor_bias; of Q4_K, factors of minimums from [8] on; unused for Q2_K. less: by how
+   much products of d and of dmin of four rows with factors are too large, negative; in memory, as a load costs less
+   than a move. */
 typedef struct specdec__dotprod_run {
     const unsigned char *tile;
     const specdec__panel *panel;
@@ -12023,16 +12111,16 @@ typedef struct specdec__dotprod_run {
     float less[2][4];
 } specdec__dotprod_run;
 
-/* Four rows of a run, from row on: d and dmin, of Q2_K a sixteenth of that; which: the rows' numbers, each in the
-   second byte of its lane, no row's in the others. */
+/* Four rows of a run, from row `row` on: d and dmin (for Q2_K a sixteenth). which: the index of each row in the second
+   byte of its lane, no row's index in the other bytes. */
 typedef struct specdec__dotprod_quad {
     int row;
     float32x4_t d, dmin;
-    uint8x16_t which, kept[8]; /* kept: of Q6_K and one column, two_bits that two blocks use */
+    uint8x16_t which, kept[8]; /* kept: for Q6_K and one column, two_bits that two blocks share */
 } specdec__dotprod_quad;
 
-/* The sum of 4 or 8 vectors of bytes. */
-SPECDEC__INLINE int8x16_t specdec__dotprod_add_up(const int8x16_t *codes, int count)
+/* The sum of 4 or 8 vectors of codes, byte by byte. */
+SPECDEC__INLINE int8x16_t specdec__dotprod_sum_codes_of(const int8x16_t *codes, int count)
 {
     int8x16_t low = vaddq_s8(vaddq_s8(codes[0], codes[1]), vaddq_s8(codes[2], codes[3]));
 
@@ -12040,23 +12128,24 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_add_up(const int8x16_t *codes, int co
                       : vaddq_s8(low, vaddq_s8(vaddq_s8(codes[4], codes[5]), vaddq_s8(codes[6], codes[7])));
 }
 
-/* d times factor k of the four rows from row on. A factor becomes the float 2^15 + factor by one of its bytes; what is
-   too much is taken off before the one rounding, and no product has so many bits that it is rounded. */
-SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *run, int k, int way,
-                                                    uint8x16_t which, float32x4_t d, const float *less)
+/* d times factor k of the four rows from row `row` on. A factor becomes the float 2^15 + factor by setting one of its
+   bytes; the product with 2^15 is subtracted before the only rounding, and no product has so many bits that it is
+   rounded. */
+SPECDEC__INLINE float32x4_t specdec__dotprod_scale_by_factor(const specdec__dotprod_run *run, int k, int way,
+                                                             uint8x16_t which, float32x4_t d, const float *less)
 {
     static const float from[4] = {32768, 32768, 32768, 32768};
     const unsigned char *factors = run->factors[k];
     uint8x16_t bits;
     float32x4_t product;
 
-    SPECDEC__NEON_AGAIN(bits, from, factors, way);
-    SPECDEC__NEON_AGAIN(product, less, factors, way);
+    SPECDEC__NEON_LOAD_CONSTANT(bits, from, factors, way);
+    SPECDEC__NEON_LOAD_CONSTANT(product, less, factors, way);
     return vfmaq_f32(product, d, vreinterpretq_f32_u8(vqtbx1q_u8(bits, vld1q_u8(factors), which)));
 }
 
-/* Nibbles of four rows: 16 bytes of each to 32 values. */
-SPECDEC__INLINE void specdec__dotprod_split(const unsigned char *nibbles, specdec__dotprod_rows *rows)
+/* Splits nibbles of four rows, 16 bytes each, into 32 codes a row. */
+SPECDEC__INLINE void specdec__dotprod_split_nibbles(const unsigned char *nibbles, specdec__dotprod_rows *rows)
 {
     int i;
 
@@ -12069,8 +12158,8 @@ SPECDEC__INLINE void specdec__dotprod_split(const unsigned char *nibbles, specde
     }
 }
 
-/* 32 values of four rows with their fifth bits: bit i of a byte of high belongs to word i. */
-SPECDEC__INLINE void specdec__dotprod_put_fifth(uint8x16_t high, specdec__dotprod_rows *rows)
+/* Adds the fifth bits to 32 codes of four rows: bit i of a byte of `high` belongs to word i. */
+SPECDEC__INLINE void specdec__dotprod_insert_fifth_bits(uint8x16_t high, specdec__dotprod_rows *rows)
 {
     const uint8x16_t bit = vdupq_n_u8(16);
     int i;
@@ -12081,13 +12170,13 @@ SPECDEC__INLINE void specdec__dotprod_put_fifth(uint8x16_t high, specdec__dotpro
 
         if (i > 4)
             moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
-        SPECDEC__NEON_PUT_BITS(rows->codes[i], moved, bit);
+        SPECDEC__NEON_INSERT_BITS(rows->codes[i], moved, bit);
     }
-    rows->sums[0] = veorq_s8(specdec__dotprod_add_up(rows->codes, 8), vdupq_n_s8(-128));
+    rows->sums[0] = veorq_s8(specdec__dotprod_sum_codes_of(rows->codes, 8), vdupq_n_s8(-128));
 }
 
-/* Sums of codes of eight bits. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_add_wide(specdec__dotprod_rows *rows)
+/* Sums of a granule's 8-bit codes. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_sum_wide_codes(specdec__dotprod_rows *rows)
 {
     const int8x16_t ones = vdupq_n_s8(1);
     int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS), more = vdupq_n_s32(0);
@@ -12101,8 +12190,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_add_wide(specdec__dotprod
     rows->pair[0] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
 }
 
-/* Nibbles to the values of IQ4_NL and IQ4_XS. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_rows *rows)
+/* Replaces nibbles by the values of IQ4_NL and IQ4_XS. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up_iq4(specdec__dotprod_rows *rows)
 {
     const int8x16_t values = vld1q_s8(specdec__quant_iq4_values);
     int i;
@@ -12110,11 +12199,11 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         rows->codes[i] = vqtbl1q_s8(values, vreinterpretq_u8_s8(rows->codes[i]));
-    specdec__dotprod_add_wide(rows);
+    specdec__dotprod_sum_wide_codes(rows);
 }
 
-/* 32 values of four rows of block b of IQ2. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq2(int type, const specdec__dotprod_run *run, int b,
+/* Unpacks 32 values of four rows of block b of IQ2. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_iq2(int type, const specdec__dotprod_run *run, int b,
                                                                 const specdec__dotprod_quad *quad,
                                                                 specdec__dotprod_rows *rows)
 {
@@ -12122,7 +12211,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq2(int type, const 
     const int8x16_t ones = vdupq_n_s8(1);
     int g, i;
 
-    specdec__neon_take_iq2(type, run->tile, b, quad->row, rows->codes);
+    specdec__neon_load_iq2(type, run->tile, b, quad->row, rows->codes);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
         int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS);
@@ -12131,13 +12220,13 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq2(int type, const 
         for (i = g * words; i < (g + 1) * words; i += 2)
             SPECDEC__SDOT(sum, vaddq_s8(rows->codes[i], rows->codes[i + 1]), ones, 0);
         rows->pair[g] = vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(SPECDEC__DOTPROD_START));
-        rows->scale[g] = vmulq_f32(quad->d, specdec__neon_odd(type, run->tile, b * per + g, quad->row));
+        rows->scale[g] = vmulq_f32(quad->d, specdec__neon_odd_factors(type, run->tile, b * per + g, quad->row));
     }
 }
 
-/* Four rows of a block of 32 nibbles with a half float as its scale, from row on: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL. tile:
-   4 * row bytes behind the block's beginning. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_nibbles(int type, const unsigned char *tile, int row,
+/* Unpacks four rows, from row `row` on, of a block of 32 nibbles with a half float as its scale: Q4_0, Q4_1, Q5_0,
+   Q5_1, IQ4_NL. tile: 4 * row bytes behind the block's beginning. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_nibbles(int type, const unsigned char *tile, int row,
                                                                     specdec__dotprod_rows *rows)
 {
     const size_t nibbles = type == SPECDEC__TYPE_Q4_1   ? SPECDEC__TILE_AT(q4_1, nibbles)
@@ -12145,22 +12234,22 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_nibbles(int type, co
                            : type == SPECDEC__TYPE_Q5_1 ? SPECDEC__TILE_AT(q5_1, nibbles)
                                                         : SPECDEC__TILE_AT(q4_0, nibbles);
 
-    specdec__dotprod_split(tile + nibbles, rows);
+    specdec__dotprod_split_nibbles(tile + nibbles, rows);
     if (type == SPECDEC__TYPE_IQ4_NL)
-        specdec__dotprod_look_up(rows);
+        specdec__dotprod_look_up_iq4(rows);
     else if (type == SPECDEC__TYPE_Q5_0)
-        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_0, high)), rows);
+        specdec__dotprod_insert_fifth_bits(vld1q_u8(tile + SPECDEC__TILE_AT(q5_0, high)), rows);
     else if (type == SPECDEC__TYPE_Q5_1)
-        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_1, high)), rows);
+        specdec__dotprod_insert_fifth_bits(vld1q_u8(tile + SPECDEC__TILE_AT(q5_1, high)), rows);
     else
-        rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+        rows->sums[0] = specdec__dotprod_sum_codes_of(rows->codes, 8);
     rows->scale[0] = specdec__neon_load_f16x4(tile - row * 2);
-    if (specdec__dotprod_has_minimum(type)) /* at the same place in both types */
+    if (specdec__dotprod_has_minimum(type)) /* at the same offset in both types */
         rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) - row * 2);
 }
 
-/* The same of Q8_0. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned char *tile, int row,
+/* Unpacks four rows of a block of Q8_0. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_q8_0(const unsigned char *tile, int row,
                                                                  specdec__dotprod_rows *rows)
 {
     int i;
@@ -12168,38 +12257,38 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
-    specdec__dotprod_add_wide(rows);
+    specdec__dotprod_sum_wide_codes(rows);
     rows->scale[0] = specdec__neon_load_f16x4(tile - row * 2);
 }
 
-/* The same of block b of IQ4_XS. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec__dotprod_run *run, int b,
+/* Unpacks four rows of block b of IQ4_XS. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_iq4_xs(const specdec__dotprod_run *run, int b,
                                                                    const specdec__dotprod_quad *quad,
                                                                    specdec__dotprod_rows *rows)
 {
-    specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + quad->row * 4, rows);
-    specdec__dotprod_look_up(rows);
-    rows->scale[0] = specdec__dotprod_factor(run, b, b, quad->which, quad->d, run->less[0]);
+    specdec__dotprod_split_nibbles(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + quad->row * 4, rows);
+    specdec__dotprod_look_up_iq4(rows);
+    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, b, quad->which, quad->d, run->less[0]);
 }
 
-/* Scale and minimum of granule i of a block of Q2_K, k of its tile: the nibbles of a byte, which becomes the second one
-   of the float 2^15. The high nibble then counts 16. See specdec__dotprod_factor. */
-SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run, int k, int i,
-                                                 const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+/* The scale and minimum of granule i of a block of Q2_K, granule k of its tile: the nibbles of a byte, which becomes
+   the second byte of the float 2^15, so that the high nibble counts 16 times: see specdec__dotprod_scale_by_factor. */
+SPECDEC__INLINE void specdec__dotprod_scales_q2_k(const specdec__dotprod_run *run, int k, int i,
+                                                  const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const uint8x16_t start = vreinterpretq_u8_u32(vdupq_n_u32(0x47000000u));
     const unsigned char *both = run->tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16;
     const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(start, vld1q_u8(both), quad->which));
 
-    SPECDEC__NEON_AGAIN(rows->scale[i], run->less[0], both, i);
-    SPECDEC__NEON_AGAIN(rows->minimum[i], run->less[1], both, i);
+    SPECDEC__NEON_LOAD_CONSTANT(rows->scale[i], run->less[0], both, i);
+    SPECDEC__NEON_LOAD_CONSTANT(rows->minimum[i], run->less[1], both, i);
     rows->scale[i] = vfmaq_f32(rows->scale[i], quad->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
     rows->minimum[i] = vfmaq_f32(rows->minimum[i], quad->dmin,
                                  vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0x0F00))));
 }
 
-/* The same of block b of Q2_K or Q3_K; way: b % 4. */
-SPECDEC__INLINE void specdec__dotprod_take_two_bits(int type, const specdec__dotprod_run *run, int b, int way,
+/* Unpacks four rows of block b of Q2_K or Q3_K. way: b % 4. */
+SPECDEC__INLINE void specdec__dotprod_load_two_bits(int type, const specdec__dotprod_run *run, int b, int way,
                                                     const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const int row = quad->row;
@@ -12210,7 +12299,7 @@ SPECDEC__INLINE void specdec__dotprod_take_two_bits(int type, const specdec__dot
     const uint8x16_t low_two_bits = vdupq_n_u8(3), third = vdupq_n_u8(4), bit = vdupq_n_u8((uint8_t)(1 << b));
     int i;
 
-    SPECDEC__NEON_LOAD(two_bits);
+    SPECDEC__NEON_RELOAD(two_bits);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         uint8x16_t packed = vld1q_u8(two_bits + i * 64);
@@ -12222,22 +12311,22 @@ SPECDEC__INLINE void specdec__dotprod_take_two_bits(int type, const specdec__dot
         if (way < 3)
             code = vandq_u8(code, low_two_bits);
         if (has_high)
-            SPECDEC__NEON_PUT_BITS(code, vtstq_u8(vld1q_u8(high + i * 64), bit), third);
+            SPECDEC__NEON_INSERT_BITS(code, vtstq_u8(vld1q_u8(high + i * 64), bit), third);
         rows->codes[i] = vreinterpretq_s8_u8(code);
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        rows->sums[i] = specdec__dotprod_add_up(rows->codes + i * 4, 4);
+        rows->sums[i] = specdec__dotprod_sum_codes_of(rows->codes + i * 4, 4);
         if (has_high)
-            rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, i, quad->which, quad->d, run->less[0]);
+            rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, i, quad->which, quad->d, run->less[0]);
         else
-            specdec__dotprod_factors_2k(run, b * 2 + i, i, quad, rows);
+            specdec__dotprod_scales_q2_k(run, b * 2 + i, i, quad, rows);
     }
 }
 
-/* The same of block b of Q4_K or Q5_K, the first or second of a pair. With one column, registers keep the nibbles for
-   the second, and for a panel, of no column. */
-SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_run *run, int b, int second, int columns,
+/* Unpacks four rows of block b of Q4_K or Q5_K, the first or second of two that share bytes. With one column, or for a
+   panel (no column), registers keep the nibbles for the second block. */
+SPECDEC__INLINE void specdec__dotprod_load_k(int type, const specdec__dotprod_run *run, int b, int second, int columns,
                                              const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const int has_high = type == SPECDEC__TYPE_Q5_K, row = quad->row;
@@ -12249,24 +12338,24 @@ SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_ru
     int i;
 
     if (columns > 1)
-        SPECDEC__NEON_LOAD(nibbles);
+        SPECDEC__NEON_RELOAD(nibbles);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         uint8x16_t packed = vld1q_u8(nibbles + i * 64);
 
         rows->codes[i] = second ? specdec__neon_high_nibbles(packed) : specdec__neon_low_nibbles(packed);
         if (has_high)
-            SPECDEC__NEON_PUT_BITS(rows->codes[i], vshlq_u8(vld1q_u8(high + i * 64), by), bit);
+            SPECDEC__NEON_INSERT_BITS(rows->codes[i], vshlq_u8(vld1q_u8(high + i * 64), by), bit);
     }
-    rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+    rows->sums[0] = specdec__dotprod_sum_codes_of(rows->codes, 8);
     if (has_high)
         rows->sums[0] = veorq_s8(rows->sums[0], vdupq_n_s8(-128));
-    rows->scale[0] = specdec__dotprod_factor(run, b, second, quad->which, quad->d, run->less[0]);
-    rows->minimum[0] = specdec__dotprod_factor(run, b + 8, second, quad->which, quad->dmin, run->less[1]);
+    rows->scale[0] = specdec__dotprod_scale_by_factor(run, b, second, quad->which, quad->d, run->less[0]);
+    rows->minimum[0] = specdec__dotprod_scale_by_factor(run, b + 8, second, quad->which, quad->dmin, run->less[1]);
 }
 
-/* The same of block b of Q6_K; way: b % 4. */
-SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run, int b, int way, int columns,
+/* Unpacks four rows of block b of Q6_K. way: b % 4. */
+SPECDEC__INLINE void specdec__dotprod_load_q6_k(const specdec__dotprod_run *run, int b, int way, int columns,
                                                 specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const int row = quad->row;
@@ -12275,8 +12364,8 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     const uint8x16_t six = vdupq_n_u8(63);
     int i;
 
-    SPECDEC__NEON_LOAD(nibbles);
-    SPECDEC__NEON_LOAD(two_bits);
+    SPECDEC__NEON_RELOAD(nibbles);
+    SPECDEC__NEON_RELOAD(two_bits);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high;
@@ -12294,22 +12383,23 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        if (specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, 1, columns)) {
+        if (specdec__dotprod_has_half_sums(SPECDEC__TYPE_Q6_K, 1, columns)) {
             rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
             rows->others[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
         } else {
-            rows->sums[i] = veorq_s8(specdec__dotprod_add_up(rows->codes + i * 4, 4), vdupq_n_s8(-128));
+            rows->sums[i] = veorq_s8(specdec__dotprod_sum_codes_of(rows->codes + i * 4, 4), vdupq_n_s8(-128));
         }
-        rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d, run->less[0]);
+        rows->scale[i] = specdec__dotprod_scale_by_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d,
+                                                          run->less[0]);
     }
 }
 
-/* The same of block b of a type of few bits. */
-SPECDEC__INLINE void specdec__dotprod_take_few_bits(int type, const specdec__dotprod_run *run, int b, int row,
+/* Unpacks four rows of block b of a type of few bits. */
+SPECDEC__INLINE void specdec__dotprod_load_few_bits(int type, const specdec__dotprod_run *run, int b, int row,
                                                     specdec__dotprod_rows *rows)
 {
-    const unsigned char *own = specdec__neon_own(type, run->tile, b);
-    const int part = b % specdec__neon_parts_of(type);
+    const unsigned char *own = specdec__neon_block_of(type, run->tile, b);
+    const int part = b % specdec__neon_part_count(type);
     uint8x16_t ones;
 
     specdec__neon_few_bits(type, own, part, row, rows->codes);
@@ -12317,13 +12407,13 @@ SPECDEC__INLINE void specdec__dotprod_take_few_bits(int type, const specdec__dot
         ones = vcntq_u8(vld1q_u8(own + SPECDEC__TILE_AT(q1_0, bits) + part * 64 + row * 4));
         rows->sums[0] = vreinterpretq_s8_u8(vaddq_u8(ones, ones));
     } else {
-        rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+        rows->sums[0] = specdec__dotprod_sum_codes_of(rows->codes, 8);
     }
     rows->scale[0] = specdec__neon_few_bits_scale(type, own, row);
 }
 
-/* Four rows of block b of a panel; the codes of Q8_0 stay in the tile. */
-SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotprod_run *run, int b, int row,
+/* Loads four rows of block b of a panel; the codes of Q8_0 stay in the tile. */
+SPECDEC__INLINE void specdec__dotprod_load_panel(int type, const specdec__dotprod_run *run, int b, int row,
                                                  specdec__dotprod_rows *rows)
 {
     const int per = 32 / specdec__dotprod_granule(type);
@@ -12352,38 +12442,40 @@ SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotpro
     }
 }
 
-/* Four rows of block b of a tile, or of a panel; way: b modulo specdec__dotprod_ways, a constant. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed, const specdec__dotprod_run *run,
-                                                            int b, int way, int columns,
-                                                            specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+/* Unpacks four rows of block b of a tile, or loads them from a panel. way: b modulo specdec__dotprod_way_count, a
+   constant. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_load_block(int type, int packed, const specdec__dotprod_run *run,
+                                                                  int b, int way, int columns,
+                                                                  specdec__dotprod_quad *quad,
+                                                                  specdec__dotprod_rows *rows)
 {
     const int row = quad->row;
-    const unsigned char *tile = run->tile + (size_t)b * specdec__dotprod_span(type) + row * 4;
+    const unsigned char *tile = run->tile + (size_t)b * specdec__dotprod_block_bytes(type) + row * 4;
 
-    if (SPECDEC__NEON_KEEPS)
-        SPECDEC__NEON_ANEW(tile); /* one address: gcc would keep a register for each 64 bytes of it */
+    if (SPECDEC__NEON_KEEPS_LOADS)
+        SPECDEC__NEON_HIDE_ADDRESS(tile); /* one address: else gcc uses a register for each 64 bytes */
     if (!packed)
-        specdec__dotprod_take_panel(type, run, b, row, rows);
+        specdec__dotprod_load_panel(type, run, b, row, rows);
     else if (type == SPECDEC__TYPE_Q8_0)
-        specdec__dotprod_take_q8_0(tile, row, rows);
+        specdec__dotprod_load_q8_0(tile, row, rows);
     else if (type == SPECDEC__TYPE_IQ4_XS)
-        specdec__dotprod_take_iq4_xs(run, b, quad, rows);
+        specdec__dotprod_load_iq4_xs(run, b, quad, rows);
     else if (specdec__neon_is_iq2(type))
-        specdec__dotprod_take_iq2(type, run, b, quad, rows);
+        specdec__dotprod_load_iq2(type, run, b, quad, rows);
     else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
-        specdec__dotprod_take_two_bits(type, run, b, way, quad, rows);
+        specdec__dotprod_load_two_bits(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
-        specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
+        specdec__dotprod_load_q6_k(run, b, way, columns, quad, rows);
     else if (specdec__dotprod_is_few_bits(type))
-        specdec__dotprod_take_few_bits(type, run, b, row, rows);
+        specdec__dotprod_load_few_bits(type, run, b, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
-        specdec__dotprod_take_k(type, run, b, way, columns, quad, rows);
+        specdec__dotprod_load_k(type, run, b, way, columns, quad, rows);
     else
-        specdec__dotprod_take_nibbles(type, tile, row, rows);
+        specdec__dotprod_load_nibbles(type, tile, row, rows);
 }
 
-/* Those of Q6_K are signed bytes. */
-SPECDEC__INLINE void specdec__dotprod_factors_6k(specdec__dotprod_run *run)
+/* Unpacks the factors of Q6_K, which are signed bytes. */
+SPECDEC__INLINE void specdec__dotprod_factors_q6_k(specdec__dotprod_run *run)
 {
     const unsigned char *scales = run->tile + SPECDEC__TILE_AT(q6_k, scales);
     int i;
@@ -12393,13 +12485,14 @@ SPECDEC__INLINE void specdec__dotprod_factors_6k(specdec__dotprod_run *run)
         vst1q_u8(run->factors[i], veorq_u8(vld1q_u8(scales + i * 16), vdupq_n_u8(128)));
 }
 
-/* Fills the factors. */
-SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *run)
+/* Unpacks the factors of scales and minimums of a run. */
+SPECDEC__INLINE void specdec__dotprod_unpack_factors(int type, specdec__dotprod_run *run)
 {
     int i;
 
     for (i = 0; i < 4 && specdec__dotprod_is_like_q4_k(type); i++) {
-        specdec__neon_four factors = specdec__neon_factors_k(run->tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
+        specdec__neon_factor_pairs factors = specdec__neon_factors_k(run->tile + SPECDEC__TILE_AT(q4_k,
+                                                                                                  scales) + i * 16);
 
         vst1q_u8(run->factors[i], vreinterpretq_u8_s8(factors.scale[0]));
         vst1q_u8(run->factors[i + 4], vreinterpretq_u8_s8(factors.scale[1]));
@@ -12407,21 +12500,22 @@ SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *ru
         vst1q_u8(run->factors[i + 12], vreinterpretq_u8_s8(factors.minimum[1]));
     }
     if (type == SPECDEC__TYPE_Q6_K)
-        specdec__dotprod_factors_6k(run);
+        specdec__dotprod_factors_q6_k(run);
     for (i = 0; i < 16 && type == SPECDEC__TYPE_Q3_K; i++)
-        vst1q_u8(run->factors[i], specdec__neon_factors_3k(run->tile, i));
+        vst1q_u8(run->factors[i], specdec__neon_factors_q3_k(run->tile, i));
     for (i = 0; i < 8 && type == SPECDEC__TYPE_IQ4_XS; i++)
-        vst1q_u8(run->factors[i], specdec__neon_factors_4xs(run->tile, i));
+        vst1q_u8(run->factors[i], specdec__neon_factors_iq4_xs(run->tile, i));
 }
 
-/* The four rows from row on. */
-SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run, int row, specdec__dotprod_quad *quad)
+/* Loads d and dmin of the four rows from row `row` on. */
+SPECDEC__INLINE void specdec__dotprod_load_scales(int type, specdec__dotprod_run *run, int row,
+                                                  specdec__dotprod_quad *quad)
 {
     static const uint32_t which[SPECDEC__ROWS] = {
         0xFFFF00FF, 0xFFFF01FF, 0xFFFF02FF, 0xFFFF03FF, 0xFFFF04FF, 0xFFFF05FF, 0xFFFF06FF, 0xFFFF07FF,
         0xFFFF08FF, 0xFFFF09FF, 0xFFFF0AFF, 0xFFFF0BFF, 0xFFFF0CFF, 0xFFFF0DFF, 0xFFFF0EFF, 0xFFFF0FFF};
-    const unsigned char *d = run->tile + specdec__dotprod_d(type) + row * 2;
-    const int raised = specdec__dotprod_raised(type);
+    const unsigned char *d = run->tile + specdec__dotprod_scale_offset(type) + row * 2;
+    const int raised = specdec__dotprod_factor_bias(type);
 
     quad->row = row;
     if (specdec__neon_is_iq2(type))
@@ -12439,42 +12533,42 @@ SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run
     }
 }
 
-/* The larger ones of 16 half floats, as integers without a sign, twice that. */
-SPECDEC__INLINE uint16x8_t specdec__dotprod_largest(const unsigned char *d)
+/* The element-wise larger of two times 8 half floats: twice their bits without the sign, as integers. */
+SPECDEC__INLINE uint16x8_t specdec__dotprod_largest_halves(const unsigned char *d)
 {
     const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(d)), high = vreinterpretq_u16_u8(vld1q_u8(d + 16));
 
     return vmaxq_u16(vshlq_n_u16(low, 1), vshlq_n_u16(high, 1));
 }
 
-/* Does a tile have scales that are no finite numbers? What specdec__dotprod_factor takes off is not then. */
-SPECDEC__INLINE int specdec__dotprod_is_wild(int type, const unsigned char *tile)
+/* Whether a tile has scales that are not finite: specdec__dotprod_scale_by_factor cannot subtract from these. */
+SPECDEC__INLINE int specdec__dotprod_has_infinite_scale(int type, const unsigned char *tile)
 {
-    const unsigned char *d = tile + specdec__dotprod_d(type);
+    const unsigned char *d = tile + specdec__dotprod_scale_offset(type);
     uint16x8_t most;
 
-    if (specdec__dotprod_raised(type) < 0)
+    if (specdec__dotprod_factor_bias(type) < 0)
         return 0;
-    most = specdec__dotprod_largest(d);
+    most = specdec__dotprod_largest_halves(d);
     if (specdec__dotprod_has_minimum(type))
-        most = vmaxq_u16(most, specdec__dotprod_largest(d + 32));
+        most = vmaxq_u16(most, specdec__dotprod_largest_halves(d + 32));
     return vmaxvq_u16(most) >= 0xF800;
 }
 
-/* Four values of four rows times those of every column. */
-#define SPECDEC__DOTPROD_EACH(w, lane) \
+/* dot (column) += four values of four rows times those of every column. */
+#define SPECDEC__DOTPROD_EACH_COLUMN(w, lane) \
     SPECDEC__UNROLL \
     for (c = 0; c < columns; c++) \
         SPECDEC__SDOT(dot[c], w, v[c], lane)
 
-/* acc (column) += granule g of block b: the exact sums dot, which began at SPECDEC__DOTPROD_START, times both scales,
-   and the minimum: canonical order. */
-SPECDEC__INLINE void specdec__dotprod_fold(int type, int columns, const specdec__dotprod_rows *rows, int g,
-                                           const specdec__dotprod_x *x, int b, float32x4_t scales,
-                                           const int32x4_t *dot, float32x4_t *acc)
+/* acc (column) += granule g of block b, in the canonical order: the exact sums dot, which began at
+   SPECDEC__DOTPROD_START, times both scales; and the minimum. */
+SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const specdec__dotprod_rows *rows, int g,
+                                                  const specdec__dotprod_input *x, int b, float32x4_t scales,
+                                                  const int32x4_t *dot, float32x4_t *acc)
 {
     const int k = b * (32 / specdec__dotprod_granule(type)) + g;
-    const int has_excess = specdec__dotprod_bias(type) || specdec__dotprod_surplus(type);
+    const int has_excess = specdec__dotprod_bias(type) || specdec__dotprod_sum_surplus(type);
     const float32x4_t one = vdupq_n_f32(1), start = vdupq_n_f32(SPECDEC__DOTPROD_START);
     const float32x4_t excess = vld1q_f32(x->excess[k]), totals = vld1q_f32(x->total[k]);
     const float32x4_t offsets = vreinterpretq_f32_s32(vld1q_s32(x->offset[b]));
@@ -12489,16 +12583,16 @@ SPECDEC__INLINE void specdec__dotprod_fold(int type, int columns, const specdec_
         sum = has_excess ? vfmsq_n_f32(sum, one, excess[c]) : vsubq_f32(sum, start);
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale[g], scales[c]), sum);
         if (specdec__dotprod_has_minimum(type))
-            acc[c] = specdec__dotprod_is_subtracted(type) ? vfmsq_n_f32(acc[c], rows->minimum[g], totals[c])
+            acc[c] = specdec__dotprod_subtracts_minimum(type) ? vfmsq_n_f32(acc[c], rows->minimum[g], totals[c])
                                                           : vfmaq_n_f32(acc[c], rows->minimum[g], totals[c]);
     }
 }
 
 /* acc (column) += four rows of block b times columns. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packed, int columns,
-                                                             const specdec__dotprod_rows *rows,
-                                                             const specdec__dotprod_x *x, const int8_t *codes, int b,
-                                                             float32x4_t *acc)
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, int packed, int columns,
+                                                                      const specdec__dotprod_rows *rows,
+                                                                      const specdec__dotprod_input *x,
+                                                                      const int8_t *codes, int b, float32x4_t *acc)
 {
     const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
     float32x4_t scales = vld1q_f32(x->scale[b]);
@@ -12513,14 +12607,14 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packe
         int32x4_t dot[4];
 
         if (g) {
-            SPECDEC__NEON_LOAD(factors);
+            SPECDEC__NEON_RELOAD(factors);
             scales = vld1q_f32(factors);
         }
-        SPECDEC__NEON_ANEW(begin);
+        SPECDEC__NEON_HIDE_ADDRESS(begin);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
-            if (packed || (per == 2 && SPECDEC__NEON_KEEPS))
-                SPECDEC__NEON_AGAIN(dot[c], x->start[c], codes, g * 4 + c);
+            if (packed || (per == 2 && SPECDEC__NEON_KEEPS_LOADS))
+                SPECDEC__NEON_LOAD_CONSTANT(dot[c], x->start[c], codes, g * 4 + c);
             else
                 dot[c] = vld1q_s32(begin + c * 4);
         SPECDEC__UNROLL
@@ -12530,18 +12624,18 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packe
             SPECDEC__UNROLL
             for (c = 0; c < columns; c++)
                 v[c] = vld1q_s8((c == 3 ? fourth : codes + c * 32) + h * 4);
-            SPECDEC__DOTPROD_EACH(rows->codes[h], 0);
-            SPECDEC__DOTPROD_EACH(rows->codes[h + 1], 1);
-            SPECDEC__DOTPROD_EACH(rows->codes[h + 2], 2);
-            SPECDEC__DOTPROD_EACH(rows->codes[h + 3], 3);
+            SPECDEC__DOTPROD_EACH_COLUMN(rows->codes[h], 0);
+            SPECDEC__DOTPROD_EACH_COLUMN(rows->codes[h + 1], 1);
+            SPECDEC__DOTPROD_EACH_COLUMN(rows->codes[h + 2], 2);
+            SPECDEC__DOTPROD_EACH_COLUMN(rows->codes[h + 3], 3);
             if (!packed && per == 1)
-                SPECDEC__NEON_APART;
+                SPECDEC__NEON_COMPILER_BARRIER;
         }
         if (packed)
-            SPECDEC__NEON_APART;
+            SPECDEC__NEON_COMPILER_BARRIER;
         if (!specdec__dotprod_is_wide(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
-            if (specdec__dotprod_is_halved(type, packed, columns))
+            if (specdec__dotprod_has_half_sums(type, packed, columns))
                 SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
             if (columns > 1)
                 SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
@@ -12550,15 +12644,15 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packe
             if (columns > 3)
                 SPECDEC__SDOT(dot[3], rows->sums[g], bytes, 3);
         }
-        specdec__dotprod_fold(type, columns, rows, g, x, b, scales, dot, acc);
+        specdec__dotprod_add_granule(type, columns, rows, g, x, b, scales, dot, acc);
     }
 }
 
-/* Prefetches a quarter of a block: each block does, for every four rows. Where whole lines of 64 bytes are most of it,
-   it is only those. */
+/* Prefetches a quarter of a block; it is called for every four rows of a block. Types of which whole lines of 64 bytes
+   are the largest part prefetch only those. */
 SPECDEC__INLINE void specdec__dotprod_prefetch(int type, const unsigned char **ahead)
 {
-    const int share = (int)specdec__dotprod_span(type) / 4, most = share % 64 <= 8;
+    const int share = (int)specdec__dotprod_block_bytes(type) / 4, most = share % 64 <= 8;
     int i;
 
     SPECDEC__UNROLL
@@ -12567,10 +12661,10 @@ SPECDEC__INLINE void specdec__dotprod_prefetch(int type, const unsigned char **a
     *ahead += most ? share / 64 * 64 : share;
 }
 
-/* Prefetches what the up to 8 blocks of four rows do not: 8 bytes for each of them. */
+/* Prefetches the rest of up to 8 blocks for four rows: 8 bytes for each block. */
 SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned char **ahead)
 {
-    if (specdec__dotprod_span(type) / 4 % 64 <= 8) {
+    if (specdec__dotprod_block_bytes(type) / 4 % 64 <= 8) {
         __builtin_prefetch(*ahead, 0, 3);
         *ahead += 64;
     }
@@ -12579,19 +12673,19 @@ SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned cha
 /* Word i of granule g of four rows of a block of Q6_K. way: which one of the four blocks whose nibbles and two_bits
    begin here. kept, unless NULL: the two_bits of the second block, from which the fourth block's bits are taken. The
    instructions of a way are one asm statement, as gcc would copy registers that they overwrite. */
-SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles, const unsigned char *two_bits, int way,
-                                                   int g, int i, uint8x16_t *kept)
+SPECDEC__INLINE int8x16_t specdec__dotprod_word_q6_k(const unsigned char *nibbles, const unsigned char *two_bits,
+                                                     int way, int g, int i, uint8x16_t *kept)
 {
     const uint8x16_t six = vdupq_n_u8(63);
     const unsigned char *from = nibbles + way % 2 * 512 + g * 256 + i * 64;
     uint8x16_t low, high;
 
     two_bits += g * 256 + i * 64;
-    SPECDEC__NEON_AGAIN(low, from, from, way);
+    SPECDEC__NEON_LOAD_CONSTANT(low, from, from, way);
     if (way == 3 && kept)
         high = kept[g * 4 + i];
     else
-        SPECDEC__NEON_AGAIN(high, two_bits, two_bits, way);
+        SPECDEC__NEON_LOAD_CONSTANT(high, two_bits, two_bits, way);
     if (way == 0)
         __asm__("sli %0.16b, %1.16b, #4\n\tand %0.16b, %0.16b, %2.16b" : "+w"(low) : "w"(high), "w"(six));
     else if (way == 1)
@@ -12609,27 +12703,28 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles,
     return vreinterpretq_s8_u8(way == 3 ? high : low);
 }
 
-/* Word i of a granule times columns; takes that word of the granule that comes next. */
+/* Multiplies word i of a granule with columns, and unpacks word i of the next granule. */
 #define SPECDEC__DOTPROD_WORD(i) \
     SPECDEC__UNROLL \
     for (c = 0; c < columns; c++) \
         SPECDEC__SDOT_IN_PLACE(dot[c], w[i], v[c], i); \
     if (way + g < 4) \
-        next[i] = specdec__dotprod_word_6k(nibbles, two_bits, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
-    SPECDEC__NEON_APART
+        next[i] = specdec__dotprod_word_q6_k(nibbles, two_bits, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
+    SPECDEC__NEON_COMPILER_BARRIER
 
-/* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: its codes; next:
-   becomes those of the granule that follows, as unpacking and multiplying by turns keep more of the core busy. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_6k(const specdec__dotprod_run *run, int b, int way,
-                                                                  int g, int columns, specdec__dotprod_quad *quad,
-                                                                  const specdec__dotprod_x *x, const int8_t *codes,
-                                                                  const int8x16_t *w, int8x16_t *next,
-                                                                  float32x4_t *acc)
+/* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: the granule's
+   codes; next: becomes the codes of the next granule, as alternating unpacking and multiplying uses more of the
+   core. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_q6_k(const specdec__dotprod_run *run, int b, int way,
+                                                                    int g, int columns, specdec__dotprod_quad *quad,
+                                                                    const specdec__dotprod_input *x,
+                                                                    const int8_t *codes, const int8x16_t *w,
+                                                                    int8x16_t *next, float32x4_t *acc)
 {
     const unsigned char *tile = run->tile + quad->row * 4;
     const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way) * 256;
     const unsigned char *two_bits = tile + SPECDEC__TILE_AT(q6_k, two_bits) + (b - way) * 128;
-    const int halved = specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, 1, columns);
+    const int halved = specdec__dotprod_has_half_sums(SPECDEC__TYPE_Q6_K, 1, columns);
     const int8x16_t half = vaddq_s8(w[0], w[1]), other = vaddq_s8(w[2], w[3]);
     const int8x16_t sum = halved ? half : veorq_s8(vaddq_s8(half, other), vdupq_n_s8(-128));
     const int8x16_t bytes = vreinterpretq_s8_s32(vld1q_s32(x->offset[b]));
@@ -12641,7 +12736,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_6k(const specdec_
 
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
-        SPECDEC__NEON_AGAIN(dot[c], x->start[c], codes, g * 4 + c);
+        SPECDEC__NEON_LOAD_CONSTANT(dot[c], x->start[c], codes, g * 4 + c);
         v[c] = vld1q_s8(codes + (c == 3 ? x->last : (size_t)c * 32) + g * 16);
     }
     SPECDEC__DOTPROD_WORD(0);
@@ -12657,17 +12752,18 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_6k(const specdec_
         SPECDEC__SDOT_IN_PLACE(dot[2], sum, bytes, 2);
         SPECDEC__SDOT_IN_PLACE(dot[3], sum, bytes, 3);
     }
-    rows.scale[g] = specdec__dotprod_factor(run, b * 2 + g, way * 2 + g, quad->which, quad->d, run->less[0]);
-    SPECDEC__NEON_AGAIN(scales, x->scale[b], codes, g);
-    specdec__dotprod_fold(SPECDEC__TYPE_Q6_K, columns, &rows, g, x, b, scales, dot, acc);
-    SPECDEC__NEON_APART;
+    rows.scale[g] = specdec__dotprod_scale_by_factor(run, b * 2 + g, way * 2 + g, quad->which, quad->d, run->less[0]);
+    SPECDEC__NEON_LOAD_CONSTANT(scales, x->scale[b], codes, g);
+    specdec__dotprod_add_granule(SPECDEC__TYPE_Q6_K, columns, &rows, g, x, b, scales, dot, acc);
+    SPECDEC__NEON_COMPILER_BARRIER;
 }
 
-/* acc (column) += four blocks of Q6_K of four rows, from b on, times columns. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_6k(const specdec__dotprod_run *run, int b, int columns,
-                                                               specdec__dotprod_quad *quad,
-                                                               const specdec__dotprod_x *x, const int8_t *codes,
-                                                               const unsigned char **ahead, float32x4_t *acc)
+/* acc (column) += four blocks of Q6_K of four rows, from block b on, times columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_blocks_q6_k(const specdec__dotprod_run *run, int b,
+                                                                        int columns, specdec__dotprod_quad *quad,
+                                                                        const specdec__dotprod_input *x,
+                                                                        const int8_t *codes,
+                                                                        const unsigned char **ahead, float32x4_t *acc)
 {
     const unsigned char *tile = run->tile + quad->row * 4;
     int8x16_t w[4], next[4];
@@ -12675,26 +12771,26 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_6k(const specdec__do
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
-        w[i] = specdec__dotprod_word_6k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
-                                        tile + SPECDEC__TILE_AT(q6_k, two_bits) + b * 128, 0, 0, i, NULL);
+        w[i] = specdec__dotprod_word_q6_k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
+                                          tile + SPECDEC__TILE_AT(q6_k, two_bits) + b * 128, 0, 0, i, NULL);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        quad->kept[i] = vdupq_n_u8(0); /* never read: gcc warns where loops stay loops */
+        quad->kept[i] = vdupq_n_u8(0); /* never read, but gcc warns if loops are not unrolled */
     SPECDEC__UNROLL
     for (way = 0; way < 4; way++, codes += x->stride) {
         specdec__dotprod_prefetch(SPECDEC__TYPE_Q6_K, ahead);
-        specdec__dotprod_granule_6k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
-        specdec__dotprod_granule_6k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
+        specdec__dotprod_granule_q6_k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
+        specdec__dotprod_granule_q6_k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
     }
 }
 
 /* sums (column, 16) += up to 8 blocks, of a tile or a panel, times 1 to 4 columns. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int packed, int columns,
-                                                                   specdec__dotprod_run *run, int blocks,
-                                                                   const unsigned char *ahead,
-                                                                   const specdec__dotprod_x *x, float *sums)
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_run(int type, int packed, int columns,
+                                                                    specdec__dotprod_run *run, int blocks,
+                                                                    const unsigned char *ahead,
+                                                                    const specdec__dotprod_input *x, float *sums)
 {
-    const int ways = packed ? specdec__dotprod_ways(type) : 1;
+    const int ways = packed ? specdec__dotprod_way_count(type) : 1;
     int row, b, c, way;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
@@ -12703,15 +12799,15 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
         specdec__dotprod_quad quad;
         float32x4_t acc[4];
 
-        specdec__dotprod_scales(packed ? type : SPECDEC__TYPE_COUNT, run, row, &quad);
+        specdec__dotprod_load_scales(packed ? type : SPECDEC__TYPE_COUNT, run, row, &quad);
         if (packed)
             specdec__dotprod_prefetch_rest(type, &ahead);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
         for (b = 0; b < blocks; b += ways) {
-            if (type == SPECDEC__TYPE_Q6_K && packed && SPECDEC__NEON_KEEPS) {
-                specdec__dotprod_four_6k(run, b, columns, &quad, x, codes, &ahead, acc);
+            if (type == SPECDEC__TYPE_Q6_K && packed && SPECDEC__NEON_KEEPS_LOADS) {
+                specdec__dotprod_four_blocks_q6_k(run, b, columns, &quad, x, codes, &ahead, acc);
                 codes += x->stride * 4;
                 continue;
             }
@@ -12721,9 +12817,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
 
                 if (packed)
                     specdec__dotprod_prefetch(type, &ahead);
-                specdec__dotprod_take(type, packed, run, b + way, way, columns, &quad, &rows);
-                SPECDEC__NEON_APART;
-                specdec__dotprod_block(type, packed, columns, &rows, x, codes, b + way, acc);
+                specdec__dotprod_load_block(type, packed, run, b + way, way, columns, &quad, &rows);
+                SPECDEC__NEON_COMPILER_BARRIER;
+                specdec__dotprod_multiply_block(type, packed, columns, &rows, x, codes, b + way, acc);
             }
         }
         SPECDEC__UNROLL
@@ -12732,9 +12828,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
     }
 }
 
-/* Four rows of a block to a panel; of Q8_0, all but the codes. */
+/* Stores four rows of a block in a panel; for Q8_0 all but the codes. */
 SPECDEC__INLINE void specdec__dotprod_store_panel(int type, const specdec__dotprod_rows *rows, int block, int row,
-                                                 specdec__panel *panel)
+                                                  specdec__panel *panel)
 {
     const int per = 32 / specdec__dotprod_granule(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
     int i;
@@ -12754,8 +12850,8 @@ SPECDEC__INLINE void specdec__dotprod_store_panel(int type, const specdec__dotpr
     }
 }
 
-/* Vectors whose words take turns: the first two words of each, and the last two. */
-SPECDEC__INLINE void specdec__i8mm_put_pair(int8_t *to, int8x16_t even, int8x16_t odd)
+/* Stores the words of two vectors alternately: the first two words of each, then the last two. */
+SPECDEC__INLINE void specdec__i8mm_store_pair(int8_t *to, int8x16_t even, int8x16_t odd)
 {
     const int32x4_t first = vreinterpretq_s32_s8(even), second = vreinterpretq_s32_s8(odd);
 
@@ -12763,39 +12859,39 @@ SPECDEC__INLINE void specdec__i8mm_put_pair(int8_t *to, int8x16_t even, int8x16_
     vst1q_s8(to + 16, vreinterpretq_s8_s32(vzip2q_s32(first, second)));
 }
 
-/* Four rows of a block of a type of granules of 32 to a panel for matrix products: codes (value/8, row, 8), minimums
-   with their sign. pair: of wide types the sums of codes, floats; of others (row, 8) bytes, whose first four add up
-   to them. */
+/* Stores four rows of a block with granules of 32 in a panel for matrix products: codes (value/8, row, 8), minimums
+   with their sign. pair: for wide types the sums of codes as floats; for others (row, 8) bytes, whose first four add up
+   to the sum. */
 SPECDEC__INLINE void specdec__i8mm_store_panel(int type, const specdec__dotprod_rows *rows, int block, int row,
-                                       specdec__panel *panel)
+                                               specdec__panel *panel)
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i += 2)
-        specdec__i8mm_put_pair(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i], rows->codes[i + 1]);
+        specdec__i8mm_store_pair(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i], rows->codes[i + 1]);
     if (specdec__dotprod_is_wide(type))
         vst1q_s32(panel->pair[block] + row, vreinterpretq_s32_f32(rows->pair[0]));
     else
-        specdec__i8mm_put_pair((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
+        specdec__i8mm_store_pair((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
     vst1q_f32(panel->scale[block] + row, rows->scale[0]);
     if (specdec__dotprod_has_minimum(type))
-        vst1q_f32(panel->minimum[block] + row, specdec__dotprod_is_subtracted(type) ? vnegq_f32(rows->minimum[0])
+        vst1q_f32(panel->minimum[block] + row, specdec__dotprod_subtracts_minimum(type) ? vnegq_f32(rows->minimum[0])
                                                                                     : rows->minimum[0]);
 }
 
-/* Up to 8 blocks of a tile to a panel, or zipped, to one for matrix products. Two that share bytes are taken before
-   either is stored. */
+/* Unpacks up to 8 blocks of a tile into a panel; zipped: into one for matrix products. Two blocks that share bytes are
+   unpacked before either is stored. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipped, specdec__dotprod_run *run,
                                                               int blocks, const unsigned char *ahead,
                                                               specdec__panel *panel)
 {
-    const int ways = specdec__dotprod_ways(type), together = ways == 2 ? 2 : 1;
+    const int ways = specdec__dotprod_way_count(type), together = ways == 2 ? 2 : 1;
     specdec__dotprod_quad quad;
     int row, b, way, i;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        specdec__dotprod_scales(type, run, row, &quad);
+        specdec__dotprod_load_scales(type, run, row, &quad);
         specdec__dotprod_prefetch_rest(type, &ahead);
         for (b = 0; b < blocks; b += ways)
             SPECDEC__UNROLL
@@ -12805,9 +12901,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipp
                 SPECDEC__UNROLL
                 for (i = 0; i < together; i++) {
                     specdec__dotprod_prefetch(type, &ahead);
-                    specdec__dotprod_take(type, 1, run, b + way + i, way + i, 0, &quad, rows + i);
+                    specdec__dotprod_load_block(type, 1, run, b + way + i, way + i, 0, &quad, rows + i);
                 }
-                SPECDEC__NEON_APART;
+                SPECDEC__NEON_COMPILER_BARRIER;
                 SPECDEC__UNROLL
                 for (i = 0; i < together; i++)
                     (zipped ? specdec__i8mm_store_panel
@@ -12816,53 +12912,55 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, int zipp
     }
 }
 
-/* Up to 8 blocks of one or two tiles, or panels, times 1 to 4 columns. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_columns(int type, int packed, int columns, int count, int tiles,
-                                                               specdec__dotprod_run *runs, int blocks,
-                                                               const unsigned char *const *ahead,
-                                                               const specdec__columns *x, size_t at,
-                                                               float *const *sums, int column)
+/* Multiplies up to 8 blocks of one or two tiles, or panels, with 1 to 4 columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_columns(int type, int packed, int columns, int count,
+                                                                        int tiles,
+                                                                        specdec__dotprod_run *runs, int blocks,
+                                                                        const unsigned char *const *ahead,
+                                                                        const specdec__columns *x, size_t at,
+                                                                        float *const *sums, int column)
 {
-    specdec__dotprod_x ready;
+    specdec__dotprod_input ready;
     int t;
 
     specdec__dotprod_prepare(type, packed, x, at + (size_t)column, columns, count, blocks, &ready);
     for (t = 0; t < tiles; t++)
-        specdec__dotprod_run_columns(type, packed, columns, &runs[t], blocks, ahead ? ahead[t] : NULL, &ready,
-                                     sums[t] + column * SPECDEC__ROWS);
+        specdec__dotprod_multiply_run(type, packed, columns, &runs[t], blocks, ahead ? ahead[t] : NULL, &ready,
+                                      sums[t] + column * SPECDEC__ROWS);
 }
 
-/* The same times count columns, 4 at a time. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_groups(int type, int packed, int tiles,
-                                                              specdec__dotprod_run *runs, int blocks,
-                                                              const unsigned char *const *ahead,
-                                                              const specdec__columns *x, size_t at, int count,
-                                                              float *const *sums)
+/* Multiplies up to 8 blocks of one or two tiles, or panels, with `count` columns, 4 at a time. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_groups(int type, int packed, int tiles,
+                                                                       specdec__dotprod_run *runs, int blocks,
+                                                                       const unsigned char *const *ahead,
+                                                                       const specdec__columns *x, size_t at, int count,
+                                                                       float *const *sums)
 {
-    const int many = specdec__dotprod_most(type) == 4;
+    const int many = specdec__dotprod_max_columns(type) == 4;
     int c;
 
     for (c = 0; many && count - c >= (packed ? 3 : 4); c += 4)
-        specdec__dotprod_columns(type, packed, 4, specdec__min_int(4, count - c), tiles, runs, blocks, ahead, x, at,
-                                 sums, c);
+        specdec__dotprod_multiply_columns(type, packed, 4, specdec__min_int(4, count - c), tiles, runs, blocks, ahead,
+                                          x, at, sums, c);
     if (count - c >= 2) {
-        specdec__dotprod_columns(type, packed, 2, 2, tiles, runs, blocks, ahead, x, at, sums, c);
+        specdec__dotprod_multiply_columns(type, packed, 2, 2, tiles, runs, blocks, ahead, x, at, sums, c);
         c += 2;
     }
     if (count - c == 1)
-        specdec__dotprod_columns(type, packed, 1, 1, tiles, runs, blocks, ahead, x, at, sums, c);
+        specdec__dotprod_multiply_columns(type, packed, 1, 1, tiles, runs, blocks, ahead, x, at, sums, c);
 }
 
-/* Panels of the other types. */
+/* Defines the dot of a kind of panel. */
 #define SPECDEC__DOTPROD_DOT(name, type) \
     SPECDEC__DOTPROD static void \
     specdec__dotprod_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
                                 int column, int count, float *sums) \
     { \
         specdec__dotprod_run run; \
-        run.tile = NULL; /* not read */ \
+        run.tile = NULL; /* a panel is read instead */ \
         run.panel = panel; \
-        specdec__dotprod_groups(type, 0, 1, &run, blocks, NULL, x, (size_t)block * (size_t)x->n + (size_t)column, \
+        specdec__dotprod_multiply_groups(type, 0, 1, &run, blocks, NULL, x, \
+                                         (size_t)block * (size_t)x->n + (size_t)column, \
                                 count, &sums); \
     }
 
@@ -12871,31 +12969,33 @@ SPECDEC__DOTPROD_DOT(16m, SPECDEC__DOTPROD_PANEL_16M)
 SPECDEC__DOTPROD_DOT(32, SPECDEC__DOTPROD_PANEL_32)
 SPECDEC__DOTPROD_DOT(32m, SPECDEC__DOTPROD_PANEL_32M)
 
-/* Up to 8 blocks of one or two tiles times count columns, through panels. */
-typedef void specdec__dotprod_through_function(int tiles, specdec__dotprod_run *runs, int blocks,
-                                               const unsigned char *const *ahead, specdec__panel *panels,
-                                               const specdec__columns *x, size_t at, int count, float *const *sums);
-#define SPECDEC__DOTPROD_THROUGH(name) \
+/* Multiplies up to 8 blocks of one or two tiles with `count` columns, by unpacking panels. */
+typedef void specdec__dotprod_panels_function(int tiles, specdec__dotprod_run *runs, int blocks,
+                                              const unsigned char *const *ahead, specdec__panel *panels,
+                                              const specdec__columns *x, size_t at, int count, float *const *sums);
+/* Defines a specdec__dotprod_panels_function with panels as the type's own kernel reads them. */
+#define SPECDEC__DOTPROD_TYPED_PANELS(name) \
     SPECDEC__DOTPROD static __attribute__((noinline)) void \
-    specdec__dotprod_through_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
+    specdec__dotprod_typed_panels_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
                                     const unsigned char *const *ahead, specdec__panel *panels, \
                                     const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
         int t; \
         for (t = 0; t < tiles; t++) \
             specdec__dotprod_unpack(SPECDEC__TYPE_##name, 0, &runs[t], blocks, ahead[t], panels + t); \
-        specdec__dotprod_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, sums); \
+        specdec__dotprod_multiply_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, sums); \
     }
 
-SPECDEC__DOTPROD_THROUGH(Q4_0)
-SPECDEC__DOTPROD_THROUGH(Q8_0)
-SPECDEC__DOTPROD_THROUGH(Q4_K)
-SPECDEC__DOTPROD_THROUGH(Q6_K)
+SPECDEC__DOTPROD_TYPED_PANELS(Q4_0)
+SPECDEC__DOTPROD_TYPED_PANELS(Q8_0)
+SPECDEC__DOTPROD_TYPED_PANELS(Q4_K)
+SPECDEC__DOTPROD_TYPED_PANELS(Q6_K)
 
-/* The same through panels that have nothing of their type left: also for scales that are no finite numbers. */
-#define SPECDEC__DOTPROD_PLAINLY(name, unpack, dot) \
+/* Defines a specdec__dotprod_panels_function with panels as other types have them, which also works for scales that are
+   not finite. */
+#define SPECDEC__DOTPROD_PLAIN_PANELS(name, unpack, dot) \
     SPECDEC__DOTPROD static __attribute__((noinline)) void \
-    specdec__dotprod_plainly_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
+    specdec__dotprod_plain_panels_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
                                     const unsigned char *const *ahead, specdec__panel *panels, \
                                     const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
@@ -12907,33 +13007,34 @@ SPECDEC__DOTPROD_THROUGH(Q6_K)
         } \
     }
 
-SPECDEC__DOTPROD_PLAINLY(Q4_1, specdec__neon_unpack_q4_1, specdec__dotprod_dot_32m)
-SPECDEC__DOTPROD_PLAINLY(Q4_K, specdec__neon_unpack_q4_k, specdec__dotprod_dot_32m)
-SPECDEC__DOTPROD_PLAINLY(Q6_K, specdec__neon_unpack_q6_k, specdec__dotprod_dot_16)
-SPECDEC__DOTPROD_PLAINLY(Q2_K, specdec__neon_unpack_q2_k, specdec__dotprod_dot_16m)
-SPECDEC__DOTPROD_PLAINLY(Q3_K, specdec__neon_unpack_q3_k, specdec__dotprod_dot_16)
-SPECDEC__DOTPROD_PLAINLY(IQ4_NL, specdec__neon_unpack_iq4_nl, specdec__dotprod_dot_32)
-SPECDEC__DOTPROD_PLAINLY(IQ4_XS, specdec__neon_unpack_iq4_xs, specdec__dotprod_dot_32)
-SPECDEC__DOTPROD_PLAINLY(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_32)
-SPECDEC__DOTPROD_PLAINLY(Q5_1, specdec__neon_unpack_q5_1, specdec__dotprod_dot_32m)
-SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_32m)
-SPECDEC__DOTPROD_PLAINLY(IQ2_XXS, specdec__neon_unpack_iq2_xxs, specdec__dotprod_dot_32)
-SPECDEC__DOTPROD_PLAINLY(IQ2_XS, specdec__neon_unpack_iq2_xs, specdec__dotprod_dot_16)
-SPECDEC__DOTPROD_PLAINLY(IQ2_S, specdec__neon_unpack_iq2_s, specdec__dotprod_dot_16)
-SPECDEC__DOTPROD_PLAINLY(MXFP4, specdec__neon_unpack_mxfp4, specdec__dotprod_dot_32)
-SPECDEC__DOTPROD_PLAINLY(Q1_0, specdec__neon_unpack_q1_0, specdec__dotprod_dot_32)
-SPECDEC__DOTPROD_PLAINLY(Q2_0, specdec__neon_unpack_q2_0, specdec__dotprod_dot_32)
-SPECDEC__DOTPROD_PLAINLY(TQ2_0, specdec__neon_unpack_tq2_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q4_1, specdec__neon_unpack_q4_1, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q4_K, specdec__neon_unpack_q4_k, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q6_K, specdec__neon_unpack_q6_k, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q2_K, specdec__neon_unpack_q2_k, specdec__dotprod_dot_16m)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q3_K, specdec__neon_unpack_q3_k, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAIN_PANELS(IQ4_NL, specdec__neon_unpack_iq4_nl, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAIN_PANELS(IQ4_XS, specdec__neon_unpack_iq4_xs, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q5_1, specdec__neon_unpack_q5_1, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAIN_PANELS(IQ2_XXS, specdec__neon_unpack_iq2_xxs, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAIN_PANELS(IQ2_XS, specdec__neon_unpack_iq2_xs, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAIN_PANELS(IQ2_S, specdec__neon_unpack_iq2_s, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAIN_PANELS(MXFP4, specdec__neon_unpack_mxfp4, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q1_0, specdec__neon_unpack_q1_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAIN_PANELS(Q2_0, specdec__neon_unpack_q2_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAIN_PANELS(TQ2_0, specdec__neon_unpack_tq2_0, specdec__dotprod_dot_32)
 
-/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through, tiles
-   with wild scales by plainly. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specdec__dotprod_through_function *through,
-                                                                specdec__dotprod_through_function *plainly,
+/* specdec__multiply_function of a type: up to 4 columns without a panel, more columns by `typed_panels`, tiles with
+   infinite scales by `plain_panels`. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type,
+                                                                specdec__dotprod_panels_function *typed_panels,
+                                                                specdec__dotprod_panels_function *plain_panels,
                                                                 const specdec__tiles *tiles, int blocks,
                                                                 specdec__panel *panels, const specdec__columns *x,
                                                                 int block, int column, int count, float *const *sums)
 {
-    const size_t span = specdec__dotprod_span(type), end = (size_t)blocks * span;
+    const size_t span = specdec__dotprod_block_bytes(type), end = (size_t)blocks * span;
     const int most = tiles->tile[1] ? 2 : 1;
     specdec__dotprod_run runs[2];
     const unsigned char *ahead[2];
@@ -12949,71 +13050,71 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
         for (t = 0; t < most; t++) {
             runs[t].tile = tiles->tile[t] + byte;
             runs[t].panel = panels + t;
-            wild |= specdec__dotprod_is_wild(type, runs[t].tile);
+            wild |= specdec__dotprod_has_infinite_scale(type, runs[t].tile);
         }
         for (t = 0; t < most; t++) {
             ahead[t] = byte + SPECDEC__NEON_PREFETCH_BYTES < end
                            ? runs[t].tile + SPECDEC__NEON_PREFETCH_BYTES
                            : tiles->next[t] + (byte + SPECDEC__NEON_PREFETCH_BYTES - end);
-            specdec__dotprod_factors(type, &runs[t]);
+            specdec__dotprod_unpack_factors(type, &runs[t]);
         }
         if (wild)
-            plainly(most, runs, run, ahead, panels, x, at, count, sums);
-        else if (count <= specdec__dotprod_most(type))
-            specdec__dotprod_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
+            plain_panels(most, runs, run, ahead, panels, x, at, count, sums);
+        else if (count <= specdec__dotprod_max_columns(type))
+            specdec__dotprod_multiply_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
         else
-            through(most, runs, run, ahead, panels, x, at, count, sums);
+            typed_panels(most, runs, run, ahead, panels, x, at, count, sums);
     }
 }
 
-/* The types that have kernels of their own; how more columns are multiplied, and tiles with wild scales. */
+/* The types with kernels of their own; the kind of panels for many columns, and for tiles with infinite scales. */
 #define SPECDEC__DOTPROD_TYPES(X) \
-    X(Q4_0, through, through) X(Q8_0, through, through) X(Q4_K, through, plainly) X(Q6_K, through, plainly) \
-    X(Q4_1, plainly, plainly) X(Q5_0, plainly, plainly) X(Q5_1, plainly, plainly) X(Q5_K, plainly, plainly) \
-    X(Q2_K, plainly, plainly) X(Q3_K, plainly, plainly) X(IQ4_NL, plainly, plainly) X(IQ4_XS, plainly, plainly) \
-    X(IQ2_XXS, plainly, plainly) X(IQ2_XS, plainly, plainly) X(IQ2_S, plainly, plainly) \
-    X(MXFP4, plainly, plainly) X(Q1_0, plainly, plainly) X(Q2_0, plainly, plainly) X(TQ2_0, plainly, plainly)
-#define SPECDEC__DOTPROD_MULTIPLY(name, through, plainly) \
+    X(Q4_0, typed, typed) X(Q8_0, typed, typed) X(Q4_K, typed, plain) X(Q6_K, typed, plain) \
+    X(Q4_1, plain, plain) X(Q5_0, plain, plain) X(Q5_1, plain, plain) X(Q5_K, plain, plain) \
+    X(Q2_K, plain, plain) X(Q3_K, plain, plain) X(IQ4_NL, plain, plain) X(IQ4_XS, plain, plain) \
+    X(IQ2_XXS, plain, plain) X(IQ2_XS, plain, plain) X(IQ2_S, plain, plain) \
+    X(MXFP4, plain, plain) X(Q1_0, plain, plain) X(Q2_0, plain, plain) X(TQ2_0, plain, plain)
+#define SPECDEC__DOTPROD_MULTIPLY(name, many, infinite) \
     SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
                                                                   specdec__panel *panels, const specdec__columns *x, \
                                                                   int block, int column, int count, \
                                                                   float *const *sums) \
     { \
-        specdec__dotprod_multiply(SPECDEC__TYPE_##name, specdec__dotprod_##through##_##name, \
-                                  specdec__dotprod_##plainly##_##name, tiles, blocks, panels, x, block, column, \
-                                  count, sums); \
+        specdec__dotprod_multiply(SPECDEC__TYPE_##name, specdec__dotprod_##many##_panels_##name, \
+                                  specdec__dotprod_##infinite##_panels_##name, tiles, blocks, panels, x, block, \
+                                  column, count, sums); \
     }
 SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon_i8mm: NEON with matrix products (i8mm).
+ * >>kernel/neon_i8mm: NEON with matrix products (i8mm): multiplies panels with several columns.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* 4, 2 or 1 columns of up to 8 blocks, made ready once for two panels: a single column is its own partner. */
-typedef struct specdec__i8mm_x {
+/* 4, 2 or 1 columns of up to 8 blocks, prepared once for two panels. A single column is paired with itself. */
+typedef struct specdec__i8mm_input {
     int8_t codes[8][2][64];                /* (block, pair, value/8, 2 columns, 8) */
-    float scale[8][2][4], excess[8][2][4]; /* (block, pair): of both columns, twice; see specdec__dotprod_x */
-    float offset[8][2][4];                 /* the same; of types that are not wide in four bytes of eight of each */
-} specdec__i8mm_x;
+    float scale[8][2][4], excess[8][2][4]; /* (block, pair, 2 columns twice): see specdec__dotprod_input */
+    float offset[8][2][4];                 /* the same; for types that are not wide, as bytes */
+} specdec__i8mm_input;
 
-/* What sums of a type are corrected by: see specdec__dotprod_bias, specdec__dotprod_surplus. */
+/* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_sum_surplus. */
 typedef struct specdec__i8mm_kind {
     int bias, surplus;
 } specdec__i8mm_kind;
 
-/* Two of four columns, twice. */
-SPECDEC__INLINE float32x4_t specdec__i8mm_both(float32x4_t four, int pair)
+/* Numbers of two of four columns, each twice. */
+SPECDEC__INLINE float32x4_t specdec__i8mm_two_columns(float32x4_t four, int pair)
 {
     const float32x2_t two = pair ? vget_high_f32(four) : vget_low_f32(four);
 
     return vcombine_f32(two, two);
 }
 
-/* Block b of 4, 2 or 1 columns from `at` on. */
+/* Prepares block b of 4, 2 or 1 columns from `at` on. */
 SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int wide, const specdec__columns *x,
-                                           size_t at, int columns, int b, specdec__i8mm_x *to)
+                                           size_t at, int columns, int b, specdec__i8mm_input *to)
 {
     static const uint8_t bytes[2][16] = {{0, 0, 0, 0, 255, 255, 255, 255, 4, 4, 4, 4, 255, 255, 255, 255},
                                          {8, 8, 8, 8, 255, 255, 255, 255, 12, 12, 12, 12, 255, 255, 255, 255}};
@@ -13039,16 +13140,17 @@ SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int w
             vst1q_s8(to->codes[b][c / 2] + i * 32, vreinterpretq_s8_s64(vzip1q_s64(a, d)));
             vst1q_s8(to->codes[b][c / 2] + i * 32 + 16, vreinterpretq_s8_s64(vzip2q_s64(a, d)));
         }
-        vst1q_f32(to->scale[b][c / 2], specdec__i8mm_both(scales, c));
-        vst1q_f32(to->excess[b][c / 2], specdec__i8mm_both(vreinterpretq_f32_s32(excess), c));
-        vst1q_f32(to->offset[b][c / 2], wide ? specdec__i8mm_both(vcvtq_f32_s32(offsets), c)
+        vst1q_f32(to->scale[b][c / 2], specdec__i8mm_two_columns(scales, c));
+        vst1q_f32(to->excess[b][c / 2], specdec__i8mm_two_columns(vreinterpretq_f32_s32(excess), c));
+        vst1q_f32(to->offset[b][c / 2], wide ? specdec__i8mm_two_columns(vcvtq_f32_s32(offsets), c)
                                              : vreinterpretq_f32_u8(offset));
     }
 }
 
-/* sum (pair of columns, pair of rows), whose lanes are (row, column), which began at SPECDEC__DOTPROD_START, += eight
-   rows of block b times columns. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *panel, const specdec__i8mm_x *ready,
+/* sum (pair of columns, pair of rows), whose lanes are (row, column) and began at SPECDEC__DOTPROD_START, += eight rows
+   of block b times columns. */
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *panel,
+                                                          const specdec__i8mm_input *ready,
                                                           int b, int row, int wide, int columns, int32x4_t (*sum)[4])
 {
     int c, i, h;
@@ -13081,8 +13183,8 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *
         }
 }
 
-/* The two rows of pair h of those in two vectors, twice each. */
-SPECDEC__INLINE float32x4_t specdec__i8mm_twice(const float *from, int h)
+/* The numbers of the two rows of pair h, each twice. */
+SPECDEC__INLINE float32x4_t specdec__i8mm_two_rows(const float *from, int h)
 {
     const float32x4_t four = vld1q_f32(from + h / 2 * 4);
 
@@ -13090,22 +13192,22 @@ SPECDEC__INLINE float32x4_t specdec__i8mm_twice(const float *from, int h)
 }
 
 /* acc (pair of columns, pair of rows) += the sums of eight rows of block b times scales, and minimums. */
-SPECDEC__INLINE void specdec__i8mm_fold(const specdec__panel *panel, const specdec__columns *x,
-                                        const specdec__i8mm_x *ready, size_t at, int b, int row, int wide,
-                                        int has_minimum, int columns, int32x4_t (*sum)[4], float32x4_t (*acc)[4])
+SPECDEC__INLINE void specdec__i8mm_add_granule(const specdec__panel *panel, const specdec__columns *x,
+                                               const specdec__i8mm_input *ready, size_t at, int b, int row, int wide,
+                                               int has_minimum, int columns, int32x4_t (*sum)[4], float32x4_t (*acc)[4])
 {
     int c, h;
 
     SPECDEC__UNROLL
     for (h = 0; h < 4; h++) {
-        const float32x4_t scale = specdec__i8mm_twice(panel->scale[b] + row, h);
+        const float32x4_t scale = specdec__i8mm_two_rows(panel->scale[b] + row, h);
 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c += 2) {
             float32x4_t exact = vreinterpretq_f32_s32(sum[c / 2][h]);
 
             if (wide)
-                exact = vfmaq_f32(exact, specdec__i8mm_twice((const float *)(const void *)panel->pair[b] + row, h),
+                exact = vfmaq_f32(exact, specdec__i8mm_two_rows((const float *)(const void *)panel->pair[b] + row, h),
                                   vld1q_f32(ready->offset[b][c / 2]));
             exact = vsubq_f32(exact, vld1q_f32(ready->excess[b][c / 2]));
             acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], vmulq_f32(scale, vld1q_f32(ready->scale[b][c / 2])), exact);
@@ -13113,7 +13215,7 @@ SPECDEC__INLINE void specdec__i8mm_fold(const specdec__panel *panel, const specd
                 const float *total = x->sum32 + at + c;
                 const float32x2_t two = columns > 1 ? vld1_f32(total) : vld1_dup_f32(total);
 
-                acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], specdec__i8mm_twice(panel->minimum[b] + row, h),
+                acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], specdec__i8mm_two_rows(panel->minimum[b] + row, h),
                                           vcombine_f32(two, two));
             }
         }
@@ -13121,12 +13223,12 @@ SPECDEC__INLINE void specdec__i8mm_fold(const specdec__panel *panel, const specd
 }
 
 /* sums (column, 16) += a panel times 1, 2 or 4 columns. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *panel, int blocks,
-                                                         const specdec__columns *x, const specdec__i8mm_x *ready,
-                                                         size_t from, float *sums, int wide, int has_minimum,
-                                                         int columns)
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_columns(const specdec__panel *panel, int blocks,
+                                                                  const specdec__columns *x,
+                                                                  const specdec__i8mm_input *ready, size_t from,
+                                                                  float *sums, int wide, int has_minimum, int columns)
 {
-    int32_t start[32]; /* loads, as these cost no more than moves between registers */
+    int32_t start[32]; /* in memory, as loads cost no more than moves between registers */
     int row, b, c, h;
 
     for (h = 0; h < 32; h++)
@@ -13149,14 +13251,14 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *p
             const int32_t *begin = start;
             int32x4_t sum[2][4];
 
-            SPECDEC__NEON_ANEW(begin);
+            SPECDEC__NEON_HIDE_ADDRESS(begin);
             SPECDEC__UNROLL
             for (c = 0; c < columns; c += 2)
                 SPECDEC__UNROLL
                 for (h = 0; h < 4; h++)
                     sum[c / 2][h] = vld1q_s32(begin + c * 8 + h * 4);
             specdec__i8mm_products(panel, ready, b, row, wide, columns, sum);
-            specdec__i8mm_fold(panel, x, ready, at, b, row, wide, has_minimum, columns, sum, acc);
+            specdec__i8mm_add_granule(panel, x, ready, at, b, row, wide, has_minimum, columns, sum, acc);
         }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
@@ -13168,13 +13270,14 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *p
     }
 }
 
-/* One or two panels times count columns: 4, 2 and 1 at a time. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_groups(const specdec__i8mm_kind *kind, int wide, int has_minimum,
-                                                        const specdec__panel *panels, int tiles, int blocks,
-                                                        const specdec__columns *x, size_t at, int count,
-                                                        float *const *sums)
+/* Multiplies one or two panels with `count` columns: 4, 2 and 1 at a time. */
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_groups(const specdec__i8mm_kind *kind, int wide,
+                                                                 int has_minimum,
+                                                                 const specdec__panel *panels, int tiles, int blocks,
+                                                                 const specdec__columns *x, size_t at, int count,
+                                                                 float *const *sums)
 {
-    specdec__i8mm_x ready;
+    specdec__i8mm_input ready;
     int b, c, t, columns;
 
     for (c = 0; c < count; c += columns, at += (size_t)columns) {
@@ -13193,16 +13296,16 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_groups(const specdec__i8mm_kind
             float *to = sums[t] + c * SPECDEC__ROWS;
 
             if (columns == 4)
-                specdec__i8mm_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 4);
+                specdec__i8mm_multiply_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 4);
             else if (columns == 2)
-                specdec__i8mm_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 2);
+                specdec__i8mm_multiply_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 2);
             else
-                specdec__i8mm_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 1);
+                specdec__i8mm_multiply_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 1);
         }
     }
 }
 
-/* The same, by what types have. */
+/* specdec__i8mm_multiply_groups, compiled for types with and without minimums, and for wide types. */
 typedef void specdec__i8mm_groups_function(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles,
                                            int blocks, const specdec__columns *x, size_t at, int count,
                                            float *const *sums);
@@ -13211,14 +13314,14 @@ typedef void specdec__i8mm_groups_function(const specdec__i8mm_kind *kind, const
     specdec__i8mm_groups_##name(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles, int blocks, \
                                 const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
-        specdec__i8mm_groups(kind, wide, has_minimum, panels, tiles, blocks, x, at, count, sums); \
+        specdec__i8mm_multiply_groups(kind, wide, has_minimum, panels, tiles, blocks, x, at, count, sums); \
     }
 SPECDEC__I8MM_GROUPS(plain, 0, 0)
 SPECDEC__I8MM_GROUPS(minimum, 0, 1)
 SPECDEC__I8MM_GROUPS(wide, 1, 0)
 
-/* What multiply does (see specdec__multiply_function), of granules of 32: few columns, and runs with wild scales, by
-   dot products; more columns by matrix products of panels. */
+/* specdec__multiply_function of a type with granules of 32: few columns, and tiles with infinite scales, by dot
+   products; more columns by matrix products of panels. unpack: unpacks a panel. */
 typedef void specdec__i8mm_unpack_function(specdec__dotprod_run *run, int blocks, const unsigned char *ahead,
                                            specdec__panel *panel);
 SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function *by_dots,
@@ -13227,14 +13330,14 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
                                             int blocks, specdec__panel *panels, const specdec__columns *x, int block,
                                             int column, int count, float *const *sums)
 {
-    const specdec__i8mm_kind kind = {specdec__dotprod_bias(type), specdec__dotprod_surplus(type)};
-    const size_t span = specdec__dotprod_span(type), end = (size_t)blocks * span;
+    const specdec__i8mm_kind kind = {specdec__dotprod_bias(type), specdec__dotprod_sum_surplus(type)};
+    const size_t span = specdec__dotprod_block_bytes(type), end = (size_t)blocks * span;
     const int most = tiles->tile[1] ? 2 : 1;
     specdec__tiles part = *tiles;
     specdec__dotprod_run one;
     int from, run, wild, t;
 
-    if (count <= specdec__dotprod_most(type)) {
+    if (count <= specdec__dotprod_max_columns(type)) {
         by_dots(tiles, blocks, panels, x, block, column, count, sums);
         return;
     }
@@ -13247,7 +13350,7 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
         wild = 0;
         for (t = 0; t < most; t++) {
             part.tile[t] = tiles->tile[t] + byte;
-            wild |= specdec__dotprod_is_wild(type, part.tile[t]);
+            wild |= specdec__dotprod_has_infinite_scale(type, part.tile[t]);
         }
         if (wild) {
             by_dots(&part, run, panels, x, block + from, column, count, sums);
@@ -13255,14 +13358,15 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
         }
         for (t = 0; t < most; t++) {
             one.tile = part.tile[t];
-            specdec__dotprod_factors(type, &one);
+            specdec__dotprod_unpack_factors(type, &one);
             unpack(&one, run, ahead < end ? tiles->tile[t] + ahead : tiles->next[t] + (ahead - end), panels + t);
         }
         groups(&kind, panels, most, run, x, (size_t)(block + from) * (size_t)x->n + (size_t)column, count, sums);
     }
 }
 
-/* The types that matrix products take less for than dot products, of more columns than go without a panel. */
+/* Types for which matrix products are faster than dot products, with more columns than are multiplied without a
+   panel. */
 #define SPECDEC__I8MM_TYPES(X) \
     X(Q4_0, plain) X(Q8_0, wide) X(Q4_K, minimum) X(Q4_1, minimum) X(Q5_0, plain) X(Q5_1, minimum) X(Q5_K, minimum) \
     X(IQ4_NL, wide) X(IQ4_XS, wide)
@@ -13284,12 +13388,12 @@ SPECDEC__I8MM_TYPES(SPECDEC__I8MM_MULTIPLY)
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon_panels: plain NEON: panels of unpacked codes.
+ * >>kernel/neon_panels: NEON without dot products: dots of panels.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Sums of products of four rows with a column, over a granule of `words` words (w), plus *start. Sums of 8 products
-   (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
+/* The sums of products of a granule of four rows, `words` words (w), with a column, plus *start. The sums of 8 products
+   (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words, int wide, const int32_t *start,
                                                    const int8_t *codes)
 {
@@ -13298,7 +13402,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words
     int16x8_t low16, high16;
     int i;
 
-    SPECDEC__NEON_ANEW(start);
+    SPECDEC__NEON_HIDE_ADDRESS(start);
     low = vld1q_s32(start);
     high = vld1q_s32(start + 4);
     low16 = high16 = vdupq_n_s16(0);
@@ -13318,9 +13422,10 @@ SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words
     return vreinterpretq_f32_s32(vpaddq_s32(low, high));
 }
 
-/* acc (column) += four rows of granule k of a panel, from row on, times columns. */
-SPECDEC__INLINE void specdec__neon_granule(int type, const specdec__panel *panel, int k, int row, int columns, int wide,
-                                           const int32_t *start, const specdec__dotprod_x *x, float32x4_t *acc)
+/* acc (column) += four rows of granule k of a panel, from row `row` on, times columns. */
+SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *panel, int k, int row, int columns,
+                                               int wide,
+                                               const int32_t *start, const specdec__dotprod_input *x, float32x4_t *acc)
 {
     const int granule = specdec__dotprod_granule(type), per = 32 / granule;
     const int8_t *codes = x->codes + (size_t)(k / per) * x->stride + k % per * granule;
@@ -13339,7 +13444,7 @@ SPECDEC__INLINE void specdec__neon_granule(int type, const specdec__panel *panel
     for (c = 0; c < columns; c++) {
         sum[c] = specdec__neon_products(w, granule / 4, wide, start, codes + c * 32);
         if (columns == 4)
-            SPECDEC__NEON_APART;
+            SPECDEC__NEON_COMPILER_BARRIER;
     }
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
@@ -13350,13 +13455,15 @@ SPECDEC__INLINE void specdec__neon_granule(int type, const specdec__panel *panel
     }
 }
 
-/* sums (column, 16) += a panel times 1, 2 or 4 columns. A single column's codes are spread out once for eight rows. */
-SPECDEC__INLINE void specdec__neon_columns(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                           size_t at, int columns, int wide, float *sums)
+/* sums (column, 16) += a panel times 1, 2 or 4 columns. The codes of a single column are spread over a vector once for
+   eight rows. */
+SPECDEC__INLINE void specdec__neon_multiply_columns(int type, const specdec__panel *panel, int blocks,
+                                                    const specdec__columns *x,
+                                                    size_t at, int columns, int wide, float *sums)
 {
     const int32_t bits = SPECDEC__DOTPROD_START_BITS, start[8] = {bits, 0, bits, 0, bits, 0, bits, 0};
     const int granules = blocks * (32 / specdec__dotprod_granule(type)), quads = columns == 1 ? 4 : 1;
-    specdec__dotprod_x ready;
+    specdec__dotprod_input ready;
     int row, k, c, i;
 
     specdec__dotprod_prepare(type, 0, x, at, columns, columns, blocks, &ready);
@@ -13371,7 +13478,7 @@ SPECDEC__INLINE void specdec__neon_columns(int type, const specdec__panel *panel
         for (k = 0; k < granules; k++)
             SPECDEC__UNROLL
             for (i = 0; i < quads; i++)
-                specdec__neon_granule(type, panel, k, row + i * 4, columns, wide, start, &ready, acc[i]);
+                specdec__neon_add_granule(type, panel, k, row + i * 4, columns, wide, start, &ready, acc[i]);
         SPECDEC__UNROLL
         for (i = 0; i < quads; i++)
             SPECDEC__UNROLL
@@ -13380,19 +13487,19 @@ SPECDEC__INLINE void specdec__neon_columns(int type, const specdec__panel *panel
     }
 }
 
-/* The same times count columns. */
+/* sums (column, 16) += a panel times `count` columns. */
 SPECDEC__INLINE void specdec__neon_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
                                        size_t at, int count, int wide, float *sums)
 {
     for (; count >= 4; count -= 4, at += 4, sums += 64)
-        specdec__neon_columns(type, panel, blocks, x, at, 4, wide, sums);
+        specdec__neon_multiply_columns(type, panel, blocks, x, at, 4, wide, sums);
     if (count & 2) {
-        specdec__neon_columns(type, panel, blocks, x, at, 2, wide, sums);
+        specdec__neon_multiply_columns(type, panel, blocks, x, at, 2, wide, sums);
         at += 2;
         sums += 32;
     }
     if (count & 1)
-        specdec__neon_columns(type, panel, blocks, x, at, 1, wide, sums);
+        specdec__neon_multiply_columns(type, panel, blocks, x, at, 1, wide, sums);
 }
 
 #define SPECDEC__NEON_DOT(name, type, wide) \
@@ -13411,25 +13518,26 @@ SPECDEC__NEON_DOT(32_narrow, SPECDEC__DOTPROD_PANEL_32, 0)
 static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                  int column, int count, float *sums)
 {
-    (SPECDEC__NEON_WIDE(panel) ? specdec__neon_dot_32_wide : specdec__neon_dot_32_narrow)(panel, blocks, x, block,
-                                                                                          column, count, sums);
+    (SPECDEC__NEON_IS_WIDE(panel) ? specdec__neon_dot_32_wide : specdec__neon_dot_32_narrow)(panel, blocks, x, block,
+                                                                                             column, count, sums);
 }
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon_nibbles: plain NEON: 4-bit codes without a panel.
+ * >>kernel/neon_nibbles: NEON without dot products: multiplies 4-bit codes without a panel.
  * ================================================================================================================== */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Four, two or one columns of up to 8 blocks, made ready once for two tiles: codes (block, column, value/8, twice 8);
-   start (block, column, 4 times): what sums of unsigned codes times these begin at, bits of a float. */
-typedef struct specdec__neon_x {
+/* Four, two or one columns of up to 8 blocks, prepared once for two tiles. codes: (block, column, value/8, twice 8);
+   start (block, column, 4 times): the bits of a float at which sums of unsigned codes times these begin. */
+typedef struct specdec__neon_input {
     int8_t codes[8][4][64];
     int32_t start[8][4][4];
-    float scale[8][4], offset[8][4], total[8][4]; /* total: scale * sum of (code + offset) */
-} specdec__neon_x;
+    float scale[8][4], offset[8][4]; /* (block, column) */
+    float total[8][4];               /* (block, column): scale * sum of (code + offset) */
+} specdec__neon_input;
 
-/* 32 values of four rows: codes (value/8, pair of rows) of 2 rows x 8 unsigned values each, and their sums. */
+/* 32 values of four rows, unpacked: codes (value/8, pair of rows), 2 rows x 8 unsigned codes each, and their sums. */
 typedef struct specdec__neon_rows {
     int8x16_t codes[4][2];
     float32x4_t pair, scale, minimum;
@@ -13440,12 +13548,12 @@ typedef struct specdec__neon_scales {
     float scale[8][SPECDEC__ROWS], minimum[8][SPECDEC__ROWS];
 } specdec__neon_scales;
 
-/* Columns from `at` on. The codes of Q4_0 are 8 too large, so the products' sums are by 8 times the sum of 32 codes of
-   a column, and what offsets are multiplied by is by 32 * 8. */
+/* Prepares columns from `at` on. The codes of Q4_0 are 8 too large; so are the products' sums by 8 times the sum of a
+   column's 32 codes, and the factors of offsets by 32 * 8. */
 SPECDEC__INLINE void specdec__neon_prepare(int type, const specdec__columns *x, size_t at, int columns, int blocks,
-                                           specdec__neon_x *to)
+                                           specdec__neon_input *to)
 {
-    const int bias = specdec__dotprod_bias(type), surplus = specdec__dotprod_surplus(type);
+    const int bias = specdec__dotprod_bias(type), surplus = specdec__dotprod_sum_surplus(type);
     int b, c, i;
 
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
@@ -13469,15 +13577,15 @@ SPECDEC__INLINE void specdec__neon_prepare(int type, const specdec__columns *x, 
         }
 }
 
-/* Two pairs of rows of two words each: (pair). */
+/* Loads two words of two pairs of rows each: (pair). */
 SPECDEC__INLINE uint32x4x2_t specdec__neon_row_pairs(const unsigned char *words)
 {
     return vzipq_u32(vreinterpretq_u32_u8(vld1q_u8(words)), vreinterpretq_u32_u8(vld1q_u8(words + 64)));
 }
 
-/* The nibbles of four rows of one block of Q4_0 or Q4_1, or of Q4_K; there the low or the high ones, another block has
-   the others. */
-SPECDEC__INLINE void specdec__neon_take_codes(int type, const unsigned char *nibbles, int high,
+/* Unpacks the nibbles of four rows of a block of Q4_0, Q4_1 or Q4_K. Of Q4_K a block has the low or the high
+   nibbles. */
+SPECDEC__INLINE void specdec__neon_load_codes(int type, const unsigned char *nibbles, int high,
                                               specdec__neon_rows *rows)
 {
     const int is_k = type == SPECDEC__TYPE_Q4_K;
@@ -13501,10 +13609,10 @@ SPECDEC__INLINE void specdec__neon_take_codes(int type, const unsigned char *nib
     }
 }
 
-/* Rows `row` to `row` + 3 of block b; tile: of Q4_K 512 bytes further on for each two blocks; scales, way (0 or 1, b's
-   lowest bit): of Q4_K. */
-SPECDEC__INLINE void specdec__neon_take(int type, const unsigned char *tile, int b, int way, int row,
-                                        const specdec__neon_scales *scales, specdec__neon_rows *rows)
+/* Unpacks rows `row` to `row` + 3 of block b. tile: for Q4_K, 512 bytes further on for each two blocks. scales, way
+   (the lowest bit of b): for Q4_K. */
+SPECDEC__INLINE void specdec__neon_load_rows(int type, const unsigned char *tile, int b, int way, int row,
+                                             const specdec__neon_scales *scales, specdec__neon_rows *rows)
 {
     const size_t at = type == SPECDEC__TYPE_Q4_0   ? SPECDEC__TILE_AT(q4_0, nibbles)
                       : type == SPECDEC__TYPE_Q4_1 ? SPECDEC__TILE_AT(q4_1, nibbles)
@@ -13512,7 +13620,7 @@ SPECDEC__INLINE void specdec__neon_take(int type, const unsigned char *tile, int
     int8x16_t sum[2];
     int h;
 
-    specdec__neon_take_codes(type, tile + at + row * 4, way, rows);
+    specdec__neon_load_codes(type, tile + at + row * 4, way, rows);
     SPECDEC__UNROLL
     for (h = 0; h < 2; h++)
         sum[h] = vaddq_s8(vaddq_s8(rows->codes[0][h], rows->codes[1][h]),
@@ -13528,8 +13636,8 @@ SPECDEC__INLINE void specdec__neon_take(int type, const unsigned char *tile, int
         rows->minimum = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) + row * 2);
 }
 
-/* Sums of two rows: eight lanes of 4 products each. */
-SPECDEC__INLINE int16x8_t specdec__neon_two_rows(const specdec__neon_rows *rows, int h, const int8x16_t *v)
+/* The sums of products of two rows: eight lanes of 4 products each. */
+SPECDEC__INLINE int16x8_t specdec__neon_dot_two_rows(const specdec__neon_rows *rows, int h, const int8x16_t *v)
 {
     int16x8_t even = vmull_s8(vget_low_s8(rows->codes[0][h]), vget_low_s8(v[0]));
     int16x8_t odd = vmull_high_s8(rows->codes[0][h], v[0]);
@@ -13544,8 +13652,9 @@ SPECDEC__INLINE int16x8_t specdec__neon_two_rows(const specdec__neon_rows *rows,
 }
 
 /* acc (column) += four rows times block b of columns. Sums of 16 products fit into 16 bits: 16 * 15 * 128. */
-SPECDEC__INLINE void specdec__neon_add_rows(int type, const specdec__neon_rows *rows, const specdec__neon_x *x, int b,
-                                            int columns, float32x4_t *acc)
+SPECDEC__INLINE void specdec__neon_multiply_rows(int type, const specdec__neon_rows *rows,
+                                                 const specdec__neon_input *x, int b,
+                                                 int columns, float32x4_t *acc)
 {
     int c, i;
 
@@ -13558,7 +13667,8 @@ SPECDEC__INLINE void specdec__neon_add_rows(int type, const specdec__neon_rows *
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
             v[i] = vld1q_s8(x->codes[b][c] + i * 16);
-        sum = vpadalq_s16(sum, vpaddq_s16(specdec__neon_two_rows(rows, 0, v), specdec__neon_two_rows(rows, 1, v)));
+        sum = vpadalq_s16(sum, vpaddq_s16(specdec__neon_dot_two_rows(rows, 0, v), specdec__neon_dot_two_rows(rows, 1,
+                                                                                                             v)));
         exact = vfmaq_n_f32(vreinterpretq_f32_s32(sum), rows->pair, x->offset[b][c]);
         exact = vsubq_f32(exact, vdupq_n_f32(SPECDEC__DOTPROD_START));
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale, x->scale[b][c]), exact);
@@ -13568,8 +13678,9 @@ SPECDEC__INLINE void specdec__neon_add_rows(int type, const specdec__neon_rows *
 }
 
 /* sums (column, 16) += up to 8 blocks of a tile times 1, 2 or 4 columns. */
-SPECDEC__INLINE void specdec__neon_tile(int type, const unsigned char *tile, int blocks, const specdec__neon_x *x,
-                                        const specdec__neon_scales *scales, int columns, float *sums)
+SPECDEC__INLINE void specdec__neon_multiply_tile(int type, const unsigned char *tile, int blocks,
+                                                 const specdec__neon_input *x,
+                                                 const specdec__neon_scales *scales, int columns, float *sums)
 {
     const int quads = columns == 1 ? 2 : 1, ways = type == SPECDEC__TYPE_Q4_K ? 2 : 1;
     int row, b, c, i, way;
@@ -13590,11 +13701,11 @@ SPECDEC__INLINE void specdec__neon_tile(int type, const unsigned char *tile, int
                 for (i = 0; i < quads; i++) {
                     specdec__neon_rows rows;
 
-                    specdec__neon_take(type, from, b + way, way, row + i * 4, scales, &rows);
-                    specdec__neon_add_rows(type, &rows, x, b + way, columns, acc[i]);
-                    SPECDEC__NEON_LOAD(from); /* rows after rows, for which registers are enough */
+                    specdec__neon_load_rows(type, from, b + way, way, row + i * 4, scales, &rows);
+                    specdec__neon_multiply_rows(type, &rows, x, b + way, columns, acc[i]);
+                    SPECDEC__NEON_RELOAD(from); /* four rows at a time, for which there are enough registers */
                 }
-            from += ways == 2 ? 512 : specdec__dotprod_span(type);
+            from += ways == 2 ? 512 : specdec__dotprod_block_bytes(type);
         }
         SPECDEC__UNROLL
         for (i = 0; i < quads; i++)
@@ -13604,20 +13715,20 @@ SPECDEC__INLINE void specdec__neon_tile(int type, const unsigned char *tile, int
     }
 }
 
-/* One or two tiles of up to 8 blocks times 4, 2 or 1 columns from c on. */
-SPECDEC__INLINE void specdec__neon_tiles(int type, const unsigned char *const *tile, int blocks,
-                                         const specdec__neon_scales *scales, const specdec__columns *x, size_t at,
-                                         int columns, int c, float *const *sums)
+/* Multiplies up to 8 blocks of one or two tiles with 4, 2 or 1 columns from c on. */
+SPECDEC__INLINE void specdec__neon_multiply_tiles(int type, const unsigned char *const *tile, int blocks,
+                                                  const specdec__neon_scales *scales, const specdec__columns *x,
+                                                  size_t at, int columns, int c, float *const *sums)
 {
-    specdec__neon_x ready;
+    specdec__neon_input ready;
     int t;
 
     specdec__neon_prepare(type, x, at + (size_t)c, columns, blocks, &ready);
     for (t = 0; t < 2 && tile[t]; t++)
-        specdec__neon_tile(type, tile[t], blocks, &ready, scales + t, columns, sums[t] + c * SPECDEC__ROWS);
+        specdec__neon_multiply_tile(type, tile[t], blocks, &ready, scales + t, columns, sums[t] + c * SPECDEC__ROWS);
 }
 
-/* See specdec__multiply_function. unpack: for more columns than 8, NULL to do without panels always. */
+/* specdec__multiply_function of a type. unpack: unpacks panels for more than 8 columns; NULL: no panels. */
 SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *unpack, const specdec__tiles *tiles,
                                             int blocks, specdec__panel *panel, const specdec__columns *x, int block,
                                             int column, int count, float *const *sums)
@@ -13639,7 +13750,7 @@ SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *
             if (unpack && count > 8) {
                 unpack(tiles->type, tile[t], run, panel);
                 specdec__neon_dot_32m(panel, run, x, block + from, column, count, sums[t]);
-                tile[t] += (size_t)run * specdec__dotprod_span(type);
+                tile[t] += (size_t)run * specdec__dotprod_block_bytes(type);
                 continue;
             }
             specdec__neon_prefetch(tiles->type, tile[t], run);
@@ -13649,13 +13760,13 @@ SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *
         if (unpack && count > 8)
             continue;
         for (c = 0; c + 4 <= count; c += 4)
-            specdec__neon_tiles(type, tile, run, scales, x, at, 4, c, sums);
+            specdec__neon_multiply_tiles(type, tile, run, scales, x, at, 4, c, sums);
         if (count & 2)
-            specdec__neon_tiles(type, tile, run, scales, x, at, 2, count & ~3, sums);
+            specdec__neon_multiply_tiles(type, tile, run, scales, x, at, 2, count & ~3, sums);
         if (count & 1)
-            specdec__neon_tiles(type, tile, run, scales, x, at, 1, count - 1, sums);
+            specdec__neon_multiply_tiles(type, tile, run, scales, x, at, 1, count - 1, sums);
         for (t = 0; t < 2 && tile[t]; t++)
-            tile[t] += (size_t)run * specdec__dotprod_span(type);
+            tile[t] += (size_t)run * specdec__dotprod_block_bytes(type);
     }
 }
 
@@ -13671,7 +13782,7 @@ SPECDEC__NEON_TYPES(SPECDEC__NEON_MULTIPLY)
 #endif /* aarch64 */
 
 /* =====================================================================================================================
- * >>kernel/neon32: 32-bit ARM: NEON and VFPv4.
+ * >>kernel/neon32: NEON and VFPv4 on 32-bit ARM: scalar float loops, dots of panels.
  * ================================================================================================================== */
 
 #ifdef SPECDEC__NEON32
@@ -13680,9 +13791,9 @@ SPECDEC__NEON_TYPES(SPECDEC__NEON_MULTIPLY)
 #pragma GCC target("fpu=neon-vfpv4")
 #endif
 
-/* NEON takes floats below 2^-126 for 0 here; the processor's scalar arithmetic does not. So float loops have one lane,
-   that of plain C, whose multiply-add is an instruction here. clang makes vectors of such code by itself, unless it is
-   told -fno-slp-vectorize. */
+/* NEON treats floats below 2^-126 as 0 here, unlike the processor's scalar arithmetic. So float loops have a single
+   lane, that of plain C, whose multiply-add is one instruction. clang would vectorise such code by itself: it needs
+   -fno-slp-vectorize. */
 typedef float specdec__neon32_v;
 #define specdec__neon32_load specdec__scalar_load
 #define specdec__neon32_store specdec__scalar_store
@@ -13713,7 +13824,7 @@ SPECDEC__INLINE float specdec__neon32_madd(float a, float b, float c) { return _
 #define SPECDEC__WIDTH 8
 #include SPECDEC__FILE
 
-/* Four half floats to floats. Half floats below 2^-14 are not taken for 0. */
+/* Converts four half floats to floats; also those below 2^-14. */
 SPECDEC__INLINE float32x4_t specdec__neon32_halves(const unsigned char *at)
 {
     uint8x8_t halves = vld1_u8(at);
@@ -13723,11 +13834,11 @@ SPECDEC__INLINE float32x4_t specdec__neon32_halves(const unsigned char *at)
     return r;
 }
 
-/* What unpacking line by line (below) asks of an instruction set. */
+/* The functions that >>kernel/lines needs of an instruction set. */
 #define SPECDEC__LINE_VECTOR 16
 
-/* out (16 rows) = d * factor * unit; all products are exact, and at least 2^-27 or 0. */
-static void specdec__line_put_scale(float *out, const unsigned char *d, const int8_t *factors, float unit)
+/* out (16 rows) = d * factor * unit. All products are exact, and 0 or at least 2^-27. */
+static void specdec__line_store_scales(float *out, const unsigned char *d, const int8_t *factors, float unit)
 {
     int row;
 
@@ -13741,8 +13852,8 @@ static void specdec__line_put_scale(float *out, const unsigned char *d, const in
     }
 }
 
-/* out (16 rows) = d. */
-static void specdec__line_put_halves(float *out, const unsigned char *d)
+/* out (16 rows) = d, half floats as floats. */
+static void specdec__line_store_halves(float *out, const unsigned char *d)
 {
     int row;
 
@@ -13750,7 +13861,7 @@ static void specdec__line_put_halves(float *out, const unsigned char *d)
         vst1q_f32(out + row, specdec__neon32_halves(d + row * 2));
 }
 
-/* Every one of 512 codes = the value that it stands for. */
+/* Replaces each of 512 codes (indices) by its value in a table. */
 static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 {
     int8x8x2_t table;
@@ -13762,7 +13873,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
         vst1_s8(codes + i, vtbl2_s8(table, vld1_s8(codes + i)));
 }
 
-/* pair = sums of the codes of granule k. */
+/* The pairs of granule k of a panel: the sums of its codes. */
 SPECDEC__INLINE void specdec__neon32_pair(specdec__panel *panel, int k, int granule)
 {
     const int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
@@ -13780,8 +13891,8 @@ SPECDEC__INLINE void specdec__neon32_pair(specdec__panel *panel, int k, int gran
 
 #define SPECDEC__LINE_PAIR specdec__neon32_pair
 
-/* Exact sums of four rows of a granule times a column. Sums of 8 products (with wide, 2) of each row fit into 16 bits:
-   8 * 32 * 127, 2 * 128 * 127. */
+/* The exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit into 16
+   bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE int32x4_t specdec__neon32_products(const int8_t *weights, const int8_t *codes, int words, int wide)
 {
     const int chain = wide ? 2 : words;
@@ -13809,10 +13920,11 @@ SPECDEC__INLINE int32x4_t specdec__neon32_products(const int8_t *weights, const 
                         vpadd_s32(vget_low_s32(high), vget_high_s32(high)));
 }
 
-/* No float below 2^-126 but 0 appears in sums if scales of a column are 0 or at least 2^-76, and sums begin at 0 or at
-   least at 2^-103. For then its scales and totals are multiples of 2^-99, sums of 2^-126. Scales and minimums of
-   weights are multiples of 2^-27 (see specdec__line_put_scale). So products and all sums of them, rounded or not, are
-   multiples of 2^-126. Is that so for a column? Compares bits without the sign, less 1 as 0 is allowed. */
+/* Whether multiplying a column gives no float below 2^-126 but 0. That holds if the column's scales are 0 or at least
+   2^-76, and sums begin at 0 or at least at 2^-103: the column's scales and totals are then multiples of 2^-99, its
+   sums of 2^-126; scales and minimums of weights are multiples of 2^-27 (see specdec__line_store_scales); so products
+   and all their sums, rounded or not, are multiples of 2^-126. Bits are compared without the sign, less 1, as 0 is
+   allowed. */
 SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t at, int blocks, const float *sums)
 {
     const uint32x4_t one = vdupq_n_u32(1);
@@ -13864,7 +13976,7 @@ SPECDEC__INLINE void specdec__neon32_column(const specdec__panel *panel, int blo
     }
 }
 
-/* The dots; what is too small for NEON's floats, plain C multiplies. */
+/* Defines the dots. Plain C multiplies columns that are too small for NEON's floats. */
 #define SPECDEC__NEON32_DOT(name, plain, granule, has_minimum, wide) \
     static void specdec__neon32_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, \
                                            int block, int column, int count, float *sums) \
@@ -13886,17 +13998,17 @@ SPECDEC__NEON32_DOT(32m, 32m, 32, 1, 0)
 #endif /* 32-bit ARM */
 
 /* =====================================================================================================================
- * >>kernel/rvv: RISC-V: V 1.0, for vectors of 128 bits and more.
+ * >>kernel/rvv: RISC-V vectors (V 1.0) of 128 bits and more: vector operations, and dots of panels.
  * ================================================================================================================== */
 
 #ifdef SPECDEC__RVV
-/* Sixteen float lanes: the compiler spreads them over as many registers as it takes. */
+/* The vector of RISC-V: sixteen float lanes. The compiler spreads them over as many registers as needed. */
 typedef float specdec__rvv_v __attribute__((vector_size(64)));
 typedef uint32_t specdec__rvv_bits __attribute__((vector_size(64)));
 typedef uint16_t specdec__rvv_halves __attribute__((vector_size(32)));
 typedef int8_t specdec__rvv_bytes __attribute__((vector_size(16)));
 
-/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+/* The operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_load(const float *at)
 {
     specdec__rvv_v r;
@@ -13920,18 +14032,18 @@ SPECDEC__INLINE specdec__rvv_v specdec__rvv_madd(specdec__rvv_v x, specdec__rvv_
     return __builtin_elementwise_fma(x, y, z);
 }
 
-/* x where a mask is set, else y. */
-SPECDEC__INLINE specdec__rvv_v specdec__rvv_choose(specdec__rvv_bits mask, specdec__rvv_v x, specdec__rvv_v y)
+/* The lanes of x where the mask is set, of y elsewhere. */
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_select(specdec__rvv_bits mask, specdec__rvv_v x, specdec__rvv_v y)
 {
     return (specdec__rvv_v)((mask & (specdec__rvv_bits)x) | (~mask & (specdec__rvv_bits)y));
 }
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_max(specdec__rvv_v x, specdec__rvv_v y)
 {
-    return specdec__rvv_choose((specdec__rvv_bits)(x > y), x, y);
+    return specdec__rvv_select((specdec__rvv_bits)(x > y), x, y);
 }
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_min(specdec__rvv_v x, specdec__rvv_v y)
 {
-    return specdec__rvv_choose((specdec__rvv_bits)(x < y), x, y);
+    return specdec__rvv_select((specdec__rvv_bits)(x < y), x, y);
 }
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_scale2(specdec__rvv_v x, specdec__rvv_v shifter)
 {
@@ -13963,7 +14075,8 @@ SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
 #define specdec__rvv_sum_codes specdec__scalar_sum_codes
 #define specdec__rvv_noise specdec__scalar_noise
 
-/* Half floats to floats: as the bits of floats they are 2^112 too small, but for infinities and NaNs. */
+/* Converts half floats to floats: their bits, as those of a float, are 2^112 times too small, except for infinities and
+   NaNs. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_load_f16(const void *at)
 {
     specdec__rvv_halves halves;
@@ -14002,10 +14115,10 @@ SPECDEC__INLINE void specdec__rvv_store_f16(void *at, specdec__rvv_v x)
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
 
-/* What unpacking line by line (below) asks of an instruction set: see NEON of 32-bit ARM. */
+/* The functions that >>kernel/lines needs of an instruction set; described in >>kernel/neon32. */
 #define SPECDEC__LINE_VECTOR 64
 
-static void specdec__line_put_scale(float *out, const unsigned char *d, const int8_t *factors, float unit)
+static void specdec__line_store_scales(float *out, const unsigned char *d, const int8_t *factors, float unit)
 {
     specdec__rvv_bytes bytes;
 
@@ -14013,7 +14126,7 @@ static void specdec__line_put_scale(float *out, const unsigned char *d, const in
     specdec__rvv_store(out, __builtin_convertvector(bytes, specdec__rvv_v) * unit * specdec__rvv_load_f16(d));
 }
 
-static void specdec__line_put_halves(float *out, const unsigned char *d)
+static void specdec__line_store_halves(float *out, const unsigned char *d)
 {
     specdec__rvv_store(out, specdec__rvv_load_f16(d));
 }
@@ -14030,7 +14143,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
     }
 }
 
-/* Codes of a panel lie here as (value, row). pair = sums of the codes of granule k. */
+/* The pairs of granule k of a panel: the sums of its codes. Codes of a panel are (value, row) here. */
 SPECDEC__INLINE void specdec__rvv_pair(specdec__panel *panel, int k, int granule)
 {
     int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
@@ -14053,8 +14166,8 @@ SPECDEC__INLINE void specdec__rvv_pair(specdec__panel *panel, int k, int granule
 }
 #define SPECDEC__LINE_PAIR specdec__rvv_pair
 
-/* sums (16) += a panel times one column. Sums of 8 products (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127,
-   2 * 128 * 127. */
+/* sums (16) += a panel times one column. The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2
+   * 128 * 127. */
 SPECDEC__INLINE void specdec__rvv_column(const specdec__panel *panel, int blocks, const specdec__columns *x, size_t at,
                                          float *sums, int granule, int has_minimum, int wide)
 {
@@ -14107,27 +14220,31 @@ SPECDEC__RVV_DOT(32m, 32, 1, 0)
 #endif /* RISC-V */
 
 /* =====================================================================================================================
- * >>kernel/lines: unpacking line by line, for NEON of 32-bit ARM and RISC-V V.
+ * >>kernel/lines: unpacks tiles line by line, for NEON of 32-bit ARM and for RISC-V vectors.
  * ================================================================================================================== */
 
 #ifdef SPECDEC__LINE_VECTOR
-/* A line is 4 values of 16 rows, 64 bytes, in tiles as in panels: all of its bytes are unpacked alike. */
-typedef uint8_t specdec__line_v __attribute__((vector_size(SPECDEC__LINE_VECTOR))); /* of a line, as many at once */
-typedef uint8_t specdec__line_rows __attribute__((vector_size(16)));                /* a byte of each row */
+/* A line is 4 values of each of 16 rows, 64 bytes, in tiles as in panels. All bytes of a line are unpacked alike. */
+typedef uint8_t specdec__line_vector __attribute__((vector_size(SPECDEC__LINE_VECTOR))); /* bytes of a line */
+typedef uint8_t specdec__line_row_bytes __attribute__((vector_size(16)));                /* a byte of each row */
 
-/* Which lines hold the low bits of blocks: 8 lines a block; 4, the second half of the values above the first; 8 for
-   two or four blocks, above each other; as Q6_K has them. GRID: no bits, but points of a grid. */
+/* How the low bits of a block of 32 values lie in lines. WHOLE: 8 lines. HALVES: 4 lines, the second 16 values in the
+   high nibbles. PAIRS and FOURS: 8 lines for two or four blocks, above each other in their bytes. SIX: as Q6_K has
+   them. GRID: no codes but points of a grid. */
 enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
        SPECDEC__LINE_GRID };
 
-/* Where the codes of a type stand in a tile: code = low bits | high bits << shift, + offset. */
+/* The layout of a type's codes in a tile: code = (low bits | high bits << shift) + offset. */
 typedef struct specdec__line_codes {
     uint32_t type;
-    uint16_t order, low, high; /* where low and high bits begin */
-    uint8_t mask, high_mask, shift, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
+    uint16_t order;     /* SPECDEC__LINE_WHOLE and so on */
+    uint16_t low, high; /* offsets of the low and high bits in a tile */
+    uint8_t mask, high_mask, shift; /* high_mask 0: there are no high bits */
+    uint8_t values;     /* 1: codes are indices of specdec__quant_iq4_values */
     int8_t offset;
 } specdec__line_codes;
 
+/* The layouts of all types that are unpacked line by line. */
 static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_0, nibbles), 0, 15, 0, 0, 0, -8},
     {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_1, nibbles), 0, 15, 0, 0, 0, 0},
@@ -14151,16 +14268,18 @@ static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* the others have only their decoders */
+    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* other types are unpacked by their decoders */
 };
 
-/* Where four lines of a block begin, which bits of their bytes count, and how far high lines are apart. */
+/* Four lines of a block: where their low and high bits begin, and how their bytes are shifted. */
 typedef struct specdec__line_run {
     const unsigned char *low, *high;
-    int shift, high_shift, high_step, high_turn; /* turn: by how much more the next line's high bits are shifted */
+    int shift, high_shift; /* of the first line */
+    int high_step;         /* bytes between the high bits of two lines */
+    int high_turn;         /* by how much more the next line's high bits are shifted */
 } specdec__line_run;
 
-/* The run of half `half` of block b of a tile. */
+/* The four lines of half `half` of block b of a tile. */
 SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *from, const unsigned char *tile, int b,
                                                    int half)
 {
@@ -14170,7 +14289,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *fr
     case SPECDEC__LINE_HALVES:
         run.low += b * 256 - half * 256;
         run.shift = half * 4;
-        run.high = tile + from->high; /* one line of words: a bit a value */
+        run.high = tile + from->high; /* a line of words with a bit for each value */
         run.high_shift = half * 4;
         run.high_step = 0;
         run.high_turn = 1;
@@ -14194,38 +14313,39 @@ SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *fr
     return run;
 }
 
-/* The same number in every byte. */
-SPECDEC__INLINE specdec__line_v specdec__line_set(int number)
+/* A vector with the same number in every byte. */
+SPECDEC__INLINE specdec__line_vector specdec__line_set(int number)
 {
-    specdec__line_v v = {0};
+    specdec__line_vector v = {0};
 
     return v + (uint8_t)number;
 }
 
-SPECDEC__INLINE specdec__line_v specdec__line_load(const void *at)
+/* Loads a vector of bytes from any address. */
+SPECDEC__INLINE specdec__line_vector specdec__line_load(const void *at)
 {
-    specdec__line_v v;
+    specdec__line_vector v;
 
     memcpy(&v, at, sizeof v);
     return v;
 }
 
-/* Four lines to codes. */
+/* Unpacks four lines into codes. */
 SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
                                               int has_high, int8_t *codes)
 {
-    const specdec__line_v mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
-    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
-    const specdec__line_v shift = specdec__line_set(run->shift);
+    const specdec__line_vector mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
+    const specdec__line_vector high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
+    const specdec__line_vector shift = specdec__line_set(run->shift);
     int i, j;
 
     for (i = 0; i < 4; i++) {
         const unsigned char *low = run->low + i * 64, *high = run->high + i * run->high_step;
-        const specdec__line_v turn = specdec__line_set(run->high_shift + i * run->high_turn);
+        const specdec__line_vector turn = specdec__line_set(run->high_shift + i * run->high_turn);
 
         SPECDEC__UNROLL
         for (j = 0; j < 64; j += (int)sizeof mask) {
-            specdec__line_v v = specdec__line_load(low + j) >> shift & mask;
+            specdec__line_vector v = specdec__line_load(low + j) >> shift & mask;
 
             if (has_high)
                 v |= (specdec__line_load(high + j) >> turn & high_mask) << up;
@@ -14235,7 +14355,7 @@ SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, c
     }
 }
 
-/* The codes of block b of a tile. */
+/* Unpacks the codes of block b of a tile. */
 static void specdec__line_unpack_codes(const specdec__line_codes *from, const unsigned char *tile, int b,
                                        int8_t *codes)
 {
@@ -14253,8 +14373,8 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
         specdec__line_look_up(codes, specdec__quant_iq4_values);
 }
 
-/* Four times 7 bits to four bytes whose number of bits is even. */
-SPECDEC__INLINE uint32_t specdec__line_even_signs(uint32_t sevens)
+/* Four bytes of eight signs from four times seven signs: the eighth makes the number of set bits even. */
+SPECDEC__INLINE uint32_t specdec__line_four_signs(uint32_t sevens)
 {
     uint32_t signs = (sevens & 0x7F) | (sevens << 1 & 0x7F00) | (sevens << 2 & 0x7F0000) | (sevens << 3 & 0x7F000000);
     uint32_t parity = signs ^ signs >> 4;
@@ -14264,7 +14384,7 @@ SPECDEC__INLINE uint32_t specdec__line_even_signs(uint32_t sevens)
     return signs | (parity & 0x01010101) << 7;
 }
 
-/* Line i of a group whose codes are points of a grid: magnitudes as bytes, then signs. */
+/* The codes of a row in line i of a group of grid points: magnitudes as bytes, then the signs applied. */
 SPECDEC__INLINE uint32_t specdec__line_point(uint32_t type, const specdec__grid_group *group, int i, int row)
 {
     const uint32_t ones = 0x01010101, signs = (group->signs[row] >> (i * 4) & 15) * 0x204081 & ones;
@@ -14283,17 +14403,17 @@ SPECDEC__INLINE uint32_t specdec__line_point(uint32_t type, const specdec__grid_
     return (point ^ signs * 255) + signs;
 }
 
-/* The codes of block b of a tile of a type with a grid. */
+/* Unpacks the codes of block b of a tile of a type with a grid. */
 SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const unsigned char *tile, int b, int8_t *codes)
 {
     specdec__grid_group group;
     uint32_t line[16];
     int i, row;
 
-    specdec__grid_take(type, tile, b, &group);
+    specdec__grid_load_group(type, tile, b, &group);
     if (type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            group.signs[row] = specdec__line_even_signs(group.signs[row]);
+            group.signs[row] = specdec__line_four_signs(group.signs[row]);
     for (i = 0; i < 8; i++) {
         if (type == SPECDEC__TYPE_IQ3_S)
             for (row = 0; row < SPECDEC__ROWS; row++)
@@ -14308,10 +14428,10 @@ SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const un
     }
 }
 
-/* A byte of each row, bytes that stand `step` apart. */
-SPECDEC__INLINE specdec__line_rows specdec__line_gather(const unsigned char *at, int step)
+/* Gathers a byte of each row; these bytes are `step` apart. */
+SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather(const unsigned char *at, int step)
 {
-    specdec__line_rows r;
+    specdec__line_row_bytes r;
     unsigned char bytes[16];
     int row;
 
@@ -14321,9 +14441,10 @@ SPECDEC__INLINE specdec__line_rows specdec__line_gather(const unsigned char *at,
     return r;
 }
 
-/* Scale (and minimum) of granule k of a tile of 256 values, as factors of d (and dmin). */
-static void specdec__line_factors(uint32_t type, const unsigned char *tile, int k, specdec__line_rows *scale,
-                                  specdec__line_rows *minimum)
+/* Unpacks the scale (and minimum) of granule k of a tile of 256 values, as integers to be multiplied by d (and
+   dmin). */
+static void specdec__line_factors(uint32_t type, const unsigned char *tile, int k, specdec__line_row_bytes *scale,
+                                  specdec__line_row_bytes *minimum)
 {
     const unsigned char *at;
 
@@ -14355,7 +14476,7 @@ static void specdec__line_factors(uint32_t type, const unsigned char *tile, int 
             *scale &= 63;
             *minimum &= 63;
         } else {
-            specdec__line_rows both = specdec__line_gather(at + 8 * 16, 1);
+            specdec__line_row_bytes both = specdec__line_gather(at + 8 * 16, 1);
             *scale = (both & 15) | *scale >> 6 << 4;
             *minimum = both >> 4 | *minimum >> 6 << 4;
         }
@@ -14363,8 +14484,9 @@ static void specdec__line_factors(uint32_t type, const unsigned char *tile, int 
     }
 }
 
-/* The scale of granule k of a tile of a type with a grid, as a factor of d. Returns what to multiply it by. */
-static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile, int k, specdec__line_rows *scale)
+/* Unpacks the scale of granule k of a tile of a type with a grid, as integers. Returns the factor for them besides
+   d. */
+static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile, int k, specdec__line_row_bytes *scale)
 {
     const int word = k / 8 * 64, byte = k % 8 / 2;
     int shift = k % 2 * 4;
@@ -14387,19 +14509,19 @@ static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile,
     return type == SPECDEC__TYPE_IQ3_S ? 1.0f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 0.125f;
 }
 
-/* Scales (and minimums) of granule k of a tile to granule `to` of a panel. */
+/* Unpacks the scales (and minimums) of granule k of a tile into granule `to` of a panel. */
 static void specdec__line_unpack_scales(const specdec__quant_type *type, const specdec__line_codes *from,
                                         const unsigned char *tile, int k, specdec__panel *panel, int to)
 {
     const unsigned char *d = tile, *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
-    specdec__line_rows scale, minimum = {0};
+    specdec__line_row_bytes scale, minimum = {0};
     float unit = 1;
     int8_t factors[16];
 
     if (type->block == 32) {
-        specdec__line_put_halves(panel->scale[to], d);
+        specdec__line_store_halves(panel->scale[to], d);
         if (type->has_minimum)
-            specdec__line_put_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
+            specdec__line_store_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
         return;
     }
     if (from->order == SPECDEC__LINE_GRID)
@@ -14416,13 +14538,13 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
     default: break;
     }
     memcpy(factors, &scale, sizeof factors);
-    specdec__line_put_scale(panel->scale[to], d, factors, unit);
+    specdec__line_store_scales(panel->scale[to], d, factors, unit);
     memcpy(factors, &minimum, sizeof factors);
     if (type->has_minimum)
-        specdec__line_put_scale(panel->minimum[to], dmin, factors, -1);
+        specdec__line_store_scales(panel->minimum[to], dmin, factors, -1);
 }
 
-/* Unpacks blocks * 32 values of 16 rows of any type, and asks for what stands so much further on. */
+/* Unpacks blocks * 32 values of 16 rows of any type, and prefetches the bytes SPECDEC__LINE_PREFETCH_BYTES ahead. */
 #define SPECDEC__LINE_PREFETCH_BYTES 4096
 static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
@@ -14467,7 +14589,7 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
 #endif
 
 /* =====================================================================================================================
- * >>kernel/dispatch: which instruction sets are compiled in, which one this processor has, and the table of each.
+ * >>kernel/dispatch: the instruction sets: which of them this build has, which the processor has, the table of each.
  * ================================================================================================================== */
 
 #ifdef SPECDEC_NO_SSE41
@@ -14513,7 +14635,7 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
 
 /* --- the tables --------------------------------------------------------------------------------------------------- */
 
-/* Is any type of a granule, with or without minimums, asked for? */
+/* 1 if this build has a type of a granule (16, 32), with or without minimums (M). */
 #define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
     || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
 #define SPECDEC__GRANULE 16
@@ -14529,8 +14651,8 @@ enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 #undef SPECDEC__MINIMUM
 
 SPECDEC__FOR_SIZE
-/* Enters one unpacker for all types. */
-static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
+/* Enters an unpacker for all quantised types into a table. */
+static void specdec__kernels_add_unpacker(specdec__kernels *table, specdec__unpack_function *unpack)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -14538,9 +14660,10 @@ static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_
         table->unpack[type->number] = unpack;
 }
 
-/* Enters the dots of quantised types, by granule and minimum. */
-static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function *dot16, specdec__dot_function *dot16m,
-                                  specdec__dot_function *dot32, specdec__dot_function *dot32m)
+/* Enters the dots of quantised types into a table, by granule and minimum. */
+static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_function *dot16,
+                                      specdec__dot_function *dot16m,
+                                      specdec__dot_function *dot32, specdec__dot_function *dot32m)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -14552,11 +14675,11 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 }
 
 #define SPECDEC__DOT_KERNELS(table, name) \
-    specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
+    specdec__kernels_add_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
                           SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
                           SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
-/* Most types are unpacked by their decoders. The others have something faster: an unpacker of their own, or a kernel
+/* Most types are unpacked by their decoders. These macros enter faster functions for a type: an unpacker, or a kernel
    that multiplies without a panel. */
 #define SPECDEC__TABLE_ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
@@ -14583,9 +14706,9 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
         specdec__kernels_avx2_common(table); \
-        SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
-        SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
-        SPECDEC__X86_GRIDS(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        SPECDEC__X86_GRID_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         (table)->weigh_codes = specdec__##isa##_weigh_codes; \
         (table)->interleave = specdec__avx2_interleave; \
         (table)->other_reading.one_tile = 1; \
@@ -14593,7 +14716,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
     } while (0)
 
 #define SPECDEC__KERNEL_ENTRY(isa, name, result, parameters) table->name = specdec__##isa##_##name;
-/* Floats through panels, */
+/* Enters dots of float types, which use panels. */
 #define SPECDEC__FLOAT_PANELS(isa) \
     do { \
         table->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
@@ -14603,7 +14726,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
         table->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
     } while (0)
-/* or as they lie in tiles: instruction sets of 16 lanes. */
+/* Enters multiply functions of float types, which use tiles directly: for instruction sets of 16 lanes. */
 #define SPECDEC__FLOAT_MULTIPLY(isa) \
     do { \
         table->multiply[SPECDEC__TYPE_F32] = specdec__##isa##_multiply_f32; \
@@ -14626,15 +14749,15 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__HAS_READINGS 1 /* whether a table may have another way to read weights */
+#define SPECDEC__HAS_READINGS 1 /* 1: a table may have other_reading */
 #else
 #define SPECDEC__HAS_READINGS 0
 #endif
-#define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than memory */
+#define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
 
 SPECDEC__FOR_SPEED
-/* See specdec__multiply_function: through panels, of two tiles at a time or of one. The types that have pairs leave it
-   to this function to fetch what is unpacked next. */
+/* specdec__multiply_function by panels: unpacks and multiplies two tiles at a time, or one. For types of which two
+   panels are multiplied at a time, this function prefetches the weights to unpack next. */
 static void specdec__kernels_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
                                        specdec__panel *panels, const specdec__columns *x, int block, int column,
                                        int count, float *const *sums)
@@ -14670,7 +14793,7 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
         }
 }
 
-/* The same with any table: see specdec__multiply_function. */
+/* specdec__multiply_function with any table: uses the type's multiply function, or panels. */
 static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
                                       int count, float *const *sums)
@@ -14695,10 +14818,10 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
 }
 
 SPECDEC__FOR_SIZE
-/* Enters plain C for all types: an instruction set keeps it for those that it has no kernel for. */
-static void specdec__kernels_plain(specdec__kernels *table)
+/* Enters plain C for all types into a table; an instruction set keeps it for types that it has no kernel for. */
+static void specdec__kernels_add_scalar(specdec__kernels *table)
 {
-    specdec__kernels_all_types(table, specdec__unpack_codes);
+    specdec__kernels_add_unpacker(table, specdec__unpack_codes);
     SPECDEC__DOT_KERNELS(table, scalar_dot);
     SPECDEC__FLOAT_PANELS(scalar);
 }
@@ -14706,19 +14829,19 @@ static void specdec__kernels_plain(specdec__kernels *table)
 /* Fills the table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
-    specdec__kernels_plain(table);
+    specdec__kernels_add_scalar(table);
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
-/* For instruction sets that every CPU has. */
+/* Tells of an instruction set that every processor has it. */
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-/* Enters what multiplies any type on every x86-64 from 2008 on: wider instruction sets keep it for types that they have
-   no kernel for. */
-static void specdec__kernels_x86_plain(specdec__kernels *table)
+/* Enters functions that multiply any type on every x86-64 processor from 2008 on; wider instruction sets keep them for
+   types that they have no kernel for. */
+static void specdec__kernels_add_x86_common(specdec__kernels *table)
 {
-    specdec__kernels_all_types(table, specdec__sse41_unpack_any);
+    specdec__kernels_add_unpacker(table, specdec__sse41_unpack_any);
     SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
 }
@@ -14726,7 +14849,7 @@ static void specdec__kernels_x86_plain(specdec__kernels *table)
 /* Fills the table of SSE4.1. */
 static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
 {
-    specdec__kernels_x86_plain(table);
+    specdec__kernels_add_x86_common(table);
     SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
     SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
@@ -14737,22 +14860,22 @@ static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
     SPECDEC__TABLE_ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
 }
 
-SPECDEC__TABLE void specdec__kernels_avx2(specdec__kernels *table);
-SPECDEC__TABLE void specdec__kernels_avx512(specdec__kernels *table);
+SPECDEC__KERNELS_LINKAGE void specdec__kernels_avx2(specdec__kernels *table);
+SPECDEC__KERNELS_LINKAGE void specdec__kernels_avx512(specdec__kernels *table);
 #ifdef SPECDEC__AVXVNNI
-SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
+SPECDEC__KERNELS_LINKAGE void specdec__kernels_avxvnni(specdec__kernels *table);
 #endif
 
 #ifndef SPECDEC_KERNELS_APART
-/* What AVX2 and AVX-VNNI share. */
+/* Enters the functions that AVX2 and AVX-VNNI share. */
 static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
 {
-    specdec__kernels_x86_plain(table);
+    specdec__kernels_add_x86_common(table);
     SPECDEC__FLOAT_KERNELS(avx2);
     SPECDEC__FLOAT_MULTIPLY(avx2);
 }
 
-/* Fill the tables of AVX2, AVX-VNNI and AVX-512. */
+/* Fills the table of AVX2. */
 void specdec__kernels_avx2(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX2)
@@ -14761,6 +14884,7 @@ void specdec__kernels_avx2(specdec__kernels *table)
 }
 
 #ifdef SPECDEC__AVXVNNI
+/* Fills the table of AVX-VNNI. */
 void specdec__kernels_avxvnni(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVXVNNI)
@@ -14769,15 +14893,16 @@ void specdec__kernels_avxvnni(specdec__kernels *table)
 }
 #endif
 
+/* Fills the table of AVX-512. */
 void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_x86_plain(table);
-    SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
-    SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
-    SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
-    SPECDEC__X86_DECODED(SPECDEC__AVX512_DECODED_ENTRY, avx512)
+    specdec__kernels_add_x86_common(table);
+    SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
+    SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
+    SPECDEC__X86_GRID_TYPES(SPECDEC__AVX512_GRID_ENTRY, avx512)
+    SPECDEC__X86_DECODED_TYPES(SPECDEC__AVX512_DECODED_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
@@ -14792,11 +14917,12 @@ void specdec__kernels_avx512(specdec__kernels *table)
 }
 #endif
 
+/* The registers that the instruction CPUID sets. */
 typedef struct specdec__cpuid {
     unsigned eax, ebx, ecx, edx;
 } specdec__cpuid;
 
-/* What an x86 CPU tells about itself: zeros where the leaf does not exist. */
+/* A leaf of CPUID; zeros if the processor does not have it. */
 static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
 {
     specdec__cpuid r;
@@ -14806,8 +14932,8 @@ static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
     return r;
 }
 
-/* Which register files the operating system saves (XCR0). */
-static unsigned specdec__cpu_saved(void)
+/* The vector registers that the operating system saves: bits of XCR0. */
+static unsigned specdec__cpu_saved_registers(void)
 {
     unsigned low, high;
 
@@ -14817,7 +14943,7 @@ static unsigned specdec__cpu_saved(void)
     return low;
 }
 
-/* Does the CPU have SSE4.1 and SSSE3? */
+/* Whether the processor has SSE4.1 and SSSE3. */
 static int specdec__cpu_sse41(void)
 {
     const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
@@ -14825,30 +14951,30 @@ static int specdec__cpu_sse41(void)
     return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
 }
 
-/* Does the CPU have AVX2, FMA and F16C, and does the system save their registers? */
+/* Whether the processor has AVX2, FMA and F16C, and the system saves their registers. */
 static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved() & 6) == 6 &&
+    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved_registers() & 6) == 6 &&
            (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
 }
 
 #ifdef SPECDEC__AVXVNNI
-/* Does it have AVX-VNNI besides? */
+/* Whether the processor has AVX-VNNI besides AVX2. */
 static int specdec__cpu_avxvnni(void)
 {
     return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
 }
 #endif
 
-/* Does it have AVX-512 with VNNI besides, and does the system save its registers? */
+/* Whether the processor has AVX-512 with VNNI besides AVX2, and the system saves its registers. */
 static int specdec__cpu_avx512(void)
 {
     const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
     specdec__cpuid leaf = specdec__cpu_leaf(7, 0);
 
-    return specdec__cpu_avx2() && (specdec__cpu_saved() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
+    return specdec__cpu_avx2() && (specdec__cpu_saved_registers() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
            (leaf.ecx & 1u << 11);
 }
 #endif
@@ -14859,7 +14985,7 @@ static int specdec__cpu_avx512(void)
 /* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
-    specdec__kernels_all_types(table, specdec__neon_unpack_any);
+    specdec__kernels_add_unpacker(table, specdec__neon_unpack_any);
     SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__FLOAT_PANELS(scalar);
     SPECDEC__FLOAT_MULTIPLY(neon);
@@ -14909,7 +15035,7 @@ static void specdec__kernels_i8mm(specdec__kernels *table)
     table->name = "i8mm";
 }
 
-/* Does the CPU have dot products? Yes if the compiler was told so; else the system says. */
+/* Whether the processor has dot products. Yes if the compiler was told so; else the system is asked. */
 static int specdec__cpu_dotprod(void)
 {
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -14919,7 +15045,7 @@ static int specdec__cpu_dotprod(void)
 #endif
 }
 
-/* The same for matrix products. */
+/* Whether the processor has matrix products (i8mm). Yes if the compiler was told so; else the system is asked. */
 static int specdec__cpu_i8mm(void)
 {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
@@ -14931,13 +15057,13 @@ static int specdec__cpu_i8mm(void)
 #endif
 
 #ifdef SPECDEC__LINE_VECTOR
-/* Enters what unpacks line by line, and the dots of types whose codes have eight bits. */
-static void specdec__kernels_lines(specdec__kernels *table, specdec__dot_function *wide16,
-                                   specdec__dot_function *wide32)
+/* Enters the unpackers of >>kernel/lines, and the dots of types with 8-bit codes. */
+static void specdec__kernels_add_lines(specdec__kernels *table, specdec__dot_function *wide16,
+                                       specdec__dot_function *wide32)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
-    specdec__kernels_all_types(table, specdec__line_unpack);
+    specdec__kernels_add_unpacker(table, specdec__line_unpack);
     for (; type < end; type++)
         if (type->granule && type->bits == 8)
             table->dot[type->number] = type->granule == 16 ? wide16 : wide32;
@@ -14946,20 +15072,20 @@ static void specdec__kernels_lines(specdec__kernels *table, specdec__dot_functio
 #define SPECDEC__LINE_KERNELS(table, isa) \
     do { \
         SPECDEC__DOT_KERNELS(table, isa##_dot); \
-        specdec__kernels_lines(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
+        specdec__kernels_add_lines(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
         SPECDEC__FLOAT_KERNELS(isa); \
     } while (0)
 #endif
 
 #ifdef SPECDEC__NEON32
-/* Fills the table of NEON of 32-bit ARM. */
+/* Fills the table of NEON on 32-bit ARM. */
 static void specdec__kernels_neon32(specdec__kernels *table)
 {
     SPECDEC__LINE_KERNELS(table, neon32);
     SPECDEC__FLOAT_PANELS(neon32);
 }
 
-/* Does the CPU have NEON and VFPv4? Yes if the compiler was told so; else the system says. */
+/* Whether the processor has NEON and VFPv4. Yes if the compiler was told so; else the system is asked. */
 static int specdec__cpu_neon32(void)
 {
 #ifdef SPECDEC__NEON32_ASKED
@@ -14973,7 +15099,7 @@ static int specdec__cpu_neon32(void)
 #endif
 
 #ifdef SPECDEC__RVV
-/* Fills the table of RISC-V's vectors. */
+/* Fills the table of RISC-V vectors. */
 static void specdec__kernels_rvv(specdec__kernels *table)
 {
     SPECDEC__LINE_KERNELS(table, rvv);
@@ -14982,12 +15108,14 @@ static void specdec__kernels_rvv(specdec__kernels *table)
 }
 #endif
 
+/* Fills the table of an instruction set. */
 typedef void specdec__fill_function(specdec__kernels *table);
 
-/* Instruction sets from the plainest to the best. fill is NULL where one was left out: nothing of it remains then. */
+/* The instruction sets from the slowest to the fastest. fill: NULL if this build leaves one out; no code of it remains
+   then. */
 static const struct specdec__isa {
     const char *name;
-    int (*present)(void);
+    int (*present)(void); /* whether the processor has it */
     specdec__fill_function *fill;
 } specdec__isas[] = {
     {"scalar", specdec__cpu_always, specdec__kernels_scalar},
@@ -15012,7 +15140,8 @@ static const struct specdec__isa {
 #endif
 };
 
-/* Fills the table for an instruction set by name, NULL for the best that this CPU has. */
+/* Fills the table for an instruction set by name; NULL: for the best one that the processor has. Errors:
+   UNSUPPORTED. */
 static specdec_result specdec__kernels_init(specdec__kernels *table, const char *name, specdec_error *error)
 {
     int i;

@@ -94,8 +94,8 @@
 
      >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
-         neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_grid avx512_tiles avx512_rows
+         neon neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
          lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
@@ -156,6 +156,7 @@
 #include "kernel/avx2_multiply.h"
 #include "kernel/avx2_tiles.h"
 #include "kernel/avx512.h"
+#include "kernel/avx512_grid.h"
 #include "kernel/avx512_tiles.h"
 #include "kernel/avx512_rows.h"
 #include "kernel/neon.h"

@@ -149,8 +149,8 @@ SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char
 }
 
 /* Reads group g of all 16 rows of a tile. */
-SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_take(uint32_t type, const unsigned char *tile, int g,
-                                                        specdec__grid_group *out)
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_load_group(uint32_t type, const unsigned char *tile, int g,
+                                                              specdec__grid_group *out)
 {
     const unsigned char *high = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + g % 4;
     int row;
