@@ -23,7 +23,7 @@ static struct {
     double seconds, pure;          /* the clock; what it would show without disturbances */
     double speed;                  /* by how much longer all takes now */
     double tile, row, key;         /* seconds of a call: for a tile of weights, a row's norm, a query and 64 keys */
-    specdec__store_sums_function *put;
+    specdec__store_sums_function *store_sums;
     specdec__norm_function *norm;
     specdec__softmax_function *softmax;
 } made;
