@@ -158,8 +158,9 @@ static int next_signal(const sigset_t *signals, double seconds)
     return number > 0 ? number : 0;
 }
 
-/* Waits for a signal; then until all requests are answered, for --drain seconds at most, or for a second signal. */
-static void serve_until_told(server *s, struct MHD_Daemon *daemon, const sigset_t *signals)
+/* Waits for a signal; then until all requests are answered, for --drain seconds at most, or for a second signal. Returns
+   the socket that listened: the daemon's thread may still look at it, so it is closed only after that thread has ended. */
+static MHD_socket serve_until_told(server *s, struct MHD_Daemon *daemon, const sigset_t *signals)
 {
     MHD_socket listener;
     double begun;
@@ -173,7 +174,7 @@ static void serve_until_told(server *s, struct MHD_Daemon *daemon, const sigset_
     server_unlock(s);
     listener = MHD_quiesce_daemon(daemon); /* no new connections */
     if (listener != MHD_INVALID_SOCKET)
-        close(listener);
+        shutdown(listener, SHUT_RDWR); /* Linux refuses new clients from here on; other systems let them wait */
     begun = serve_clock();
     do {
         http_sweep(s);
@@ -182,6 +183,7 @@ static void serve_until_told(server *s, struct MHD_Daemon *daemon, const sigset_
         server_unlock(s);
         open |= serve_clock() < begun + 0.2; /* what was sent just before is still to be refused */
     } while (open && serve_clock() < begun + s->o->drain && !next_signal(signals, 0.05));
+    return listener;
 }
 
 /* Ends the engine's thread: what is still at work is given up. */
@@ -202,6 +204,7 @@ static void stop_engine(server *s, pthread_t engine)
 /* Listens, answers, ends. Returns a status. */
 static int serve(server *s)
 {
+    MHD_socket listener = MHD_INVALID_SOCKET;
     struct MHD_Daemon *daemon;
     pthread_t engine;
     sigset_t signals;
@@ -219,11 +222,13 @@ static int serve(server *s)
                 s->o->host, strchr(s->o->host, ':') ? "]" : "", s->o->port, s->o->slots, s->info.context);
         if (!s->loopback && !s->o->key)
             fprintf(stderr, "%s: whoever reaches this address may use it: --api-key asks for a key\n", program_name);
-        serve_until_told(s, daemon, &signals);
+        listener = serve_until_told(s, daemon, &signals);
     }
     stop_engine(s, engine);
     if (daemon)
         MHD_stop_daemon(daemon);
+    if (listener != MHD_INVALID_SOCKET)
+        close(listener);
     free(s->watched);
     return daemon ? PROGRAM_OK : PROGRAM_FAILED;
 }

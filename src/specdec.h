@@ -103,7 +103,7 @@
      >>constraint/ automaton build expression finish gbnf strings numbers schema values objects tools compile trie
          mask
      >>cache/ state kv reserve bytes
-     >>forward/ context screen multiply rows latent streams attention recurrent block step
+     >>forward/ context screen multiply rows latent streams attention recurrent block experts step
      >>speculation/ heads sample samplers settle tree verify recycle ngram ngram_file retrieve constrained row
          draft short levels draft_model draft_heads draft_layer draft_assistant draft_block draft_ngram draft_forced
          draft_recall drafters tune
@@ -230,6 +230,7 @@
 #include "forward/attention.h"
 #include "forward/recurrent.h"
 #include "forward/block.h"
+#include "forward/experts.h"
 #include "forward/step.h"
 #include "speculation/heads.h"
 #include "speculation/sample.h"

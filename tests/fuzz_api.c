@@ -696,7 +696,9 @@ static int prompt_flags(const world *w)
 
     if (!w->count)
         return SPECDEC_TOKENIZE_BEGIN;
-    return specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)w->tokens[w->count - 1])) ? 0 : SPECDEC_TOKENIZE_INSIDE;
+    return specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)w->tokens[w->count - 1]))
+               ? 0
+               : SPECDEC_TOKENIZE_INSIDE;
 }
 
 static void call_prompt(world *w)

@@ -29,13 +29,14 @@ static void fuzz_template(const uint8_t *text, size_t length, const uint8_t *giv
 
     if (!t || !memory || !output || !plain)
         abort();
-    specdec__template_begin(t, specdec__template_bytes(text, length), memory, bytes, output, plain, OUTPUT);
-    values = specdec__template_read_json(t, specdec__template_bytes(given, given_size));
+    specdec__template_begin(t, specdec__template_as_bytes(text, length), memory, bytes, output, plain, OUTPUT);
+    values = specdec__template_read_json(t, specdec__template_as_bytes(given, given_size));
     for (i = 0; values.kind == SPECDEC__TEMPLATE_DICT && i < values.size; i++)
-        specdec__template_give(t, specdec__template_items(&values)[2 * i], specdec__template_items(&values)[2 * i + 1]);
-    t->now = 1000000000;
+        specdec__template_define_name(t, specdec__template_list_items(&values)[2 * i],
+                                      specdec__template_list_items(&values)[2 * i + 1]);
+    t->local_time = 1000000000;
     specdec__template_render(t);
-    if (t->written > OUTPUT || t->steps > SPECDEC__TEMPLATE_STEPS + (1 << 24) || (t->failed && t->line < 1))
+    if (t->output_bytes > OUTPUT || t->steps > SPECDEC__TEMPLATE_STEPS + (1 << 24) || (t->failed && t->line < 1))
         abort();
     free(plain);
     free(output);
@@ -73,22 +74,23 @@ static void fuzz_conversation(const uint8_t *text, size_t length, const uint8_t 
         !specdec__conversation_check(&input, OUTPUT, &error)) {
         arena.used = (arena.used + 63) & ~(size_t)63;
         work.vocab = &v;
-        work.text = specdec__template_bytes(text, length);
+        work.text = specdec__template_as_bytes(text, length);
         work.memory = memory + arena.used;
         work.bytes = arena.used < bytes ? bytes - arena.used : 0;
-        work.now = 1000000000;
+        work.local_time = 1000000000;
         if (!specdec__conversation_render(&work, &input, &out, &error) && out.needed > OUTPUT)
             abort();
     }
     for (i = 0; i < SPECDEC__COUNT(specdec__call_table); i++) {
-        specdec__answer_begin(&splitter, &specdec__call_table[i],
-                              &specdec__thought_table[i % SPECDEC__COUNT(specdec__thought_table)], (int)(i & 1));
-        specdec__answer_push(&splitter, (const char *)given, given_size);
-        for (parts = 0; specdec__answer_next(&splitter, &part); parts++)
+        specdec__answer_begin_splitter(&splitter, &specdec__call_table[i],
+                                       &specdec__thought_table[i % SPECDEC__COUNT(specdec__thought_table)],
+                                       (int)(i & 1));
+        specdec__answer_push_bytes(&splitter, (const char *)given, given_size);
+        for (parts = 0; specdec__answer_next_part(&splitter, &part); parts++)
             if (part.text.length > sizeof splitter.bytes || parts > 4 * given_size + 8)
                 abort();
-        specdec__answer_push(&splitter, NULL, 0);
-        while (specdec__answer_next(&splitter, &part))
+        specdec__answer_push_bytes(&splitter, NULL, 0);
+        while (specdec__answer_next_part(&splitter, &part))
             ;
     }
     free(plain);

@@ -28,14 +28,14 @@ static void fuzz_text(const specdec__vocab *v, const char *text, size_t length, 
 
     memset(&scan, 0, sizeof scan);
     if (length)
-        specdec__stop_add(&scan, text, length < 8 ? length : 8, NULL);
+        specdec__stop_add_string(&scan, text, length < 8 ? length : 8, NULL);
     if (specdec__tokenize(v, text, length, flags, NULL, tokens, 4 * length + 8, &count, scratch, scratch_size, NULL))
         abort();
     specdec__text_stream_begin(&stream, v, -1, flags & 1);
     for (i = 0; i < count; i++) {
         if (specdec__text_stream_push(&stream, v, tokens[i], out, room, &written, NULL) || written > room)
             abort();
-        if (specdec__stop_push(&scan, out, written, passed, room + SPECDEC__STOP_MAX_BYTES, &written, NULL))
+        if (specdec__stop_push_bytes(&scan, out, written, passed, room + SPECDEC__STOP_MAX_BYTES, &written, NULL))
             abort();
     }
     free(tokens);

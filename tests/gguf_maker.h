@@ -479,7 +479,7 @@ static inline void maker_defaults(maker_recipe *r)
     r->context = r->context ? r->context : 512;
     r->types[0] = r->types[0] ? r->types[0] : 1;
     r->embedding_type = r->embedding_type ? r->embedding_type : r->types[0];
-    r->experts = r->experts ? r->experts : specdec__architecture_trait(maker_architecture(r), SPECDEC__EXPERT_SHARES) && !specdec__architecture_trait(maker_architecture(r), SPECDEC__BOTH) && strcmp(r->architecture, "llama") ? 5 : -1;
+    r->experts = r->experts ? r->experts : specdec__architecture_trait(maker_architecture(r), SPECDEC__EXPERT_SHARES) && !specdec__architecture_trait(maker_architecture(r), SPECDEC__DENSE_BESIDE_EXPERTS) && strcmp(r->architecture, "llama") ? 5 : -1;
     r->chosen = r->chosen ? r->chosen : 2;
     r->shared = r->experts < 0 ? 0 : r->shared || !specdec__architecture_trait(maker_architecture(r), SPECDEC__SHARED_GATE) ? r->shared : r->feed_forward;
     r->layer_inputs = !specdec__architecture_trait(maker_architecture(r), SPECDEC__LAYER_INPUTS) || r->layer_inputs < 0 ? 0 : r->layer_inputs ? r->layer_inputs : r->embedding % 256 ? 32 : 256;
@@ -497,14 +497,14 @@ static inline maker_widths maker_shape(const maker_recipe *r, int layer)
 {
     const specdec__architecture *a = maker_architecture(r);
     const int windows = specdec__architecture_trait(a, SPECDEC__WINDOW_KEYS) >= 0, period = specdec__architecture_trait(a, SPECDEC__PERIOD);
-    const int windowed = windows && specdec__architecture_trait(a, SPECDEC__OTHERS) >> layer % period & 1;
+    const int windowed = windows && specdec__architecture_trait(a, SPECDEC__ALTERNATES) >> layer % period & 1;
     const int other = r->varied && (windows ? !windowed : layer % 2);
     maker_widths s;
 
     s.kv_heads = other ? (r->kv_heads + 1) / 2 : r->kv_heads;
-    s.feed_forward = other && (r->experts < 0 || specdec__architecture_trait(a, SPECDEC__BOTH)) ? r->feed_forward + 64 : r->feed_forward;
+    s.feed_forward = other && (r->experts < 0 || specdec__architecture_trait(a, SPECDEC__DENSE_BESIDE_EXPERTS)) ? r->feed_forward + 64 : r->feed_forward;
     s.head_dim = r->varied && windowed ? r->head_dim / 2 : r->head_dim;
-    s.reads = (r->sharing && layer >= r->layers - r->sharing) || specdec__architecture_trait(a, SPECDEC__SIGHT) == SPECDEC__SEES_TEXT;
+    s.reads = (r->sharing && layer >= r->layers - r->sharing) || specdec__architecture_trait(a, SPECDEC__VISIBLE_KEYS) == SPECDEC__SEES_VIEW;
     return s;
 }
 
@@ -634,8 +634,8 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
     if (specdec__architecture_trait(a, SPECDEC__WINDOW_KEYS) >= 0)
         maker_u32(m, maker_key(r, ".attention.sliding_window"), (uint32_t)(r->window ? r->window : 24));
     for (i = 0; i < SPECDEC__FACTS; i++)
-        if (r->scales || specdec__architecture_trait(a, SPECDEC__MUST_SAY) >> i & 1)
-            maker_f32(m, maker_key(r, specdec__fact_table[i]), r->scales || specdec__architecture_trait(a, SPECDEC__ROPE_ALSO) != SPECDEC__MAY_REST ? scale[i] : 1);
+        if (r->scales || specdec__architecture_trait(a, SPECDEC__REQUIRED_FACTS) >> i & 1)
+            maker_f32(m, maker_key(r, specdec__fact_table[i]), r->scales || specdec__architecture_trait(a, SPECDEC__ROPE_VARIANT) != SPECDEC__ROPE_OPTIONAL ? scale[i] : 1);
     if (r->experts > 0) {
         maker_u32(m, maker_key(r, ".expert_count"), (uint32_t)r->experts);
         maker_u32(m, maker_key(r, ".expert_used_count"), (uint32_t)r->chosen);
@@ -665,7 +665,7 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
                 maker_put_float(b, middle[k] * (1 + 0.1f * (float)i));
         }
     }
-    if (specdec__architecture_trait(a, SPECDEC__ROPE_ALSO) == SPECDEC__TEMPERED) {
+    if (specdec__architecture_trait(a, SPECDEC__ROPE_VARIANT) == SPECDEC__ROPE_QUERIES_GROW) {
         maker_text(m, maker_key(r, ".rope.scaling.type"), "yarn");
         maker_f32(m, maker_key(r, ".rope.scaling.factor"), 8);
         maker_u32(m, maker_key(r, ".rope.scaling.original_context_length"), 16);
@@ -700,10 +700,10 @@ static inline specdec__mixing maker_mixing(const maker_recipe *r)
     x.heads = x.kind == SPECDEC__SHORT ? 0 : r->embedding % 256 ? 4 : 16; /* for types with blocks of 256 */
     x.rows = x.values = x.kind == SPECDEC__SHORT ? 0 : 16;
     x.groups = x.kind == SPECDEC__SHORT ? 0 : 2;
-    x.paired = x.kind == SPECDEC__DELTA && !specdec__architecture_trait(maker_architecture(r), SPECDEC__CYCLES);
-    x.inner = x.kind == SPECDEC__SHORT ? r->embedding : 16 * x.heads;
-    x.channels = x.inner + (x.kind == SPECDEC__SHORT ? 0 : 64);
-    x.row = 3 * r->embedding; /* of the short one */
+    x.beta_alpha_joined = x.kind == SPECDEC__DELTA && !specdec__architecture_trait(maker_architecture(r), SPECDEC__KEYS_BY_MODULO);
+    x.output_width = x.kind == SPECDEC__SHORT ? r->embedding : 16 * x.heads;
+    x.channels = x.output_width + (x.kind == SPECDEC__SHORT ? 0 : 64);
+    x.input_width = 3 * r->embedding; /* of the short one */
     return x;
 }
 
@@ -716,9 +716,9 @@ static inline int maker_recurs(const maker_recipe *r, int i, int *attends, int *
     *attends = *feeds = 1;
     if (i >= r->layers) /* a block that predicts */
         return 0;
-    if (!specdec__architecture_trait(a, SPECDEC__MIXING) || recurs == SPECDEC__BESIDE)
-        return recurs == SPECDEC__BESIDE;
-    if (recurs == SPECDEC__BLANK) {
+    if (!specdec__architecture_trait(a, SPECDEC__MIXING) || recurs == SPECDEC__RECURS_BESIDE_ATTENTION)
+        return recurs == SPECDEC__RECURS_BESIDE_ATTENTION;
+    if (recurs == SPECDEC__RECURS_ALONE) {
         *attends = i % 3 == 1;
         *feeds = i % 3 == 2;
         return i % 3 == 0;
@@ -742,18 +742,18 @@ static inline void maker_states(maker *m, const maker_recipe *r)
         maker_u32(m, maker_key(r, ".ssm.state_size"), (uint32_t)x.rows);
         maker_u32(m, maker_key(r, ".ssm.group_count"), (uint32_t)x.groups);
         maker_u32(m, maker_key(r, ".ssm.time_step_rank"), (uint32_t)x.heads);
-        maker_u32(m, maker_key(r, ".ssm.inner_size"), (uint32_t)x.inner);
+        maker_u32(m, maker_key(r, ".ssm.inner_size"), (uint32_t)x.output_width);
     }
-    if (recurs == SPECDEC__BETWEEN)
+    if (recurs == SPECDEC__RECURS_AS_LISTED)
         maker_u32(m, maker_key(r, ".full_attention_interval"), 2);
-    if (recurs == SPECDEC__BARE || recurs == SPECDEC__BLANK) {
+    if (recurs == SPECDEC__RECURS_WITHOUT_ATTENTION || recurs == SPECDEC__RECURS_ALONE) {
         heads = maker_array(m, maker_key(r, ".attention.head_count_kv"), 5, (uint64_t)r->layers);
         for (i = 0; i < r->layers; i++) {
             maker_recurs(r, i, &attends, &feeds);
             maker_put_number(heads, attends ? (uint64_t)r->kv_heads : 0, 4);
         }
     }
-    if (recurs == SPECDEC__BLANK) {
+    if (recurs == SPECDEC__RECURS_ALONE) {
         ff = maker_array(m, maker_key(r, ".feed_forward_length"), 5, (uint64_t)r->layers);
         for (i = 0; i < r->layers; i++) {
             maker_recurs(r, i, &attends, &feeds);
@@ -782,7 +782,7 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
     const int latent = mixes ? r->latent : 0;
 
     memset(size, 0, SPECDEC__DIM_COUNT * sizeof *size);
-    size[SPECDEC__DIM_E] = r->embedding;
+    size[SPECDEC__DIM_EMBEDDING] = r->embedding;
     size[SPECDEC__DIM_Q] = size[SPECDEC__DIM_O] = q;
     size[SPECDEC__DIM_Q_ROWS] = q * (1 + specdec__architecture_trait(a, SPECDEC__QUERY_GATES));
     size[SPECDEC__DIM_K] = size[SPECDEC__DIM_V] = kv;
@@ -792,15 +792,15 @@ static inline void maker_sizes(const maker_recipe *r, int i, int *size)
     size[SPECDEC__DIM_READ] = r->embedding * (specdec__architecture_trait(a, SPECDEC__READS_STATES) == SPECDEC__BESIDE_EMBEDDINGS ? 2 : 1);
     size[SPECDEC__DIM_CONV] = 2 * r->conv * (r->embedding / MAKER_GROUP);
     size[SPECDEC__DIM_CONV_BASE] = 2 * r->conv * r->embedding;
-    size[SPECDEC__DIM_FF] = mixes && !specdec__architecture_trait(a, SPECDEC__BOTH) ? r->shared : s.feed_forward;
+    size[SPECDEC__DIM_FF] = mixes && !specdec__architecture_trait(a, SPECDEC__DENSE_BESIDE_EXPERTS) ? r->shared : s.feed_forward;
     size[SPECDEC__DIM_GATE] = gates * size[SPECDEC__DIM_FF];
     size[SPECDEC__DIM_EXPERTS] = mixes ? r->experts : 0;
-    size[SPECDEC__DIM_X] = mixes ? latent ? latent : r->embedding : 0;
-    size[SPECDEC__DIM_X_FF] = mixes ? r->feed_forward : 0;
-    size[SPECDEC__DIM_X_GATE] = gates * size[SPECDEC__DIM_X_FF];
+    size[SPECDEC__DIM_EXPERT_INPUT] = mixes ? latent ? latent : r->embedding : 0;
+    size[SPECDEC__DIM_EXPERT_FF] = mixes ? r->feed_forward : 0;
+    size[SPECDEC__DIM_EXPERT_GATE] = gates * size[SPECDEC__DIM_EXPERT_FF];
     size[SPECDEC__DIM_LATENT] = latent;
     size[SPECDEC__DIM_SHARED] = mixes && r->shared;
-    size[SPECDEC__DIM_NORMS_OF_BOTH] = mixes && specdec__architecture_trait(a, SPECDEC__BOTH) ? r->embedding : 0;
+    size[SPECDEC__DIM_DENSE_BESIDE] = mixes && specdec__architecture_trait(a, SPECDEC__DENSE_BESIDE_EXPERTS) ? r->embedding : 0;
     size[SPECDEC__DIM_INPUT] = r->layer_inputs;
     size[SPECDEC__DIM_AFTER_INPUT] = r->layer_inputs ? r->embedding : 0;
     size[SPECDEC__DIM_SCALE] = specdec__architecture_trait(a, SPECDEC__SCALES_OUTPUT);
@@ -833,15 +833,15 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         specdec__model_latent_sizes(&model, &shape, size);
     for (j = 0; j < SPECDEC__DIM_COUNT; j++)
         size[j] *= (attends || (j != SPECDEC__DIM_Q && j != SPECDEC__DIM_Q_ROWS && j != SPECDEC__DIM_HEADS && j != SPECDEC__DIM_K && j != SPECDEC__DIM_V && j != SPECDEC__DIM_O &&
-                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE && j != SPECDEC__DIM_EXPERTS && j != SPECDEC__DIM_X && j != SPECDEC__DIM_X_FF &&
-                              j != SPECDEC__DIM_X_GATE && j != SPECDEC__DIM_LATENT && j != SPECDEC__DIM_SHARED && j != SPECDEC__DIM_SHARED_GATE));
+                                j != SPECDEC__DIM_Q_NORM && j != SPECDEC__DIM_K_NORM)) && (feeds || (j != SPECDEC__DIM_FF && j != SPECDEC__DIM_GATE && j != SPECDEC__DIM_EXPERTS && j != SPECDEC__DIM_EXPERT_INPUT && j != SPECDEC__DIM_EXPERT_FF &&
+                              j != SPECDEC__DIM_EXPERT_GATE && j != SPECDEC__DIM_LATENT && j != SPECDEC__DIM_SHARED && j != SPECDEC__DIM_SHARED_GATE));
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
         const int columns = size[specdec__matrix_table[j].columns], each = specdec__matrix_table[j].each;
         const int pieces = each == SPECDEC__EACH_HEAD ? r->heads : each ? r->experts : 1;
 
         k = 1;
         rows = size[specdec__matrix_table[j].rows];
-        if (!rows || !columns || (s.reads && SPECDEC__HAS_BIT(specdec__of_keys[0], j)))
+        if (!rows || !columns || (s.reads && SPECDEC__HAS_BIT(specdec__key_tensors[0], j)))
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", i,
                  size[SPECDEC__DIM_SHARED] && specdec__matrix_table[j].shared ? specdec__matrix_table[j].shared : specdec__matrix_table[j].suffix);
@@ -864,7 +864,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
         const int needs = SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__NEEDS), j) || j == SPECDEC__OUTPUT_SCALE || (r->sinks && j == SPECDEC__SINKS);
         const int each = specdec__vector_table[j].each ? r->experts : 1, count = size[specdec__vector_table[j].size];
 
-        if (!count || (s.reads && SPECDEC__HAS_BIT(specdec__of_keys[1], j)) || (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !needs) || SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__LACKS), j))
+        if (!count || (s.reads && SPECDEC__HAS_BIT(specdec__key_tensors[1], j)) || (specdec__vector_table[j].wanted != SPECDEC__REQUIRED && !needs) || SPECDEC__HAS_BIT(specdec__architecture_trait(a, SPECDEC__LACKS), j))
             continue;
         k = j == SPECDEC__FFN_NORM ? specdec__architecture_trait(a, SPECDEC__FFN_NORM_AS) : 0;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[k ? k : j].suffix);

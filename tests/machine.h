@@ -3,6 +3,13 @@
 #ifndef MACHINE_H
 #define MACHINE_H
 
+#ifdef _WIN32
+static inline void machine_yield(void) { SwitchToThread(); } /* another thread may run now */
+#else
+#include <sched.h>
+static inline void machine_yield(void) { sched_yield(); }
+#endif
+
 static specdec_error failure; /* of the last call that failed before there was an engine */
 
 typedef struct file {

@@ -53,15 +53,16 @@ static void take(sorted *out, const char *calls, const char *thoughts, int insid
     from[1] = cut;
     from[2] = next;
     from[3] = size;
-    specdec__answer_begin(&s, calls ? specdec__answer_calls(calls) : NULL, thoughts ? specdec__answer_thoughts(thoughts) : NULL, inside);
+    specdec__answer_begin_splitter(&s, calls ? specdec__answer_find_calls(calls) : NULL,
+                                   thoughts ? specdec__answer_find_thoughts(thoughts) : NULL, inside);
     for (i = 0; i < 4; i++) {
         const size_t length = i < 3 ? from[i + 1] - from[i] : 0;
         char *piece = i < 3 ? (char *)malloc(length + 1) : NULL;
 
         if (piece && length)
             memcpy(piece, text + from[i], length);
-        specdec__answer_push(&s, piece, length);
-        while (specdec__answer_next(&s, &part))
+        specdec__answer_push_bytes(&s, piece, length);
+        while (specdec__answer_next_part(&s, &part))
             gather(out, &part);
         free(piece);
     }
@@ -237,9 +238,9 @@ static const specdec__calls *row_of(const char *name)
     memset(&found, 0, sizeof found);
     v.bos = v.eos = -1;
     work.found = &found;
-    work.bytes = specdec__template_room(size);
+    work.bytes = specdec__template_memory_needed(size);
     work.memory = malloc(work.bytes);
-    specdec__conversation_find_format(&work, specdec__template_bytes(text, size), &v);
+    specdec__conversation_find_format(&work, specdec__template_as_bytes(text, size), &v);
     free(work.memory);
     free(text);
     return found.chat.calls;

@@ -23,7 +23,7 @@ static void be_slow(void)
     const double end = slow > 0 ? specdec__os_seconds() + slow : 0;
 
     while (slow > 0 && specdec__os_seconds() < end)
-        specdec__os_yield();
+        machine_yield();
 }
 
 /* --- models and engines ------------------------------------------------------------------------------------------- */

@@ -152,7 +152,7 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
 
     memset(g, 0, sizeof *g);
     t->engine->pool.cancel = &t->engine->nobody;
-    if (!d->kind->ready(d, t->at, count))
+    if (!d->kind.ready(d, t->at, count))
         return 0;
     memcpy(copy, text, (size_t)count * sizeof *copy);
     specdec__draft_begin(p, copy, count, sampling, SPECDEC_RULE_COUPLED);
@@ -164,7 +164,7 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
     memcpy(p->depth, depth, sizeof depth);
     for (p->tree.n = NODES; p->depth[p->tree.n - 1] >= p->levels;)
         p->tree.n--;
-    CHECK_EQUAL_INT(d->kind->fill(d, p, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(d->kind.fill(d, p, &failure), SPECDEC_OK);
     memcpy(g->tokens, p->tokens, (size_t)p->tree.n * sizeof *g->tokens);
     return 1;
 }

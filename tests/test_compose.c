@@ -109,7 +109,7 @@ static specdec_stats sum_stats(const specdec *t)
     int i;
 
     memset(&sum, 0, sizeof sum);
-    for (i = 0; i < t->engine->room.views; i++) {
+    for (i = 0; i < t->engine->room.max_views; i++) {
         sum.steps_beside += t->engine->sequences[i].stats.steps_beside;
         sum.drafted += t->engine->sequences[i].stats.drafted;
         sum.accepted += t->engine->sequences[i].stats.accepted;

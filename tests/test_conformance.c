@@ -68,7 +68,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     specdec__kernels kernels;
     specdec__pool pool;
     specdec__context c;
-    specdec__room room = {1, ROOM, ROOM, NODES, 2 * NODES, 0, NODES, 0};
+    specdec__kv_demand room = {1, ROOM, ROOM, NODES, 2 * NODES, 0, NODES, 0};
     specdec__view view;
     specdec__arena arena = {NULL, 0, 0};
     int cancel = 0, path[NODES], i, j, pass, good = 1, width, n;
@@ -90,11 +90,11 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
         }
         good = !specdec__pool_init(&pool, w->threads, &cancel, NULL, &arena, &error) &&
                !specdec__model_init(m, &source, 0, NULL, &arena, &error) &&
-               (!w->repacked || !specdec__model_repack(m, 0, &arena, &pool, &hooks, &error));
+               (!w->repacked || !specdec__model_repack_matrices(m, 0, &arena, &pool, &hooks, &error));
         if (good)
             specdec__context_init(&c, m, NULL, &kernels, &pool, w->threads, w->kv, &room, NODES, &arena);
         if (good)
-            specdec__context_view(&c, &view, &room, 0, &arena);
+            specdec__context_init_view(&c, &view, &room, 0, &arena);
     }
     if (!good || arena.used == SIZE_MAX) {
         fprintf(stderr, "%s: %s\n", s->name, error.text);
@@ -127,14 +127,14 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
             good = good && !specdec__forward(&c, &batch, &error);
             for (j = 0; j < width && path[j] < n / 2; j++)
                 memcpy(rows + (size_t)(i + j) * (size_t)m->vocab_size, c.logits + (size_t)path[j] * (size_t)m->vocab_size, (size_t)m->vocab_size * 4);
-            batch.done = n / 2;
+            batch.done_count = n / 2;
             batch.n = n;
         } else {
             j = 0;
         }
         good = good && !specdec__forward(&c, &batch, &error);
         for (; j < width; j++)
-            memcpy(rows + (size_t)(i + j) * (size_t)m->vocab_size, c.logits + (size_t)(path[j] - batch.done) * (size_t)m->vocab_size, (size_t)m->vocab_size * 4);
+            memcpy(rows + (size_t)(i + j) * (size_t)m->vocab_size, c.logits + (size_t)(path[j] - batch.done_count) * (size_t)m->vocab_size, (size_t)m->vocab_size * 4);
         specdec__view_commit(&view, &c.kv, path, width);
     }
     if (!good)
@@ -643,7 +643,7 @@ static int open_rig_on(rig *g, int threads, const maker_recipe *recipe, int kv, 
     specdec_error error = {SPECDEC_OK, ""};
     specdec_source source = {NULL, NULL, 0, NULL, 0};
     specdec__arena arena = {NULL, 0, 0};
-    specdec__room room;
+    specdec__kv_demand room;
     int good;
 
     memset(g, 0, sizeof *g);
@@ -658,12 +658,12 @@ static int open_rig_on(rig *g, int threads, const maker_recipe *recipe, int kv, 
     CHECK(good);
     if (good) {
         memset(&room, 0, sizeof room);
-        room.views = 1;
-        room.length = room.keys = length;
-        room.most = room.tree = most;
-        room.nodes = 2 * most;
+        room.max_views = 1;
+        room.view_keys = room.all_keys = length;
+        room.step_nodes = room.tree_nodes = most;
+        room.reserved_nodes = 2 * most;
         specdec__context_init(&g->context, &g->model, NULL, &g->kernels, &g->pool, threads, kv, &room, most, &arena);
-        specdec__context_view(&g->context, &g->view, &room, 0, &arena);
+        specdec__context_init_view(&g->context, &g->view, &room, 0, &arena);
         specdec__view_init(&g->other, &g->context.kv, 64, most, &arena);
     }
     CHECK(arena.used != SIZE_MAX);
@@ -823,7 +823,7 @@ static void check_fork(const char *architecture, int kv, int shared)
         run_chain(&g, &g.view, tokens[0] + i, 20, 20);
     n = free_pages(&g);
     CHECK(specdec__view_share(&g.other, &g.context.kv, &g.view, 0, shared));
-    CHECK_EQUAL_INT(g.other.position, shared);
+    CHECK_EQUAL_INT(g.other.next_position, shared);
     CHECK_EQUAL_INT(free_pages(&g), n); /* no page for a fork alone */
     for (i = 1; g.other.length < COUNT || g.view.length < COUNT; i = !i) {
         specdec__view *view = i ? &g.other : &g.view;
@@ -870,16 +870,16 @@ static void check_parts(int kv)
     for (i = 0; i < 4; i++)
         CHECK(specdec__view_share(&g.other, &g.context.kv, &g.view, part[i].from, part[i].count));
     CHECK_EQUAL_INT(g.other.length, 60);
-    CHECK_EQUAL_INT(g.other.position, COUNT);
+    CHECK_EQUAL_INT(g.other.next_position, COUNT);
     run_chain(&g, &g.other, tokens + COUNT, 1, 1);
     row = (float *)malloc((size_t)vocab * sizeof *row);
     memcpy(row, g.context.logits, (size_t)vocab * sizeof *row);
     specdec__view_truncate(&g.other, &g.context.kv, 0);
     for (i = 0; i < 4; i++) {
-        g.other.position = part[i].from;
+        g.other.next_position = part[i].from;
         run_chain(&g, &g.other, tokens + part[i].from, part[i].count, part[i].count);
     }
-    CHECK_EQUAL_INT(g.other.position, COUNT);
+    CHECK_EQUAL_INT(g.other.next_position, COUNT);
     run_chain(&g, &g.other, tokens + COUNT, 1, 1);
     CHECK(memcmp(row, g.context.logits, (size_t)vocab * sizeof *row) == 0);
     specdec__view_truncate(&g.view, &g.context.kv, COUNT - 1);
@@ -989,7 +989,7 @@ static void check_pages(void)
     enum { MOST = 4000, WINDOW = 512 };
     static int32_t tokens[MOST];
     const int count = quick ? 1500 : MOST;
-    const specdec__rows rows = specdec__forward_wanted(count - 1);
+    const specdec__prefill_rows rows = specdec__prefill_rows_from(count - 1);
     specdec_error error = {SPECDEC_OK, ""};
     const specdec__pages *whole, *window;
     maker_recipe r;
@@ -1007,7 +1007,7 @@ static void check_pages(void)
     if (!open_rig(&g, &r, SPECDEC__KV_F16, count, 64))
         return;
     random_text(tokens, count, 10);
-    CHECK_EQUAL_INT(specdec__forward_text(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_prefill(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     row = (float *)malloc((size_t)g.model.vocab_size * sizeof *row);
     memcpy(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row);
     whole = &g.context.kv.span[SPECDEC__WHOLE];
@@ -1017,16 +1017,16 @@ static void check_pages(void)
     CHECK_EQUAL_INT(g.model.span_layers[SPECDEC__WINDOW], 5);
     CHECK(window->bytes == 5 * whole->bytes);
     CHECK(whole->count - whole->free_count >= count / 64);
-    CHECK(window->count - window->free_count <= (WINDOW + SPECDEC__BEHIND) / 64 + 2);
-    CHECK(window->count <= (WINDOW + SPECDEC__BEHIND + 64) / 64 + 2);
+    CHECK(window->count - window->free_count <= (WINDOW + SPECDEC__REWIND_KEYS) / 64 + 2);
+    CHECK(window->count <= (WINDOW + SPECDEC__REWIND_KEYS + 64) / 64 + 2);
     specdec__view_truncate(&g.view, &g.context.kv, count - 200);
     CHECK_EQUAL_INT(g.view.length, count - 200); /* near enough: its keys are still there */
-    CHECK_EQUAL_INT(specdec__forward_text(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_prefill(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     CHECK(memcmp(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row) == 0);
     specdec__view_truncate(&g.view, &g.context.kv, count - 900);
     CHECK_EQUAL_INT(g.view.length, 0); /* what the window would see is gone: the text has to be read again */
     CHECK_EQUAL_INT(free_pages(&g), all_pages(&g));
-    CHECK_EQUAL_INT(specdec__forward_text(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_prefill(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     CHECK(memcmp(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row) == 0);
     free(row);
     close_rig(&g);
@@ -1136,9 +1136,9 @@ static void plain_attention(const rig *g, const specdec__layer *layer, int kv_he
 
             if (from >= to)
                 continue;
-            specdec__view_slots(&g->view.span[layer->shape.span], from, to - from, slots);
+            specdec__view_find_slots(&g->view.span[layer->shape.span], from, to - from, slots);
             for (j = from; j < to; j++) {
-                const float *keys = (const float *)(const void *)specdec__kv_keys(kv, at, slots[j - from] / 64, kv_head);
+                const float *keys = (const float *)(const void *)specdec__kv_keys_address(kv, at, slots[j - from] / 64, kv_head);
 
                 for (score[j % 64] = 0, d = 0; d < dim; d++)
                     score[j % 64] = specdec__fma(query[d], keys[d * 64 + slots[j - from] % 64], score[j % 64]);
@@ -1153,7 +1153,7 @@ static void plain_attention(const rig *g, const specdec__layer *layer, int kv_he
                 top_here = top;
             }
             for (j = from; j < to; j++) {
-                const float *values = (const float *)(const void *)(specdec__kv_keys(kv, at, slots[j - from] / 64, kv_head) + at->key_bytes);
+                const float *values = (const float *)(const void *)(specdec__kv_keys_address(kv, at, slots[j - from] / 64, kv_head) + at->key_bytes);
                 const float weight = specdec__exp(score[j % 64] - top_here);
 
                 total_here[j % 16] += weight;
@@ -1185,7 +1185,7 @@ static void attend(void *argument, int thread)
 {
     const attention *a = (const attention *)argument;
 
-    specdec__forward_attention(a->context, thread, a->layer);
+    specdec__forward_run_attention(a->context, thread, a->layer);
 }
 
 /* Attention alone, of nodes that follow a long text, with made queries, against the plain one: the same bits with every

@@ -467,7 +467,7 @@ static void test_masks(const char *path, int most)
     specdec_model *model = open_model(path, &memory);
     const specdec_token_trie *trie = NULL;
     uint32_t *mask;
-    size_t bytes, i;
+    size_t bytes, i, size;
     int walked = 0;
 
     TEST("a mask says what single questions say, at every token");
@@ -507,10 +507,10 @@ static void test_masks(const char *path, int most)
             for (chosen = random_below(allowed), token = 0;; token++)
                 if (mask[token / 32] >> token % 32 & 1 && !chosen--)
                     break;
-            if (specdec__vocab_is_end(&model->vocab, (int32_t)token))
+            if (specdec__vocab_token_ends_text(&model->vocab, (int32_t)token))
                 break;
-            CHECK_EQUAL_INT(specdec_constraint_advance(c, &state, trie->text + trie->at[token], trie->at[token + 1] - trie->at[token]),
-                            trie->at[token + 1] - trie->at[token]);
+            size = trie->offset[token + 1] - trie->offset[token];
+            CHECK_EQUAL_INT(specdec_constraint_advance(c, &state, trie->text + trie->offset[token], size), size);
         }
     }
     CHECK(walked > 0);

@@ -524,7 +524,7 @@ static void take_call(subject *s, taken *out)
 /* What writes the mark of a call after a few words, and leaves the rest to settings.calls: then a call begins within an answer. */
 static const specdec_constraint *mark_of(const char *form)
 {
-    const specdec__calls *row = specdec__answer_calls(form);
+    const specdec__calls *row = specdec__answer_find_calls(form);
     const char *section = row->section ? row->section : "", *mark = row->flags & SPECDEC__CALLS_BARE ? "<|python_tag|>" : row->mark;
     char text[400];
     size_t at, size;
@@ -652,7 +652,7 @@ static void test_model_calls(const char *path, int conversations, char **names, 
                      "s a short note.\"}, {\"role\": \"user\", \"content\": \"I am in %s. Heat the room to %d degrees.\"}], \"tools\": %s, \"tool_choice\": "
                      "\"%s\"}", cities[k % 8], 15 + k, call_tools, k % 2 ? "auto" : "required");
             for (round = 0; round < 2; round++) {
-                s[round].engine->engine->chat.calls = specdec__answer_calls(names[i]);
+                s[round].engine->engine->chat.calls = specdec__answer_find_calls(names[i]);
                 wrong += !converse(&s[round], json, calls, k % 2 ? mark : NULL, (uint64_t)k + 1, k % 4 < 2 ? 0.f : 1.f, 120, schema, "set_heat", &out[round]);
                 count = tokens_of(&s[round], round ? drafted : plain);
             }
@@ -712,14 +712,14 @@ static int controls(const specdec__vocab *v, specdec__bytes text, const char *sa
     work.text = text;
     work.memory = room.scratch;
     work.bytes = SCRATCH;
-    work.now = 0;
+    work.local_time = 0;
     if (specdec__conversation_render(&work, &input, &out, &failure))
         return -1;
     if (specdec__tokenize(v, out.text, out.needed, SPECDEC_TOKENIZE_SPECIAL, out.plain, room.tokens, 4 * RENDERED, &count, room.scratch,
                           SCRATCH, &failure))
         return -2;
     for (i = 0; i < count; i++)
-        found += specdec__vocab_type(v, (uint32_t)room.tokens[i]) == SPECDEC__TOKEN_CONTROL;
+        found += specdec__vocab_token_type(v, (uint32_t)room.tokens[i]) == SPECDEC__TOKEN_CONTROL;
     return found;
 }
 
@@ -729,9 +729,10 @@ static size_t spell_controls(const specdec__vocab *v, uint32_t *from, char *out,
     size_t used = 0;
 
     for (; *from < v->special_count; ++*from) {
-        const specdec__bytes text = specdec__vocab_text(v, v->specials[*from]);
+        const specdec__bytes text = specdec__vocab_token_text(v, v->specials[*from]);
 
-        if (specdec__vocab_type(v, v->specials[*from]) != SPECDEC__TOKEN_CONTROL || memchr(text.data, 0, text.size))
+        if (specdec__vocab_token_type(v, v->specials[*from]) != SPECDEC__TOKEN_CONTROL ||
+            memchr(text.data, 0, text.size))
             continue;
         if (used + text.size + 1 > most)
             break;
@@ -799,8 +800,8 @@ static void test_forged(void)
 
             CHECK(text != NULL);
             while (text && (said = spell_controls(&model->vocab, &from, says, sizeof says)) > 0) {
-                const int forged = controls(&model->vocab, specdec__template_bytes(text, size), says, said);
-                const int plain = controls(&model->vocab, specdec__template_bytes(text, size), "hello", 5);
+                const int forged = controls(&model->vocab, specdec__template_as_bytes(text, size), says, said);
+                const int plain = controls(&model->vocab, specdec__template_as_bytes(text, size), "hello", 5);
 
                 if (forged > plain)
                     printf("  %s, %s: %d control tokens, %d are the template's\n", vocabularies[i], path, forged, plain);

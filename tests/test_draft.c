@@ -186,7 +186,7 @@ static specdec_result oracle_init(specdec__drafter *d, const specdec__draft_setu
     oracle *state_of = SPECDEC__TAKE(arena, oracle, 1);
 
     (void)error;
-    CHECK(setup->room->length > 0 && setup->target->model->vocab_size > 0 && !d->model && state_of);
+    CHECK(setup->room->view_keys > 0 && setup->target->model->vocab_size > 0 && !d->model && state_of);
     *state_of = known;
     d->state = state_of;
     return SPECDEC_OK;
@@ -225,9 +225,14 @@ static void oracle_truncate(specdec__drafter *d, int at, const int32_t *text, in
     ((oracle *)d->state)->cut_to = length;
 }
 
-static const specdec__drafter_kind oracle_kind = {
-    0, 0, 0, 0, 0, 8, 8, oracle_init, oracle_fill, NULL, oracle_commit, oracle_truncate, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+static void oracle_kind(specdec__drafter_kind *kind)
+{
+    kind->size = kind->depth = 8;
+    kind->init = oracle_init;
+    kind->fill = oracle_fill;
+    kind->commit = oracle_commit;
+    kind->truncate = oracle_truncate;
+}
 
 /* One that says anything, for a small price, in trees that are given and in trees that grow. */
 static specdec_result liar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -263,8 +268,14 @@ static double liar_cost(const specdec__drafter *d, const specdec__model *target)
     return 0.01;
 }
 
-static const specdec__drafter_kind liar_kind = {0, 0, 0, 0, 0, 8, 5, NULL, liar_fill, liar_extend, NULL, NULL, NULL, NULL, liar_cost, NULL, NULL,
-                                                NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+static void liar_kind(specdec__drafter_kind *kind)
+{
+    kind->size = 8;
+    kind->depth = 5;
+    kind->fill = liar_fill;
+    kind->extend = liar_extend;
+    kind->cost = liar_cost;
+}
 
 /* What several drafters offer one text, by hand: the nodes of the merged tree whose worth is among those that pay. */
 static void test_share_out(void)
@@ -273,12 +284,10 @@ static void test_share_out(void)
     static specdec__tune tune;
     static specdec t, *members[1];
     static float worth[NODES], probability[SPECDEC__MAX_DRAFTERS][NODES];
-    static specdec__drafter_kind kind;
     double times[SPECDEC__MAX_TREE + 1], sorted[SPECDEC__MAX_TREE + 1], rate;
     specdec__plan plan;
     int turn, i, k, n, held, kept, best, equal, wrong = 0, cut = 0;
 
-    kind.cost = liar_cost; /* its trees grow: it says how probable a path is */
     for (turn = 0; turn < 4000; turn++) {
         const double slope = 0.01 * (1 + uniform(40));
 
@@ -290,14 +299,14 @@ static void test_share_out(void)
         e.tune = &tune;
         e.members = members;
         e.member_count = e.roots = 1;
-        e.target.most = plan.most = NODES;
+        e.target.max_nodes = plan.most = NODES;
         members[0] = &t;
         t.engine = &e;
         for (k = 0; k < e.drafter_count; k++) {
             specdec__proposal *p = &proposals[k];
 
             propose(k, 1 + uniform(NODES / SPECDEC__MAX_DRAFTERS));
-            drafters[k].kind = &kind;
+            drafters[k].kind.cost = liar_cost; /* its trees grow: it says how probable a path is */
             p->grows = p->shares = 1;
             p->probability = probability[k];
             for (i = 0; i < p->tree.n; i++)
@@ -343,8 +352,7 @@ static void test_share_out(void)
 /* --- engines with lists of ours ------------------------------------------------------------------------------------- */
 
 enum { MODEL, NGRAM, ORACLE, LIAR, KINDS };
-static const specdec__drafter_kind *const kinds[KINDS] = {&specdec__draft_model_kind, &specdec__draft_ngram_kind,
-                                                          &oracle_kind, &liar_kind};
+static const specdec__drafter_row kinds[KINDS] = {specdec__draft_model_kind, specdec__draft_ngram_kind, oracle_kind, liar_kind};
 
 static unsigned char *files[2];
 static size_t sizes[2];
@@ -374,6 +382,7 @@ static specdec_config config_of(float temperature)
 static specdec *open_engine(specdec_config *c, const int *list, int count, void **block)
 {
     specdec__arena arena = {room, sizeof room, 0};
+    specdec__drafter_kind kind;
     specdec *e = NULL;
     size_t bytes;
     int i;
@@ -385,8 +394,10 @@ static specdec *open_engine(specdec_config *c, const int *list, int count, void 
         return NULL;
     CHECK_EQUAL_INT(e->engine->drafter_count, 0);
     e->engine->config.drafting = SPECDEC_DRAFT_AUTO;
-    for (i = 0; i < count; i++)
-        CHECK_EQUAL_INT(specdec__engine_add(e->engine, kinds[list[i]], (specdec_drafting)list[i], &arena, &e->error), SPECDEC_OK);
+    for (i = 0; i < count; i++) {
+        specdec__drafter_write(&kind, kinds[list[i]]);
+        CHECK_EQUAL_INT(specdec__engine_add(e->engine, &kind, (specdec_drafting)list[i], &arena, &e->error), SPECDEC_OK);
+    }
     CHECK(arena.used != SIZE_MAX);
     return e;
 }
@@ -497,6 +508,7 @@ static void test_own_row(void)
 static void test_lists(void)
 {
     specdec_config c = config_of(0);
+    specdec__drafter_kind kind;
     size_t plain, both, bytes;
     void *block;
     specdec *e;
@@ -504,8 +516,8 @@ static void test_lists(void)
 
     TEST("the words of the command line name the kinds, in the order of specdec_drafting");
     CHECK(strcmp(specdec__drafter_list[SPECDEC_DRAFT_MODEL - SPECDEC_DRAFT_OFF - 1].name, "draft") == 0);
-    CHECK(specdec__drafter_kind_of(SPECDEC_DRAFT_NGRAM) == &specdec__draft_ngram_kind);
-    CHECK(!specdec__drafter_kind_of(SPECDEC_DRAFT_AUTO) && !specdec__drafter_kind_of(SPECDEC_DRAFT_OFF));
+    CHECK(specdec__drafter_named(&kind, SPECDEC_DRAFT_NGRAM) && kind.init == specdec__draft_ngram_init);
+    CHECK(!specdec__drafter_named(&kind, SPECDEC_DRAFT_AUTO) && !specdec__drafter_named(&kind, SPECDEC_DRAFT_OFF));
     TEST("auto takes all that have what they need, with a rule of rejection the first; a name takes one; off takes none");
     for (i = 0; i < 6; i++) {
         static const int counts[] = {2, 1, 1, 1, 0, 1};
@@ -672,9 +684,15 @@ static specdec_result late_fill(specdec__drafter *d, specdec__proposal *p, specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind late_kind = {
-    0, 0, 0, 0, 1, 8, 8, oracle_init, late_fill, NULL, NULL, NULL, NULL, NULL, liar_cost, late_behind, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+static void late_kind(specdec__drafter_kind *kind)
+{
+    kind->draws = 1;
+    kind->size = kind->depth = 8;
+    kind->init = oracle_init;
+    kind->fill = late_fill;
+    kind->cost = liar_cost;
+    kind->behind = late_behind;
+}
 
 /* With several texts each waits for itself. */
 static void test_late(void)
@@ -682,6 +700,7 @@ static void test_late(void)
     static int32_t text[TEXT];
     specdec__arena arena = {room, sizeof room, 0};
     specdec_config c = config_of(0);
+    specdec__drafter_kind kind;
     specdec *first = NULL, *second = NULL;
     specdec_stats stats;
     size_t bytes;
@@ -694,7 +713,8 @@ static void test_late(void)
     block = malloc(bytes);
     CHECK(!specdec_init(&first, &c, block, bytes, &failure) && !specdec_open(first, &second));
     first->engine->config.drafting = SPECDEC_DRAFT_AUTO;
-    CHECK(!specdec__engine_add(first->engine, &late_kind, SPECDEC_DRAFT_MODEL, &arena, &first->error));
+    specdec__drafter_write(&kind, late_kind);
+    CHECK(!specdec__engine_add(first->engine, &kind, SPECDEC_DRAFT_MODEL, &arena, &first->error));
     first->engine->tune->drafters[0].reading.seconds = 1;
     CHECK(!specdec_prompt_tokens(first, prompt, PROMPT) && !specdec_prompt_tokens(second, prompt, PROMPT));
     for (bytes = 0; bytes < 12; bytes++) {

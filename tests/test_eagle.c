@@ -117,7 +117,7 @@ static int ask(specdec *t, guess *g)
 
     memset(g, 0, sizeof *g);
     t->engine->pool.cancel = &t->engine->nobody;
-    if (!d->kind->ready(d, t->at, t->count))
+    if (!d->kind.ready(d, t->at, t->count))
         return 0;
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     p->tree.n = 1;
@@ -128,10 +128,10 @@ static int ask(specdec *t, guess *g)
     memcpy(p->tree.parents, parents, sizeof parents);
     memcpy(p->tree.ranks, ranks, sizeof ranks);
     memcpy(p->depth, depth, sizeof depth);
-    CHECK_EQUAL_INT(d->kind->fill(d, p, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(d->kind.fill(d, p, &failure), SPECDEC_OK);
     memcpy(g->last, m->context.logits, bytes);
     memcpy(g->tokens, p->tokens, sizeof g->tokens);
-    specdec__view_unreserve(&m->sequences[t->at].view, &m->context.kv);
+    specdec__view_free_reserved(&m->sequences[t->at].view, &m->context.kv);
     return 1;
 }
 
@@ -230,11 +230,11 @@ static double farthest(const float *a, const float *b)
 /* All rows of the layer over states of the target, in steps of `most`; what it reads and its logits against the reference. */
 static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, int most)
 {
-    static float states[48 * 3 * WIDE], reads[48 * (3 * WIDE + SPECDEC__APART)], g[ROWS * WIDE], logits[ROWS * WORDS];
+    static float states[48 * 3 * WIDE], reads[48 * (3 * WIDE + SPECDEC__ROW_PADDING)], g[ROWS * WIDE], logits[ROWS * WORDS];
     specdec__drafter *d = &t->engine->drafters[0];
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     const int stride = specdec__forward_read_stride(d->model), first = 0;
-    specdec__rows rows = specdec__forward_wanted(0);
+    specdec__prefill_rows rows = specdec__prefill_rows_from(0);
     double worst = 0, worst_g = 0, divergence = 0;
     int i;
 
@@ -248,7 +248,7 @@ static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, i
     rows.taps.layers = &first;
     rows.taps.count = 1;
     rows.taps.out = g;
-    CHECK_EQUAL_INT(specdec__forward_text(&m->context, &m->sequences[0].view, tokens + 1, ROWS, most, &rows, NULL, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_prefill(&m->context, &m->sequences[0].view, tokens + 1, ROWS, most, &rows, NULL, &failure), SPECDEC_OK);
     for (i = 0; i < ROWS; i++)
         worst_g = fmax(worst_g, farthest(g + i * WIDE, wanted + i * WIDE));
     for (i = 0; i < ROWS; i++)
@@ -273,7 +273,7 @@ static void check_chain(specdec *t, const int32_t *tokens, const float *wanted)
     CHECK_EQUAL_INT(specdec_rewind(t, 0), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_prompt_tokens(t, tokens, 48), SPECDEC_OK);
     specdec__draft_begin(p, t->tokens, 48, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK(d->kind->ready(d, 0, 48));
+    CHECK(d->kind.ready(d, 0, 48));
     CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
         p->depth[i] = i;
@@ -284,7 +284,7 @@ static void check_chain(specdec *t, const int32_t *tokens, const float *wanted)
         CHECK_EQUAL_INT(specdec__draft_run(d, p, &i, i - 1, 1, &failure), SPECDEC_OK);
         worst = fmax(worst, off(m, m->context.logits, wanted + ROWS * WIDE + (ROWS + i - 1) * WORDS, &unused));
     }
-    CHECK_EQUAL_INT(d->kind->fill(d, p, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(d->kind.fill(d, p, &failure), SPECDEC_OK);
     CHECK(memcmp(p->tokens + 1, chain + 1, CHAIN * sizeof *chain) == 0);
     printf("  the chain: logits off by %.1e\n", worst);
     CHECK(worst < 1e-4);
@@ -792,7 +792,7 @@ static void test_flaws(void)
     c.draft = source_of(&f);
     c.drafting = SPECDEC_DRAFT_MODEL;
     CHECK(open_machine(&m2, &c)); /* as config.heads would */
-    CHECK(m2.first->engine->drafters[0].kind == &specdec__draft_layer_kind);
+    CHECK(m2.first->engine->drafters[0].kind.init == specdec__draft_layer_init);
     close_machine(&m2);
     free(f.data);
     free(target.data);

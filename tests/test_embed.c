@@ -125,7 +125,7 @@ static void *cancels(void *user_data)
         specdec_cancel(r->text);
         SPECDEC__STORE(&r->calls, r->calls + 1);
         if (r->calls % 16 == 0)
-            specdec__os_yield();
+            machine_yield();
     }
     return NULL;
 }
@@ -169,7 +169,7 @@ static void test_late_cancels(void)
         r.text = m.first;
         pthread_create(&r.thread, NULL, cancels, &r);
         while (!SPECDEC__LOAD(&r.calls))
-            specdec__os_yield();
+            machine_yield();
         for (i = 0; i < (quick ? 200 : 2000) || (cancelled < 5 && i < 20000); i++) {
             specdec_result result;
 
@@ -206,7 +206,7 @@ static void *intrudes(void *user_data)
             specdec_close(opened);
         SPECDEC__STORE(&r->refused, r->refused + (result == SPECDEC_ERROR_ARGUMENT));
         SPECDEC__STORE(&r->served, r->served + (result == SPECDEC_OK || result == SPECDEC_PENDING || result == SPECDEC_DONE));
-        specdec__os_yield();
+        machine_yield();
     }
     return NULL;
 }
@@ -266,13 +266,13 @@ static void test_second_thread(void)
         CHECK_EQUAL_INT(result, SPECDEC_OK);
         while ((result = specdec_next(mine, &piece)) == SPECDEC_OK || result == SPECDEC_ERROR_ARGUMENT)
             if (result) {
-                specdec__os_yield();
+                machine_yield();
             } else {
                 memcpy(b + at, piece.bytes, piece.length);
                 at += piece.length;
             }
         CHECK(result == SPECDEC_DONE && at == length && memcmp(a, b, length) == 0);
-        specdec__os_yield();
+        machine_yield();
     }
     SPECDEC__STORE(&r.stop, 1);
     pthread_join(r.thread, NULL);

@@ -365,7 +365,8 @@ static void test_cut(int stories)
         CHECK_EQUAL_INT(specdec_join_forks(m.first, restored, sizeof restored, &length), SPECDEC_OK);
         CHECK(length == a.length && memcmp(restored, a.text, length) == 0);
         cuts += count < before;
-        inside += stop[0] != ' ' && specdec__vocab_text(&m.first->model->vocab, (uint32_t)tokens[count - 1]).size == 1;
+        inside += stop[0] != ' ' &&
+                  specdec__vocab_token_text(&m.first->model->vocab, (uint32_t)tokens[count - 1]).size == 1;
         before = count;
         CHECK_EQUAL_INT(specdec_cut_stop(m.first), SPECDEC_OK); /* once */
         specdec_tokens(m.first, NULL, &count);

@@ -25,8 +25,9 @@ static void recognise(specdec__chat *chat, specdec__bytes text, const specdec__v
 
     work.found = &found;
     work.memory = memory.bytes;
-    work.bytes = specdec__template_room(text.size) < sizeof memory ? specdec__template_room(text.size) : sizeof memory;
-    specdec__chat_recognise(&work, text, v);
+    work.bytes = specdec__template_memory_needed(text.size) < sizeof memory ? specdec__template_memory_needed(text.size)
+                                                                            : sizeof memory;
+    specdec__chat_recognise_template(&work, text, v);
     *chat = found.chat;
 }
 static specdec_error failure;
@@ -50,7 +51,7 @@ static const specdec__vocab *vocabulary(const char *bos, const char *eos)
     memset(&v, 0, sizeof v);
     v.count = 2;
     v.texts = texts;
-    v.text_at = at;
+    v.text_offset = at;
     v.bos = *bos ? 0 : -1;
     v.eos = 1;
     at[1] = 8 + (uint32_t)strlen(bos);
@@ -76,11 +77,11 @@ static void render(const char *name, const char *wanted, int with_system)
     specdec__chat chat;
 
     memset(&chat, 0, sizeof chat);
-    chat.format = specdec__chat_find(name);
+    chat.format = specdec__chat_find_by_name(name);
     CHECK(chat.format != NULL);
     if (!chat.format)
         return;
-    chat.trims = chat.format->trims;
+    chat.trim_roles = chat.format->trim_roles;
     CHECK_EQUAL_INT(specdec__chat_render(&chat, end, 0, talk + from, 4 - from, &out, NULL), SPECDEC_OK);
     CHECK(out.needed == strlen(wanted) && memcmp(text, wanted, out.needed) == 0);
     if (out.needed != strlen(wanted) || memcmp(text, wanted, out.needed) != 0)
@@ -140,9 +141,10 @@ static void test_formats(void)
     TEST("an unknown role is refused");
     memcpy(&bad.role, &none, sizeof bad.role);
     memset(&chat, 0, sizeof chat);
-    chat.format = specdec__chat_find("chatml");
+    chat.format = specdec__chat_find_by_name("chatml");
     CHECK_EQUAL_INT(specdec__chat_render(&chat, bytes_of(""), 0, &bad, 1, &out, NULL), SPECDEC_ERROR_ARGUMENT);
-    CHECK(!specdec__chat_find("") && !specdec__chat_find("chatm") && !specdec__chat_find("CHATML"));
+    CHECK(!specdec__chat_find_by_name("") && !specdec__chat_find_by_name("chatm") &&
+          !specdec__chat_find_by_name("CHATML"));
 }
 
 /* --- templates ---------------------------------------------------------------------------------------------------- */
@@ -244,7 +246,7 @@ static const expected cases[] = {
      "system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}"
      "{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{% elif message['role'] == "
      "'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}", 1,
-     SPECDEC__CHAT_HALF | 6, 0, NULL, NULL},
+     SPECDEC__CHAT_TRIM_END_ONLY | 6, 0, NULL, NULL},
     {"mistral", "<s>",
      "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
      "{{ raise_exception('no') }}{% endif %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}"
@@ -316,19 +318,22 @@ static void test_templates(void)
 
         recognise(&chat, bytes_of(e->text), vocabulary(e->bos, "</s>"));
         if (e->name)
-            as_expected = chat.format && strcmp(chat.format->name, e->name) == 0 && chat.begins == e->begins &&
-                          chat.trims == e->trims && chat.no_system == e->no_system && same_bytes(chat.system, e->system) &&
-                          same_bytes(chat.prefix, e->prefix) && !chat.failed;
+            as_expected = chat.format && strcmp(chat.format->name, e->name) == 0 && chat.writes_bos == e->begins &&
+                          chat.trim_roles == e->trims && chat.refuses_system == e->no_system &&
+                          same_bytes(chat.default_system, e->system) && same_bytes(chat.system_prefix, e->prefix) &&
+                          !chat.failed;
         else
             as_expected = !chat.format && chat.failed &&
-                          (specdec__chat_unknown(&chat, &failure), strstr(failure.text, e->system) != NULL);
+                          (specdec__chat_refuse_unknown(&chat, &failure), strstr(failure.text, e->system) != NULL);
         CHECK(as_expected);
         if (!as_expected)
             fprintf(stderr, "case %d: %s, begins %d, trims %d, no system %d, \"%.*s\", \"%.*s\", %s %.*s\n%s\n", (int)i,
-                    chat.format ? chat.format->name : "none", chat.begins, chat.trims, chat.no_system,
-                    (int)chat.system.size, chat.system.size ? (const char *)chat.system.data : "", (int)chat.prefix.size,
-                    chat.prefix.size ? (const char *)chat.prefix.data : "", chat.failed ? chat.failed : "",
-                    (int)chat.culprit.size, chat.culprit.size ? (const char *)chat.culprit.data : "", e->text);
+                    chat.format ? chat.format->name : "none", chat.writes_bos, chat.trim_roles, chat.refuses_system,
+                    (int)chat.default_system.size,
+                    chat.default_system.size ? (const char *)chat.default_system.data : "",
+                    (int)chat.system_prefix.size, chat.system_prefix.size ? (const char *)chat.system_prefix.data : "",
+                    chat.failed ? chat.failed : "", (int)chat.culprit.size,
+                    chat.culprit.size ? (const char *)chat.culprit.data : "", e->text);
     }
 }
 
@@ -396,7 +401,7 @@ static int check_case(char *line, const char *text, const specdec__chat *chat, s
         CHECK(json_decode(content + 1, &messages[count++].length) != NULL);
     }
     CHECK(json_decode(wanted + 1, &length) != NULL);
-    if (chat->begins)
+    if (chat->writes_bos)
         specdec__chat_append(&out, (const char *)bos.data, bos.size, 0);
     CHECK_EQUAL_INT(specdec__chat_render(chat, eos, 0, messages, count, &out, NULL), SPECDEC_OK);
     return out.needed == length && memcmp(out_text, wanted + 1, length) == 0 ? 1 : -1;

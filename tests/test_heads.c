@@ -311,8 +311,8 @@ static void run_heads(rig *r, const float *states, const int32_t *tokens, int n,
     const int rows = specdec__heads_rows(m);
     int level, i;
 
-    for (level = 0; level < m->guesses; level++) {
-        const int from_target = !level || !m->speculator->follow, width = from_target ? m->embedding : m->feed_forward;
+    for (level = 0; level < m->head_count; level++) {
+        const int from_target = !level || !m->speculator->chained, width = from_target ? m->embedding : m->feed_forward;
 
         for (i = 0; i < n; i++)
             memcpy(r->heads.input + (size_t)i * (size_t)specdec__forward_stride(width),

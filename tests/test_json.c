@@ -15,7 +15,7 @@ static int parse(const char *text, size_t size)
     json.size = size;
     json.nodes = nodes;
     json.room = ROOM;
-    return specdec__json_read(&json);
+    return specdec__json_parse(&json);
 }
 
 static int is_json(const char *text) { return parse(text, strlen(text)); }
@@ -39,12 +39,12 @@ static void check_valid(void)
     TEST("what is JSON is read, and what is none is refused at its byte");
     for (i = 0; i < SPECDEC__COUNT(valid); i++) {
         CHECK(is_json(valid[i]));
-        CHECK(!json.failed && json.count >= 1 && json.count <= specdec__json_most(strlen(valid[i])));
+        CHECK(!json.failed && json.count >= 1 && json.count <= specdec__json_nodes_most(strlen(valid[i])));
         CHECK_EQUAL_INT(nodes[0].next, json.count);
     }
     for (i = 0; i < SPECDEC__COUNT(wrong); i++) {
         CHECK(!is_json(wrong[i].text) && json.failed);
-        CHECK_EQUAL_INT(json.at, wrong[i].at);
+        CHECK_EQUAL_INT(json.error_at, wrong[i].at);
     }
     TEST("a text that is cut off anywhere is refused without a byte beyond its end being read");
     for (i = 0; i < SPECDEC__COUNT(valid); i++) {
@@ -58,7 +58,7 @@ static void check_valid(void)
                 return;
             memcpy(end, valid[i], size);
             if (!parse(end, size))
-                CHECK(json.failed && json.at <= size);
+                CHECK(json.failed && json.error_at <= size);
             else
                 CHECK_EQUAL_INT(nodes[0].next, json.count);
             free(exact);
@@ -80,7 +80,7 @@ static void check_nesting(void)
     CHECK_EQUAL_INT(json.count, SPECDEC__JSON_DEPTH);
     memset(deep, '[', sizeof deep);
     CHECK(!parse(deep, sizeof deep));
-    CHECK_EQUAL_INT(json.at, SPECDEC__JSON_DEPTH);
+    CHECK_EQUAL_INT(json.error_at, SPECDEC__JSON_DEPTH);
 }
 
 static void check_room(void)
@@ -92,13 +92,13 @@ static void check_room(void)
     memset(&json, 0, sizeof json);
     json.text = (const unsigned char *)text;
     json.size = strlen(text);
-    CHECK(specdec__json_read(&json));
+    CHECK(specdec__json_parse(&json));
     CHECK_EQUAL_INT(json.count, 10);
     for (room = 0; room <= 10; room++) {
         memset(nodes, 77, sizeof nodes);
         json.nodes = nodes;
         json.room = room;
-        CHECK(specdec__json_read(&json));
+        CHECK(specdec__json_parse(&json));
         CHECK_EQUAL_INT(json.count, 10);
         CHECK(nodes[room].kind == 77 && (!room || nodes[room - 1].kind < 77));
     }
@@ -114,29 +114,30 @@ static void check_members(void)
     TEST("members are found by name, in any spelling; of several the last; items in their order");
     CHECK(is_json(text));
     CHECK_EQUAL_INT(nodes[0].count, 5);
-    node = specdec__json_member(&json, 0, "role");
-    CHECK(node && specdec__json_says(&json, node, "user", 4));
-    CHECK(!specdec__json_says(&json, node, "use", 3) && !specdec__json_says(&json, node, "users", 5));
-    CHECK(!specdec__json_member(&json, 0, "x") && !specdec__json_member(&json, node, "x"));
-    node = specdec__json_member(&json, 0, "abc");
+    node = specdec__json_find_member(&json, 0, "role");
+    CHECK(node && specdec__json_string_equals(&json, node, "user", 4));
+    CHECK(!specdec__json_string_equals(&json, node, "use", 3) && !specdec__json_string_equals(&json, node, "users", 5));
+    CHECK(!specdec__json_find_member(&json, 0, "x") && !specdec__json_find_member(&json, node, "x"));
+    node = specdec__json_find_member(&json, 0, "abc");
     CHECK(node && nodes[node].kind == SPECDEC__JSON_ARRAY && nodes[node].count == 3);
-    raw = specdec__json_raw(&json, node);
+    raw = specdec__json_raw_text(&json, node);
     CHECK(raw.size == 26 && memcmp(raw.data, "[1, {\"x\" : 2}, \"\\u00e4\\n\"]", 26) == 0);
     item = nodes[node + 1].next;
-    CHECK(nodes[item].kind == SPECDEC__JSON_OBJECT && specdec__json_member(&json, item, "x") == item + 2);
+    CHECK(nodes[item].kind == SPECDEC__JSON_OBJECT && specdec__json_find_member(&json, item, "x") == item + 2);
     item = nodes[item].next;
-    CHECK_EQUAL_INT(specdec__json_string(&json, item, out, sizeof out), 3);
+    CHECK_EQUAL_INT(specdec__json_string_value(&json, item, out, sizeof out), 3);
     CHECK(memcmp(out, "\xc3\xa4\n", 3) == 0 && nodes[item].escaped);
     memset(out, 7, sizeof out);
-    CHECK_EQUAL_INT(specdec__json_string(&json, item, out, 2), 3);
+    CHECK_EQUAL_INT(specdec__json_string_value(&json, item, out, 2), 3);
     CHECK(out[2] == 7);
-    CHECK(specdec__json_says(&json, item, "\xc3\xa4\n", 3) && !specdec__json_says(&json, item, "\xc3\xa4", 2));
-    node = specdec__json_member(&json, 0, "twice");
+    CHECK(specdec__json_string_equals(&json, item, "\xc3\xa4\n", 3) &&
+          !specdec__json_string_equals(&json, item, "\xc3\xa4", 2));
+    node = specdec__json_find_member(&json, 0, "twice");
     CHECK(node && json.text[nodes[node].from] == '2');
-    node = specdec__json_member(&json, 0, "");
+    node = specdec__json_find_member(&json, 0, "");
     CHECK(node && nodes[node].kind == SPECDEC__JSON_OBJECT && !nodes[node].count);
     CHECK(is_json("\"\\ud83d\\ude00\""));
-    CHECK(specdec__json_says(&json, 0, "\xf0\x9f\x98\x80", 4));
+    CHECK(specdec__json_string_equals(&json, 0, "\xf0\x9f\x98\x80", 4));
 }
 
 static void check_numbers(void)
@@ -157,20 +158,21 @@ static void check_numbers(void)
     for (i = 0; i < SPECDEC__COUNT(integers); i++) {
         value = 0;
         CHECK(is_json(integers[i].text));
-        CHECK_EQUAL_INT(specdec__json_integer(&json, 0, &value), integers[i].exact);
+        CHECK_EQUAL_INT(specdec__json_read_integer(&json, 0, &value), integers[i].exact);
         CHECK_EQUAL_INT(value, integers[i].value);
     }
     for (i = 0; i < SPECDEC__COUNT(doubles); i++) {
-        CHECK(is_json(doubles[i]) && specdec__json_double(&json, 0, &number));
+        CHECK(is_json(doubles[i]) && specdec__json_read_double(&json, 0, &number));
         CHECK(number == strtod(doubles[i], NULL) && !signbit(number) == !signbit(strtod(doubles[i], NULL)));
     }
     for (i = 0; i < SPECDEC__COUNT(others); i++) {
-        CHECK(is_json(others[i]) && !specdec__json_double(&json, 0, &number));
+        CHECK(is_json(others[i]) && !specdec__json_read_double(&json, 0, &number));
         CHECK(fabs(number / strtod(others[i], NULL) - 1) < 1e-13);
     }
-    CHECK(is_json("1e400") && !specdec__json_double(&json, 0, &number) && number > 1e308);
-    CHECK(is_json("1e-400") && !specdec__json_double(&json, 0, &number) && number == 0);
-    CHECK(is_json("true") && !specdec__json_double(&json, 0, &number) && !specdec__json_integer(&json, 0, &value));
+    CHECK(is_json("1e400") && !specdec__json_read_double(&json, 0, &number) && number > 1e308);
+    CHECK(is_json("1e-400") && !specdec__json_read_double(&json, 0, &number) && number == 0);
+    CHECK(is_json("true") && !specdec__json_read_double(&json, 0, &number) &&
+          !specdec__json_read_integer(&json, 0, &value));
 }
 
 /* Random texts of JSON's letters: whatever is read, nodes lie in each other. */
@@ -191,11 +193,11 @@ static void check_random(void)
         }
         size = 1 + (size_t)(state >> 40) % 6;
         if (!parse(text, size)) {
-            CHECK(json.failed && json.at <= size);
+            CHECK(json.failed && json.error_at <= size);
             continue;
         }
         read++;
-        CHECK(json.count <= specdec__json_most(size));
+        CHECK(json.count <= specdec__json_nodes_most(size));
         for (i = 0; i < json.count; i++)
             CHECK(nodes[i].from < nodes[i].to && nodes[i].to <= size && nodes[i].next > i && nodes[i].next <= json.count);
     }

@@ -258,7 +258,7 @@ static void test_disturbed(void)
 
 /* The draft model, and how long it has read at once, undisturbed. */
 static struct {
-    specdec__drafter_kind kind;
+    specdec__drafter_kind kind; /* the draft model's */
     double longest;
     int reads;
 } reader;
@@ -266,7 +266,7 @@ static struct {
 static specdec_result timed_read(specdec__drafter *d, specdec__proposal *p, int count, specdec_error *error)
 {
     const double start = made.pure;
-    const specdec_result result = specdec__draft_model_kind.prefill(d, p, count, error);
+    const specdec_result result = reader.kind.prefill(d, p, count, error);
 
     reader.longest = made.pure - start > reader.longest ? made.pure - start : reader.longest;
     reader.reads++;
@@ -284,14 +284,13 @@ static void test_drafter(void)
     if (!begin(&b, 1, p))
         return;
     d = &b.running->engine->drafters[0];
-    reader.kind = specdec__draft_model_kind;
-    reader.kind.prefill = timed_read;
-    d->kind = &reader.kind;
+    reader.kind = d->kind;
+    d->kind.prefill = timed_read;
     read_beside(&b, PROMPT, 0, 1, 400);
     printf("  draft model    reads %d times, %.2f steps at most\n", reader.reads, reader.longest / b.plain);
     CHECK(reader.reads > 5);
     CHECK(reader.longest <= (BOUND - 1) * b.plain);
-    CHECK(b.late->count - specdec__draft_model_kind.behind(d, b.late->at, b.late->count) > PROMPT);
+    CHECK(b.late->count - d->kind.behind(d, b.late->at, b.late->count) > PROMPT);
     end(&b);
 }
 

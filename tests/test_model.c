@@ -503,7 +503,7 @@ static void test_texts(void)
                     border[length] = 1;
                 }
                 while (at < length) { /* no border lies inside a character */
-                    int n = specdec__text_sequence(text + at, length - at), inside;
+                    int n = specdec__utf8_sequence_bytes(text + at, length - at), inside;
 
                     for (inside = 1; inside < n; inside++)
                         CHECK(!border[at + (size_t)inside]);
@@ -1469,7 +1469,7 @@ static unsigned windowed(maker *m)
         const int other = model.layer[i].shape.span == SPECDEC__WINDOW;
 
         bits |= (unsigned)other << i;
-        CHECK_EQUAL_INT(model.layer[i].shape.rope, other == !model.trait[SPECDEC__REST_TURNS] && model.trait[SPECDEC__OTHER_BASE] ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
+        CHECK_EQUAL_INT(model.layer[i].shape.rope, other == !model.trait[SPECDEC__BASE_OF_REGULAR] && model.trait[SPECDEC__ALTERNATE_BASE] ? SPECDEC__ROPE_ALTERNATE : SPECDEC__ROPE);
         own += other;
     }
     CHECK_EQUAL_INT(model.span_layers[SPECDEC__WINDOW], own);
@@ -1739,15 +1739,15 @@ static void test_others(void)
         expected[i] = pow(10000, -i / 8.0);
     maker_f32(m, "gemma3.rope.freq_base", 1e6f);
     maker_f32(m, "gemma3.rope.scaling.factor", 8);
-    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1);
+    check_frequencies_of(m, SPECDEC__ROPE_ALTERNATE, expected, 8, 1);
     maker_text(m, "gemma3.rope.scaling.type", "yarn");
-    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1);
+    check_frequencies_of(m, SPECDEC__ROPE_ALTERNATE, expected, 8, 1);
     maker_f32(m, "gemma3.rope.scaling.attn_factor", 1.25f);
-    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1.25);
+    check_frequencies_of(m, SPECDEC__ROPE_ALTERNATE, expected, 8, 1.25);
     for (i = 0; i < 8; i++)
         expected[i] = pow(500, -i / 8.0);
     maker_f32(m, "gemma3.rope.freq_base_swa", 500);
-    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1.25);
+    check_frequencies_of(m, SPECDEC__ROPE_ALTERNATE, expected, 8, 1.25);
     for (k = 0; k < SPECDEC__COUNT(wild); k++) {
         maker_f32(m, "gemma3.rope.freq_base_swa", wild[k]);
         CHECK(try_maker(m) == SPECDEC_ERROR_FORMAT && names("rope.freq_base_swa"));
@@ -1758,7 +1758,7 @@ static void test_others(void)
     for (i = 0; i < 8; i++)
         expected[i] = 0;
     maker_f32(m, "smollm3.rope.scaling.attn_factor", 1.25f);
-    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1);
+    check_frequencies_of(m, SPECDEC__ROPE_ALTERNATE, expected, 8, 1);
     end_maker(m);
     TEST("where they rotate as all others do, a base of their own is refused");
     for (k = 0; k < SPECDEC__COUNT(architectures); k++) {

@@ -386,7 +386,7 @@ static specdec__levels *ask_drafter(specdec *t)
     specdec__proposal *p = &d->proposals[0];
 
     t->engine->pool.cancel = &t->engine->nobody;
-    CHECK(d->kind->ready(d, 0, t->count));
+    CHECK(d->kind.ready(d, 0, t->count));
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(m->begin(d, p, &failure), SPECDEC_OK);
     return m;
@@ -410,7 +410,7 @@ static void draft_rows(specdec *t, const int32_t *tokens, int32_t last, int voca
     CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
         p->depth[i] = i;
-    CHECK_EQUAL_INT(d->kind->fill(d, p, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(d->kind.fill(d, p, &failure), SPECDEC_OK);
     memcpy(chain, p->tokens + 1, CHAIN * sizeof *chain);
     ask_drafter(t);
     CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, CHAIN, NULL), SPECDEC_OK);
@@ -535,12 +535,12 @@ static int ask_chain(asked *a, int count, int levels)
     CHECK_EQUAL_INT(specdec_rewind(a->t, 0), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_prompt_tokens(a->t, a->text, count), SPECDEC_OK);
     a->e->pool.cancel = &a->e->nobody;
-    CHECK(a->drafter->kind->ready(a->drafter, 0, count + 1));
+    CHECK(a->drafter->kind.ready(a->drafter, 0, count + 1));
     specdec__draft_begin(p, a->text, count + 1, &a->t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, levels, NULL), SPECDEC_OK);
     for (i = 0; i <= levels; i++)
         p->depth[i] = i;
-    i = a->drafter->kind->fill(a->drafter, p, &failure);
+    i = a->drafter->kind.fill(a->drafter, p, &failure);
     CHECK_EQUAL_INT(i, SPECDEC_OK);
     return !i;
 }
@@ -648,11 +648,11 @@ static double check_selector(asked *a, const float *exact, const int32_t *chain,
 /* One round of a block drafter: its features, logits, confidences and scores, and the greedy chain. */
 static void check_round(reference *r, asked *a, int round, double *worst)
 {
-    const specdec__block *b = &a->drafter->model->block;
+    const specdec__block_model *b = &a->drafter->model->block;
     const specdec__reads *reads = &a->drafter->model->reads;
-    const int width = reads->count * reads->width, rows = b->size - b->first, fresh = round ? 3 : READ;
+    const int width = reads->count * reads->width, rows = b->size - b->draft_row, fresh = round ? 3 : READ;
     const float *features = next_rows(r, fresh, width), *exact = next_rows(r, b->size, a->vocab);
-    const float *trust = b->trust.type ? next_rows(r, b->size, 1) : NULL;
+    const float *trust = b->confidence.type ? next_rows(r, b->size, 1) : NULL;
     const float *scores = b->candidates ? next_rows(r, b->size * b->candidates, b->candidates + 1) : NULL;
     int32_t at[2] = {0, 0}, wanted[64], chain[65];
     char word[32];
@@ -684,14 +684,14 @@ static void check_round(reference *r, asked *a, int round, double *worst)
             specdec__levels before = *a->levels;
 
             before.logits = specdec__draft_block_row(m, i);
-            worst[1] = fmax(worst[1], row_kl(exact + (i + b->first) * a->vocab, specdec__draft_row(&before, 0), a->vocab));
+            worst[1] = fmax(worst[1], row_kl(exact + (i + b->draft_row) * a->vocab, specdec__draft_row(&before, 0), a->vocab));
             if (scores)
-                worst[2] = fmax(worst[2], check_selector(a, scores, chain, i, b->first));
+                worst[2] = fmax(worst[2], check_selector(a, scores, chain, i, b->draft_row));
             continue;
         }
-        worst[1] = fmax(worst[1], row_kl(exact + (i + b->first) * a->vocab, chain_row(a, i), a->vocab));
+        worst[1] = fmax(worst[1], row_kl(exact + (i + b->draft_row) * a->vocab, chain_row(a, i), a->vocab));
         if (trust)
-            worst[2] = fmax(worst[2], fabs((double)a->levels->trust[0] - (double)trust[i + b->first]));
+            worst[2] = fmax(worst[2], fabs((double)a->levels->trust[0] - (double)trust[i + b->draft_row]));
     }
     a->text[at[0] + 1] = chain[1]; /* the next round takes two of them */
     a->text[at[0] + 2] = chain[2];

@@ -809,7 +809,7 @@ static uint64_t fingerprint_of(const char *all_texts, const char *lengths)
         at += 8 + length;
     }
     vocab.texts = bytes;
-    vocab.text_at = places;
+    vocab.text_offset = places;
     return specdec__draft_ngram_fingerprint(&vocab);
 }
 

@@ -492,7 +492,7 @@ static void test_right_drafts(void)
         while (specdec_step(text, &tokens, &count) == SPECDEC_OK) {
             steps++;
             together += pipe->count > 1;
-            full += pipe->nodes > text->engine->target.most - 4;
+            full += pipe->nodes > text->engine->target.max_nodes - 4;
         }
         specdec_tokens(text, &tokens, &count);
         printf("  %d tokens, %d steps, %d of them with runs behind them, %d with hardly a number left\n", count - 10, steps, together, full);
@@ -864,16 +864,16 @@ static specdec_result run_behind(specdec *text, int tokens)
     specdec_error error;
     int i;
 
-    for (i = 0; i < c->most; i++)
+    for (i = 0; i < c->max_nodes; i++)
         c->path[i] = i;
     for (; tokens; tokens -= i) {
-        i = specdec__min_int(tokens, c->most);
+        i = specdec__min_int(tokens, c->max_nodes);
         CHECK(specdec__view_reserve(&text->view, &c->kv, i));
         specdec__view_commit(&text->view, &c->kv, c->path, i);
     }
     c->tokens[0] = 5;
     c->parents[0] = -1;
-    batch = specdec__forward_alone(c, &text->view, 0, 1);
+    batch = specdec__forward_make_view_batch(c, &text->view, 0, 1);
     return specdec__forward(c, &batch, &error);
 }
 

@@ -25,6 +25,13 @@ typedef struct job {
     int *cancel;
 } job;
 
+/* A run of exactly `threads` threads, also where some of them came late before. */
+static int run_all(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
+{
+    pool->most = threads;
+    return specdec__pool_run(pool, threads, function, argument);
+}
+
 /* All items that this thread comes to, one or two at a time, each time asking for the next one first. */
 static void walk_items(job *j, int *seen)
 {
@@ -127,7 +134,7 @@ static void test_claims(void)
                     int wrong = 0;
 
                     TEST("every item of every phase is claimed exactly once");
-                    CHECK_EQUAL_INT(specdec__pool_run(&pool, pool.threads, worker, j), 0);
+                    CHECK_EQUAL_INT(run_all(&pool, pool.threads, worker, j), 0);
                     for (phase = 0; phase < j->phases; phase++)
                         for (i = 0; i < ITEMS; i++)
                             wrong += j->seen[phase][i] != (i < items[k]);
@@ -157,7 +164,7 @@ static void test_cancel(void)
             job *j = new_job(&pool, &cancel, 50, 1, PHASES);
 
             j->cancel_at = round % PHASES;
-            CHECK_EQUAL_INT(specdec__pool_run(&pool, pool.threads, worker, j), 1);
+            CHECK_EQUAL_INT(run_all(&pool, pool.threads, worker, j), 1);
             CHECK_EQUAL_INT(j->left_at[0], j->cancel_at);
             for (i = 1; i < threads; i++)
                 CHECK_EQUAL_INT(j->left_at[i], j->left_at[0]);
@@ -165,7 +172,7 @@ static void test_cancel(void)
             j->cancel_at = -1;
             memset(j->seen, 0, sizeof j->seen);
             memset(j->entered, 0, sizeof j->entered);
-            CHECK_EQUAL_INT(specdec__pool_run(&pool, pool.threads, worker, j), 0);
+            CHECK_EQUAL_INT(run_all(&pool, pool.threads, worker, j), 0);
             for (i = 0; i < threads; i++)
                 CHECK_EQUAL_INT(j->left_at[i], PHASES);
             free(j);
@@ -208,7 +215,7 @@ static void test_cancel_from_outside(void)
     pthread_create(&thread, NULL, pester, &p);
     for (round = 0; round < (quick ? 300 : 2000); round++) {
         job *j = new_job(&pool, &cancel, 8, 1, 5);
-        int result = specdec__pool_run(&pool, pool.threads, worker, j);
+        int result = run_all(&pool, pool.threads, worker, j);
 
         cancelled += result;
         for (i = 1; i < 3; i++)
@@ -241,13 +248,13 @@ static void test_runs(void)
 
         TEST("many short runs: every thread takes part in each exactly once");
         for (i = 0; i < many; i++)
-            CHECK(!specdec__pool_run(&pool, pool.threads, count_run, runs));
+            CHECK(!run_all(&pool, pool.threads, count_run, runs));
         for (i = 0; i < threads; i++)
             CHECK_EQUAL_INT(runs[i], many);
         TEST("threads that have parked come back");
         for (i = 0; i < (quick ? 20 : 100); i++) {
             pause_for(i % 2 ? 2000000 : 100000);
-            CHECK(!specdec__pool_run(&pool, pool.threads, count_run, runs));
+            CHECK(!run_all(&pool, pool.threads, count_run, runs));
         }
         for (i = 0; i < threads; i++)
             CHECK_EQUAL_INT(runs[i], many + (quick ? 20 : 100));
@@ -279,12 +286,12 @@ static void test_teams(void)
             j.chunk = 1;
             j.phases = 3;
             j.cancel_at = -1;
-            CHECK(!specdec__pool_run(&pool, team, worker, &j));
+            CHECK(!run_all(&pool, team, worker, &j));
             for (from = 0; from < 3; from++)
                 for (i = 0; i < 9; i++)
                     wrong += j.seen[from][i] != 1;
         } else {
-            CHECK(!specdec__pool_run(&pool, team, count_run, runs));
+            CHECK(!run_all(&pool, team, count_run, runs));
             for (i = 0; i < 4; i++)
                 wrong += runs[i] != (i < team);
         }
@@ -315,7 +322,7 @@ static int lead_once(leader *l, job *j, int threads, int cancel_at)
     j->chunk = 1 + (int)(l->random >> 16 & 3);
     j->phases = 4;
     j->cancel_at = cancel_at;
-    wrong += specdec__pool_run(l->pool, threads, worker, j) != (cancel_at >= 0);
+    wrong += run_all(l->pool, threads, worker, j) != (cancel_at >= 0);
     for (phase = 0; phase <= (cancel_at < 0 ? 3 : cancel_at); phase++)
         for (i = 0; i < ITEMS; i++)
             wrong += j->seen[phase][i] != (i < j->items);
@@ -346,7 +353,9 @@ static void *lead(void *argument)
 /* Teams of sizes[count] threads, on seats of one pool, at work at the same time. This thread leads the first one. */
 static void lead_at_once(specdec__pool *pool, const int *sizes, int count, int rounds)
 {
-    specdec__pool parts[3];
+    static specdec__pool all[400][3]; /* a helper that leaves late still looks at its pool: each call has its own */
+    static int calls;
+    specdec__pool *parts = all[calls++];
     leader leaders[3];
     int first = 0, i;
 
@@ -404,7 +413,7 @@ static void test_seats_move(void)
         sizes[0] = 1 + round % 4;
         sizes[1] = 5 - round % 4;
         lead_at_once(&pool, sizes, 2, 5);
-        CHECK(!specdec__pool_run(&pool, 5, count_run, runs));
+        CHECK(!run_all(&pool, 5, count_run, runs));
         for (i = 0; i < 5; i++)
             CHECK_EQUAL_INT(runs[i], round + 1);
     }
@@ -423,7 +432,7 @@ static void test_life(void)
         void *block = start(&pool, 1 + i % MOST_THREADS, &cancel);
 
         if (i % 3 == 1)
-            specdec__pool_run(&pool, pool.threads, count_run, runs);
+            run_all(&pool, pool.threads, count_run, runs);
         if (i % 5 == 2)
             pause_for(1000000);
         specdec__pool_deinit(&pool);
@@ -459,10 +468,53 @@ static void test_parking(void)
         void *block = start(&pool, 2 + round % 4, &cancel);
         job *j = new_job(&pool, &cancel, 0, 1, 0);
 
-        CHECK_EQUAL_INT(specdec__pool_run(&pool, pool.threads, sleepy, j), 0);
+        CHECK_EQUAL_INT(run_all(&pool, pool.threads, sleepy, j), 0);
         CHECK_EQUAL_INT(j->early, 0);
         specdec__pool_deinit(&pool);
         free(j);
+        pages_free(block);
+    }
+}
+
+/* The last thread comes to the end of a run of some milliseconds after all others. */
+static void tardy(void *argument, int thread)
+{
+    const int *late = (const int *)argument;
+
+    if (thread && late[0] && thread == late[1])
+        pause_for(5000000);
+}
+
+static void test_late(void)
+{
+    int threads;
+
+    for (threads = 2; threads <= 6; threads += 2) {
+        specdec__pool pool;
+        int cancel = 0, late[2], tries;
+        void *block = start(&pool, threads, &cancel);
+
+        TEST("a run in which others slept for a late thread is followed by one with a thread less");
+        late[0] = 1;
+        late[1] = threads - 1;
+        specdec__pool_run(&pool, threads, tardy, late);
+        CHECK_EQUAL_INT(pool.active, threads);
+        pool.retry += 3600; /* however slow this machine is */
+        specdec__pool_run(&pool, threads, tardy, late);
+        CHECK_EQUAL_INT(pool.active, threads - 1);
+        specdec__pool_run(&pool, threads, tardy, late);
+        CHECK_EQUAL_INT(pool.active, threads - 1);
+        TEST("the missing thread is tried again after a rest, and stays when it comes in time");
+        pool.retry = 0;
+        late[0] = 0;
+        specdec__pool_run(&pool, threads, tardy, late);
+        CHECK_EQUAL_INT(pool.active, threads);
+        for (tries = 0; tries < 100; tries++) { /* this machine's other programs may delay a thread now and then */
+            pool.retry = 0;
+            specdec__pool_run(&pool, threads, tardy, late);
+        }
+        CHECK(pool.active >= threads - 1);
+        specdec__pool_deinit(&pool);
         pages_free(block);
     }
 }
@@ -505,7 +557,7 @@ static void test_many(void)
         void *memory = start(pool, counts[i], &cancel);
         int runs[SPECDEC_MAX_THREADS] = {0}, j;
 
-        CHECK(!specdec__pool_run(pool, counts[i], count_run, runs));
+        CHECK(!run_all(pool, counts[i], count_run, runs));
         for (j = 0; j < counts[i]; j++)
             CHECK_EQUAL_INT(runs[j], 1);
         specdec__pool_deinit(pool);
@@ -548,6 +600,7 @@ int main(void)
     test_teams_at_once();
     test_seats_move();
     test_parking();
+    test_late();
     test_life();
     test_hooks();
     test_many();

@@ -180,14 +180,14 @@ static void check_stream(int kind, int nodes)
         target->tokens[i] = tokens[i];
         target->parents[i] = (i + 1) / 2 - 1;
     }
-    moved = -(double)(s->read + s->written);
-    batch = specdec__forward_alone(target, &m.first->view, 0, nodes);
+    moved = -(double)(s->bytes_read + s->bytes_written);
+    batch = specdec__forward_make_view_batch(target, &m.first->view, 0, nodes);
     CHECK_EQUAL_INT(specdec__forward(target, &batch, NULL), SPECDEC_OK);
-    moved += (double)(s->read + s->written);
-    expected = 2.0 * (double)specdec__state_file_bytes(s) + (double)s->node * sizeof(float) * (nodes + 1);
+    moved += (double)(s->bytes_read + s->bytes_written);
+    expected = 2.0 * (double)specdec__state_file_bytes(s) + (double)s->input_floats * sizeof(float) * (nodes + 1);
     printf("  %-14s %2d nodes: %.0f bytes moved, a state twice and inputs are %.0f\n", names[kind], nodes, moved, expected);
     CHECK(moved >= 0.95 * expected && moved <= 1.05 * expected);
-    specdec__view_unreserve(&m.first->view, &target->kv);
+    specdec__view_free_reserved(&m.first->view, &target->kv);
     close_machine(&m);
 }
 
@@ -225,7 +225,7 @@ static specdec_result run_tree(specdec *t, const int32_t *tokens)
         c->tokens[i] = tokens[i];
         c->parents[i] = (i + 1) / 2 - 1;
     }
-    batch = specdec__forward_alone(c, &t->view, 0, 8);
+    batch = specdec__forward_make_view_batch(c, &t->view, 0, 8);
     return specdec__forward(c, &batch, &failure);
 }
 
@@ -259,14 +259,14 @@ static void check_stopped(int kind, int threads, uint64_t *state)
         stop_at = layer;
         CHECK_EQUAL_INT(run_tree(m.first, tokens + 16), layer < 4 ? SPECDEC_ERROR_CANCELLED : SPECDEC_OK);
         CHECK_EQUAL_INT(m.first->view.state.waiting, 0);
-        CHECK_EQUAL_INT(specdec__state_now(&m.first->view.state).length, m.first->view.length);
+        CHECK_EQUAL_INT(specdec__state_current(&m.first->view.state).length, m.first->view.length);
         target->hooks = NULL;
         target->pool->cancel = cancel;
         CHECK_EQUAL_INT(run_tree(m.first, tokens + 24), SPECDEC_OK);
         CHECK_EQUAL_INT(run_tree(plain.first, tokens + 24), SPECDEC_OK);
         CHECK(memcmp(target->logits, plain.first->engine->target.logits, 8 * VOCABULARY * sizeof(float)) == 0);
-        specdec__view_unreserve(&m.first->view, &target->kv);
-        specdec__view_unreserve(&plain.first->view, &plain.first->engine->target.kv);
+        specdec__view_free_reserved(&m.first->view, &target->kv);
+        specdec__view_free_reserved(&plain.first->view, &plain.first->engine->target.kv);
         close_machine(&m);
         close_machine(&plain);
     }

@@ -25,7 +25,7 @@ enum { ALL_KEYS = 1, ALL_WINDOWS = 2, BOTH = 3 };
 typedef struct cache {
     specdec__kv kv;
     specdec__view view[MOST_TEXTS];
-    specdec__room room;
+    specdec__kv_demand room;
 } cache;
 
 static unsigned char block[4 << 20];
@@ -46,8 +46,8 @@ static void lay_out(cache *c, int kinds, int window)
     m.span_used[SPECDEC__WHOLE] = kinds & 1;
     m.span_used[SPECDEC__WINDOW] = kinds >> 1; /* no layers: a page has no bytes, as in a part of a model */
     specdec__kv_init(&c->kv, SPECDEC__KV_F16, &m, &c->room, &arena);
-    for (i = 0; i < c->room.views; i++)
-        specdec__view_init(&c->view[i], &c->kv, (c->room.length + 2 * c->room.most) / SPECDEC__KEYS + 2, 1, &arena);
+    for (i = 0; i < c->room.max_views; i++)
+        specdec__view_init(&c->view[i], &c->kv, (c->room.view_keys + 2 * c->room.step_nodes) / SPECDEC__KEYS + 2, 1, &arena);
     if (arena.used == SIZE_MAX)
         abort();
 }
@@ -56,20 +56,20 @@ static void lay_out(cache *c, int kinds, int window)
    are committed. Returns how many found no room. */
 static int take_step(cache *c, int kept)
 {
-    int nodes[MOST_TEXTS] = {0}, i, left = c->room.most, refused = 0, widest = roll(c->room.views);
+    int nodes[MOST_TEXTS] = {0}, i, left = c->room.step_nodes, refused = 0, widest = roll(c->room.max_views);
 
-    for (i = 0; i < c->room.views; i++)
-        left -= nodes[i] = c->view[i].length < c->room.length;
+    for (i = 0; i < c->room.max_views; i++)
+        left -= nodes[i] = c->view[i].length < c->room.view_keys;
     if (nodes[widest])
         nodes[widest] += left;
-    for (i = 0; i < c->room.views; i++)
+    for (i = 0; i < c->room.max_views; i++)
         refused += nodes[i] && !specdec__view_reserve(&c->view[i], &c->kv, nodes[i]);
-    for (i = 0; i < c->room.views && !refused; i++) {
-        const int n = specdec__min_int(specdec__min_int(nodes[i], kept), c->room.length - c->view[i].length);
+    for (i = 0; i < c->room.max_views && !refused; i++) {
+        const int n = specdec__min_int(specdec__min_int(nodes[i], kept), c->room.view_keys - c->view[i].length);
 
         if (n)
             specdec__view_commit(&c->view[i], &c->kv, straight, n);
-        specdec__view_unreserve(&c->view[i], &c->kv);
+        specdec__view_free_reserved(&c->view[i], &c->kv);
     }
     return refused;
 }
@@ -79,11 +79,11 @@ static int fill_cache(cache *c, int together)
 {
     int i, kept = 1 + roll(together ? 9 : 40), refused = 0, full;
 
-    for (i = 0; i < c->room.views && !together; i++) { /* one after the other to some length, as prompts are read */
-        int length = roll(c->room.length), n;
+    for (i = 0; i < c->room.max_views && !together; i++) { /* one after the other to some length, as prompts are read */
+        int length = roll(c->room.view_keys), n;
 
         for (; length > 0 && !refused; length -= n) {
-            n = specdec__min_int(length, c->room.most);
+            n = specdec__min_int(length, c->room.step_nodes);
             refused += !specdec__view_reserve(&c->view[i], &c->kv, n);
             if (!refused)
                 specdec__view_commit(&c->view[i], &c->kv, straight, n);
@@ -91,8 +91,8 @@ static int fill_cache(cache *c, int together)
     }
     for (full = 0; !full && !refused;) {
         refused += take_step(c, kept);
-        for (full = 1, i = 0; i < c->room.views; i++)
-            full &= c->view[i].length == c->room.length;
+        for (full = 1, i = 0; i < c->room.max_views; i++)
+            full &= c->view[i].length == c->room.view_keys;
     }
     return refused;
 }
@@ -112,17 +112,17 @@ static void walk_caches(void)
 
                     if (kinds == BOTH && roll(2))
                         continue;
-                    c.room.views = texts;
-                    c.room.length = context * (far ? far : 1);
-                    c.room.keys = c.room.length * texts;
-                    c.room.most = specdec__max_int(most[roll((int)SPECDEC__COUNT(most))], texts + 1);
-                    c.room.nodes = c.room.most;
-                    if (far && c.room.most < 18)
+                    c.room.max_views = texts;
+                    c.room.view_keys = context * (far ? far : 1);
+                    c.room.all_keys = c.room.view_keys * texts;
+                    c.room.step_nodes = specdec__max_int(most[roll((int)SPECDEC__COUNT(most))], texts + 1);
+                    c.room.reserved_nodes = c.room.step_nodes;
+                    if (far && c.room.step_nodes < 18)
                         continue;
                     lay_out(&c, kinds, windows[w]);
                     refused = fill_cache(&c, together);
                     if (refused && bad++ < 8)
-                        fprintf(stderr, "context %d texts %d step %d windows %d kinds %d\n", c.room.length, texts, c.room.most,
+                        fprintf(stderr, "context %d texts %d step %d windows %d kinds %d\n", c.room.view_keys, texts, c.room.step_nodes,
                                 windows[w], kinds);
                 }
     CHECK_EQUAL_INT(bad, 0);
@@ -136,22 +136,22 @@ static void bound_caches(void)
 
     TEST("config.cache bounds windows, too, and what no machine has does not overflow");
     for (i = 0; i < 1000; i++) {
-        c.room.views = 1 + roll(MOST_TEXTS);
-        c.room.length = 1 + roll(4000);
-        c.room.keys = 1 + roll(c.room.length);
-        c.room.nodes = c.room.most = 1 + roll(100);
+        c.room.max_views = 1 + roll(MOST_TEXTS);
+        c.room.view_keys = 1 + roll(4000);
+        c.room.all_keys = 1 + roll(c.room.view_keys);
+        c.room.reserved_nodes = c.room.step_nodes = 1 + roll(100);
         memset(block, 0, 64);
         lay_out(&c, BOTH, 1 + roll(2000));
         CHECK(c.kv.span[SPECDEC__WINDOW].count <= c.kv.span[SPECDEC__WHOLE].count);
         CHECK(c.kv.span[SPECDEC__WINDOW].count > 0);
     }
-    c.room.views = SPECDEC_MAX_SEQUENCES;
-    c.room.length = 1 << 24;
-    c.room.keys = 1 << 30;
-    c.room.nodes = 1 << 20;
+    c.room.max_views = SPECDEC_MAX_SEQUENCES;
+    c.room.view_keys = 1 << 24;
+    c.room.all_keys = 1 << 30;
+    c.room.reserved_nodes = 1 << 20;
     c.kv.span[SPECDEC__WINDOW].window = (1 << 30) - 1;
-    CHECK(specdec__kv_pages(&c.kv.span[SPECDEC__WINDOW], &c.room) >= 1 << 24);
-    CHECK(specdec__kv_pages(&c.kv.span[SPECDEC__WINDOW], &c.room) < 1 << 25);
+    CHECK(specdec__kv_count_pages(&c.kv.span[SPECDEC__WINDOW], &c.room) >= 1 << 24);
+    CHECK(specdec__kv_count_pages(&c.kv.span[SPECDEC__WINDOW], &c.room) < 1 << 25);
 }
 
 /* --- engines ---------------------------------------------------------------------------------------------------------- */
@@ -197,15 +197,15 @@ static int draft_fits(specdec__drafter *d, int views, int nodes)
     int i, fits = 1;
 
     for (i = 0; i < views; i++) {
-        if (d->kind == &specdec__draft_model_kind) {
+        if (d->kind.init == specdec__draft_model_init) {
             specdec__draft_model *m = (specdec__draft_model *)d->state;
 
             fits &= specdec__view_reserve(&m->views[i], &m->context.kv, nodes);
-        } else if (d->kind == &specdec__draft_layer_kind || d->kind == &specdec__draft_mtp_kind) {
+        } else if (d->kind.init == specdec__draft_layer_init) {
             specdec__draft_layer *m = (specdec__draft_layer *)d->state;
 
             fits &= specdec__view_reserve(&m->sequences[i].view, &m->context.kv, nodes);
-        } else if (d->kind == &specdec__draft_recall_kind) {
+        } else if (d->kind.init == specdec__draft_recall_init) {
             specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
             fits &= specdec__view_reserve(&m->cache.sequences[i].view, &m->cache.context.kv, m->nodes);
@@ -331,7 +331,7 @@ static void plain_engines(void)
         CHECK(!specdec_memory_needed(&c, &bytes[i], &failure));
         if (!open_machine(&m, &c))
             continue;
-        CHECK_EQUAL_INT(m.first->engine->target.most, i == 2 ? 33 : i + 2);
+        CHECK_EQUAL_INT(m.first->engine->target.max_nodes, i == 2 ? 33 : i + 2);
         CHECK(!specdec_prompt_tokens(m.first, tokens, 3));
         CHECK_EQUAL_INT(specdec_logits(m.first, tokens, parents, 3, NULL), i == 2 ? SPECDEC_OK : SPECDEC_ERROR_ARGUMENT);
         CHECK_EQUAL_INT(specdec_logits(m.first, tokens, parents, 1, NULL), SPECDEC_OK);
@@ -343,7 +343,7 @@ static void plain_engines(void)
     c.batch = 1;
     c.sequences = 5; /* a root each */
     if (open_machine(&m, &c)) {
-        CHECK_EQUAL_INT(m.first->engine->target.most, 6);
+        CHECK_EQUAL_INT(m.first->engine->target.max_nodes, 6);
         close_machine(&m);
     }
 }

@@ -210,7 +210,7 @@ static int go_on_everywhere(specdec *a, specdec *b, specdec_settings settings, i
         if (specdec__next_piece(a, 1, &length)) /* not specdec_next: as its text is not looked at, nothing is missed */
             break;
         if (a->stop.held && i % 3 == seed % 3) {
-            settings.stop[a->stop.held_of] = "~~";
+            settings.stop[a->stop.held_string] = "~~";
             CHECK_EQUAL_INT(specdec_set(a, &settings), SPECDEC_OK);
             CHECK_EQUAL_INT(specdec_set(b, &settings), SPECDEC_OK);
         }
@@ -290,7 +290,7 @@ static int used_pages(const specdec *t)
 {
     const specdec__kv *kv = &t->engine->target.kv;
 
-    return kv->span[0].count - kv->span[0].free_count - kv->span[0].idle + kv->span[1].count - kv->span[1].free_count - kv->span[1].idle;
+    return kv->span[0].count - kv->span[0].free_count - kv->span[0].only_kept + kv->span[1].count - kv->span[1].free_count - kv->span[1].only_kept;
 }
 
 /* Text i of several, saved in the middle of what it does, goes on in any place; the others do not notice. */

@@ -24,7 +24,7 @@ static float unit(void) { return (float)(int)(roll(2000001) - 1000000) * 1e-6f; 
 typedef struct bench {
     unsigned char *file;          /* (rows, 34 * columns / 32) */
     unsigned char *memory;
-    float x[MOST * (MOST_COLUMNS + 32 + SPECDEC__APART)], h[MOST * (MOST_COLUMNS + 32 + SPECDEC__APART)];
+    float x[MOST * (MOST_COLUMNS + 32 + SPECDEC__ROW_PADDING)], h[MOST * (MOST_COLUMNS + 32 + SPECDEC__ROW_PADDING)];
     float norm[MOST_COLUMNS], logits[2][MOST * MOST_ROWS + 16], sums[2 * SPECDEC__COLUMNS * SPECDEC__ROWS];
     float norms[MOST * SPECDEC__PLANE_PARTS];
     specdec_candidate items[MOST_ROWS];
@@ -126,13 +126,13 @@ static int make(int kind, int n)
         specdec__model_count_weights(m, &m->output);
         arena.base = b.memory + (size_t)k * (1 << 20);
         arena.size = 1 << 20;
-        if (specdec__model_repack(m, k ? 2 : 0, &arena, &b.pool, &hooks, &error))
+        if (specdec__model_repack_matrices(m, k ? 2 : 0, &arena, &b.pool, &hooks, &error))
             return 0;
         c->model = m;
         c->kernels = &b.kernels;
         c->pool = &b.pool;
         c->threads = 1;
-        c->checks = 1;
+        c->checks_values = 1;
         c->scratch = &b.scratch;
         c->output = &m->output;
         c->e = specdec__forward_stride(b.columns);
@@ -140,7 +140,7 @@ static int make(int kind, int n)
         c->h = b.h;
         c->logits = b.logits[k];
         c->rows = b.order;
-        c->wrong = b.wrong;
+        c->first_unsound = b.wrong;
         c->row_count = n;
         c->screen.norms = b.norms;
         c->columns.n = 0;
@@ -221,7 +221,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
 {
     const size_t at = (size_t)column * (size_t)b.rows;
     specdec__context *c = &b.context[1];
-    const double whole = (double)c->screen.whole;
+    const double whole = (double)c->screen.whole_steps;
     specdec__settle_list lists[2];
     specdec__settle_need need;
     specdec__chooser chooser;
@@ -241,7 +241,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
     need = specdec__settle_needs(&s, 24);
     if (!need.k)
         return;
-    if (!need.by_noise && roll(2) && c->screen.bounds) {
+    if (!need.by_noise && roll(2) && c->screen.computed) {
         allow(mask, b.logits[0] + at);
         need.allowed = mask;
     }
@@ -255,10 +255,10 @@ static void compare(int column, counts *done, const char *isa, int kind)
     chooser.kernels = &b.kernels;
     chooser.sampling = &s;
     chooser.items = b.items;
-    if (c->screen.bounds)
+    if (c->screen.computed)
         specdec__settle_row(c, column, &need, specdec__sample_noise_row(s.seed, 24), lists, 2, b.items);
     best[0].token = best[1].token = -1;
-    for (i = 0; i < b.rows && need.allowed && !c->screen.bounds; i++) /* it was read whole: the engine masks it then */
+    for (i = 0; i < b.rows && need.allowed && !c->screen.computed; i++) /* it was read whole: the engine masks it then */
         if (!(mask[i / 32] >> i % 32 & 1))
             b.logits[1][at + (size_t)i] = -INFINITY;
     specdec__choose(&chooser, b.logits[0] + at, b.rows, recent, 24, 1, &best[0]);
@@ -268,7 +268,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
                b.columns, (double)s.temperature, (int)s.top_k, (double)s.repetition_penalty, s.bias_count);
     CHECK_EQUAL_INT(best[1].token, best[0].token);
     done->positions++;
-    done->settled += (double)c->screen.whole - whole < 0.5;
+    done->settled += (double)c->screen.whole_steps - whole < 0.5;
 }
 
 /* A step: its bounds, then its tokens. */
@@ -279,14 +279,14 @@ static void step(int kind, int n, counts *done, const char *isa)
     int column;
 
     memset(b.wrong, 0, sizeof b.wrong);
-    c[0].unsound = c[1].unsound = c[1].screen.asked = 0;
-    specdec__pool_run(&b.pool, 1, specdec__forward_logits, &c[0]);
-    specdec__pool_run(&b.pool, 1, specdec__forward_logits, &c[1]);
+    c[0].any_unsound = c[1].any_unsound = c[1].screen.needed = 0;
+    specdec__pool_run(&b.pool, 1, specdec__forward_compute_logits, &c[0]);
+    specdec__pool_run(&b.pool, 1, specdec__forward_compute_logits, &c[1]);
     CHECK(memcmp(b.logits[0], b.logits[1], all * sizeof(float)) == 0);
-    CHECK_EQUAL_INT(c[1].unsound, c[0].unsound);
-    c[1].screen.asked = SPECDEC__SCREEN_BOUNDS;
-    specdec__pool_run(&b.pool, 1, specdec__forward_logits, &c[1]);
-    CHECK(c[1].screen.bounds);
+    CHECK_EQUAL_INT(c[1].any_unsound, c[0].any_unsound);
+    c[1].screen.needed = SPECDEC__SCREEN_BOUNDS;
+    specdec__pool_run(&b.pool, 1, specdec__forward_compute_logits, &c[1]);
+    CHECK(c[1].screen.computed);
     for (i = 0; i < all; i++) {
         low += b.logits[1][i] * c[0].model->fact[SPECDEC__LOGIT_SCALE] < b.logits[0][i];
         done->bounds++;
@@ -361,7 +361,7 @@ int main(int argc, char **argv)
     if (!b.file || !b.memory || specdec__pool_init(&b.pool, 1, &b.cancel, &hooks, &arena, &error))
         return 1;
     for (i = 0; i < 2; i++)
-        specdec__columns_take(&b.context[i].columns, MOST, MOST_COLUMNS, &arena);
+        specdec__columns_take_memory(&b.context[i].columns, MOST, MOST_COLUMNS, &arena);
     test_all(argc > 1 ? atof(argv[1]) : quick ? 0.3 : 3);
     specdec__pool_deinit(&b.pool);
     free(b.file);

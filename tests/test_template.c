@@ -23,14 +23,16 @@ static const char *render(const char *text, const char *messages, const char *x)
 
     json[0] = messages;
     json[1] = x;
-    specdec__template_begin(&run, specdec__template_bytes(text, strlen(text)), memory.bytes, MEMORY, output, plain, OUTPUT);
-    run.now = 20785ll * 86400 + 3661;
+    specdec__template_begin(&run, specdec__template_as_bytes(text, strlen(text)), memory.bytes, MEMORY, output, plain,
+                            OUTPUT);
+    run.local_time = 20785ll * 86400 + 3661;
     for (i = 0; i < 2; i++)
         if (json[i])
-            specdec__template_give(&run, specdec__template_string(names[i]),
-                                   specdec__template_read_json(&run, specdec__template_bytes(json[i], strlen(json[i]))));
+            specdec__template_define_name(
+                &run, specdec__template_string_value(names[i]),
+                specdec__template_read_json(&run, specdec__template_as_bytes(json[i], strlen(json[i]))));
     specdec__template_render(&run);
-    output[run.written] = 0;
+    output[run.output_bytes] = 0;
     return run.failed ? run.failed : output;
 }
 
@@ -114,13 +116,13 @@ static const char *marked(const char *text, const char *messages)
     int inside = 0;
 
     render(text, messages, NULL);
-    for (i = 0; i <= run.written && size + 4 < sizeof out; i++) {
-        const int now = i < run.written && specdec__template_bit(plain, i);
+    for (i = 0; i <= run.output_bytes && size + 4 < sizeof out; i++) {
+        const int now = i < run.output_bytes && specdec__template_get_bit(plain, i);
 
         if (now != inside)
             out[size++] = now ? '[' : ']';
         inside = now;
-        if (i < run.written)
+        if (i < run.output_bytes)
             out[size++] = output[i];
     }
     out[size] = 0;
@@ -190,11 +192,11 @@ static void test_bounds(void)
     CHECK(run.failed != NULL);
     TEST("with too little memory a template fails, whatever the amount is");
     for (i = 0; i < 6000; i += 8) {
-        specdec__template_begin(&run, specdec__template_bytes(renderings[10].text, strlen(renderings[10].text)), memory.bytes, i, output,
-                                plain, i % 64);
-        specdec__template_give(&run, specdec__template_string("x"), specdec__template_integer(1));
+        specdec__template_begin(&run, specdec__template_as_bytes(renderings[10].text, strlen(renderings[10].text)),
+                                memory.bytes, i, output, plain, i % 64);
+        specdec__template_define_name(&run, specdec__template_string_value("x"), specdec__template_integer_value(1));
         specdec__template_render(&run);
-        CHECK(run.failed != NULL && run.written <= i % 64);
+        CHECK(run.failed != NULL && run.output_bytes <= i % 64);
     }
 }
 

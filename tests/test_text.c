@@ -298,18 +298,18 @@ static size_t random_text(char *out, size_t pieces, int any_bytes)
 /* --- another tokenizer: the definition, slow and plain --- */
 
 /* Merges [0, n) by looking through all pairs each time. starts: n + 1 places. Returns the number of symbols. */
-static size_t slow_merge(const specdec__vocab *v, const specdec__text_run *run, size_t *starts, int32_t *ids)
+static size_t slow_merge(const specdec__vocab *v, const specdec__text_stretch *run, size_t *starts, int32_t *ids)
 {
     size_t n = 0, at = 0, i, best;
 
     while (at < run->length) {
         size_t size = 1;
         if (v->model != SPECDEC__VOCAB_BPE && at >= run->prefix) {
-            int sequence = specdec__text_sequence(run->text + at - run->prefix, run->length - at);
+            int sequence = specdec__utf8_sequence_bytes(run->text + at - run->prefix, run->length - at);
             size = sequence > 0 ? (size_t)sequence : 1;
         }
         starts[n] = at;
-        ids[n++] = specdec__vocab_find(v, run, at, size);
+        ids[n++] = specdec__vocab_find_stretch(v, run, at, size);
         at += size;
     }
     starts[n] = at;
@@ -318,13 +318,14 @@ static size_t slow_merge(const specdec__vocab *v, const specdec__text_run *run, 
         int32_t best_id = -1;
 
         for (i = 0, best = n; i + 1 < n; i++) {
-            int32_t id = specdec__vocab_find(v, run, starts[i], starts[i + 2] - starts[i]);
+            int32_t id = specdec__vocab_find_stretch(v, run, starts[i], starts[i + 2] - starts[i]);
             double value;
             if (id < 0)
                 continue;
             if (v->model != SPECDEC__VOCAB_SPM) {
-                uint32_t rank = ids[i] < 0 || ids[i + 1] < 0 ? UINT32_MAX : specdec__vocab_rank(v, (uint32_t)ids[i],
-                                                                                                (uint32_t)ids[i + 1]);
+                uint32_t rank = ids[i] < 0 || ids[i + 1] < 0
+                                    ? UINT32_MAX
+                                    : specdec__vocab_merge_rank(v, (uint32_t)ids[i], (uint32_t)ids[i + 1]);
                 if (rank == UINT32_MAX)
                     continue;
                 value = -(double)rank;
@@ -349,11 +350,12 @@ static size_t slow_merge(const specdec__vocab *v, const specdec__text_run *run, 
 }
 
 /* Is a run a token that is never built from merges? */
-static int is_whole(const specdec__vocab *v, const specdec__text_run *run)
+static int is_whole(const specdec__vocab *v, const specdec__text_stretch *run)
 {
     const int kind = v->words ? v->words->whole_words : SPECDEC__WORDS_MERGED;
 
-    return kind && (kind == SPECDEC__WORDS_WHOLE || run->text[0] == '\n') && specdec__vocab_find(v, run, 0, run->length) >= 0;
+    return kind && (kind == SPECDEC__WORDS_WHOLE || run->text[0] == '\n') &&
+           specdec__vocab_find_stretch(v, run, 0, run->length) >= 0;
 }
 
 /* Compares one text without special tokens; SPM is merged whole here, and words of characters, never cut at spaces. */
@@ -365,15 +367,15 @@ static int agrees_with_slow(const subject *s, const char *text, size_t length)
 
     count = tokenize(s, text, length, 0, &tokens);
     while (at < length && same) {
-        specdec__text_run run;
+        specdec__text_stretch run;
         size_t n, i;
 
         run.text = (const unsigned char *)text + at;
         run.prefix = v->model == SPECDEC__VOCAB_SPM && v->add_space_prefix;
-        run.length = (v->model == SPECDEC__VOCAB_SPM ? length : specdec__words_first(v->words, run.text,
-                                                                                     length - at)) + run.prefix;
+        run.length = (v->model == SPECDEC__VOCAB_SPM ? length : specdec__words_first_word(v->words, run.text,
+                                                                                          length - at)) + run.prefix;
         if (is_whole(v, &run)) {
-            same = done < count && tokens[done++] == specdec__vocab_find(v, &run, 0, run.length);
+            same = done < count && tokens[done++] == specdec__vocab_find_stretch(v, &run, 0, run.length);
             at += run.length;
             continue;
         }
@@ -385,7 +387,7 @@ static int agrees_with_slow(const subject *s, const char *text, size_t length)
                 continue;
             }
             for (j = starts[i]; j < starts[i + 1] && same; j++) {
-                int32_t id = v->byte_token[specdec__text_run_byte(&run, j)];
+                int32_t id = v->byte_token[specdec__text_stretch_byte(&run, j)];
                 same = id < 0 || (done < count && tokens[done++] == id);
             }
         }
@@ -445,7 +447,7 @@ static int has_all_bytes(const subject *s)
 
     for (byte = 0; byte < 256; byte++)
         if (s->v.byte_token[byte] < 0 ||
-            specdec__vocab_type(&s->v, (uint32_t)s->v.byte_token[byte]) == SPECDEC__TOKEN_USER_DEFINED)
+            specdec__vocab_token_type(&s->v, (uint32_t)s->v.byte_token[byte]) == SPECDEC__TOKEN_USER_DEFINED)
             return 0;
     return 1;
 }
@@ -517,7 +519,7 @@ static void check_recognised(unsigned char *data, size_t size, const subject *wi
 
     hide_key(data, size, "tokenizer.ggml.pre");
     CHECK_EQUAL_INT(open_bytes(&s, data, size), SPECDEC_OK);
-    CHECK(s.memory && s.v.words == words && s.v.add_bos == with->v.add_bos && s.v.words_given == 0);
+    CHECK(s.memory && s.v.words == words && s.v.add_bos == with->v.add_bos && s.v.words_source == 0);
     close_subject(&s);
 }
 
@@ -603,8 +605,9 @@ static void test_small_spm(void)
     CHECK_EQUAL_INT(s.v.count, 259 + 16);
     GIVES(&s, "ba", 0, 0, 259, 261, 260);
     TEST("end tokens: those the file names and the well-known ones");
-    CHECK(specdec__vocab_is_end(&s.v, 2) && specdec__vocab_is_end(&s.v, 271) && !specdec__vocab_is_end(&s.v, 1));
-    CHECK(!specdec__vocab_is_end(&s.v, -1) && !specdec__vocab_is_end(&s.v, 1 << 30));
+    CHECK(specdec__vocab_token_ends_text(&s.v, 2) && specdec__vocab_token_ends_text(&s.v, 271) &&
+          !specdec__vocab_token_ends_text(&s.v, 1));
+    CHECK(!specdec__vocab_token_ends_text(&s.v, -1) && !specdec__vocab_token_ends_text(&s.v, 1 << 30));
     close_subject(&s);
 
     TEST("add_space_prefix false is honoured");
@@ -665,8 +668,8 @@ static void test_ends(void)
     for (r.id = 261; r.id <= 262; r.id++) {
         CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
         CHECK_EQUAL_INT(s.v.eos, r.id);
-        CHECK(specdec__vocab_is_end(&s.v, 261) && specdec__vocab_is_end(&s.v, 262) &&
-              !specdec__vocab_is_end(&s.v, 263));
+        CHECK(specdec__vocab_token_ends_text(&s.v, 261) && specdec__vocab_token_ends_text(&s.v, 262) &&
+              !specdec__vocab_token_ends_text(&s.v, 263));
         close_subject(&s);
     }
 
@@ -674,7 +677,7 @@ static void test_ends(void)
     r.types = gemma2_types;
     r.id = 261;
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-    CHECK(specdec__vocab_is_end(&s.v, 262));
+    CHECK(specdec__vocab_token_ends_text(&s.v, 262));
     CHECK(detokenize(&s, answer, 3, -1, 0, &text) == 1 && text[0] == 'c');
     free(text);
     CHECK(detokenize(&s, answer, 3, -1, 1, &text) == 29);
@@ -728,8 +731,9 @@ static void test_marks(void)
     for (i = 0; i < SPECDEC__COUNT(ends); i++)
         for (t = 0; t < 7; t++) {
             open_sequences(&s, &b, &ends[i], 1, types[t]);
-            CHECK(specdec__vocab_is_end(&s.v, 259) && specdec__vocab_type(&s.v, 259) == SPECDEC__TOKEN_CONTROL);
-            CHECK(specdec__vocab_is_end(&s.v, 2) == (strcmp(ends[i], "<|tool_response>") != 0)); /* </s> */
+            CHECK(specdec__vocab_token_ends_text(&s.v, 259) &&
+                  specdec__vocab_token_type(&s.v, 259) == SPECDEC__TOKEN_CONTROL);
+            CHECK(specdec__vocab_token_ends_text(&s.v, 2) == (strcmp(ends[i], "<|tool_response>") != 0)); /* </s> */
             GIVES(&s, ends[i], SPECDEC_TOKENIZE_SPECIAL, 0, 259);
             close_subject(&s);
         }
@@ -737,32 +741,36 @@ static void test_marks(void)
     for (i = 0; i < SPECDEC__COUNT(others); i++)
         for (t = 1; t < 7; t++) {
             open_sequences(&s, &b, &others[i], 1, types[t]);
-            CHECK(!specdec__vocab_is_end(&s.v, 259) && s.v.end_count == 1);
+            CHECK(!specdec__vocab_token_ends_text(&s.v, 259) && s.v.end_count == 1);
             CHECK(strncmp(others[i], "<|fim", 5) == 0 || strcmp(others[i], "<|channel|>") == 0 ||
-                  specdec__vocab_type(&s.v, 259) == types[t]);
+                  specdec__vocab_token_type(&s.v, 259) == types[t]);
             close_subject(&s);
         }
     TEST("<|end|> ends a message, no text, where <|return|> and <|call|>, or <|flush|> and <|calls|>, do that");
     open_sequences(&s, &b, harmony, 4, 3);
-    CHECK(!specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
-    CHECK(specdec__vocab_type(&s.v, 259) == SPECDEC__TOKEN_USER_DEFINED &&
-          specdec__vocab_type(&s.v, 262) == SPECDEC__TOKEN_USER_DEFINED);
+    CHECK(!specdec__vocab_token_ends_text(&s.v, 259) && specdec__vocab_token_ends_text(&s.v, 260) &&
+          specdec__vocab_token_ends_text(&s.v, 261));
+    CHECK(specdec__vocab_token_type(&s.v, 259) == SPECDEC__TOKEN_USER_DEFINED &&
+          specdec__vocab_token_type(&s.v, 262) == SPECDEC__TOKEN_USER_DEFINED);
     close_subject(&s);
     open_sequences(&s, &b, open_solar, 3, 1);
-    CHECK(!specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    CHECK(!specdec__vocab_token_ends_text(&s.v, 259) && specdec__vocab_token_ends_text(&s.v, 260) &&
+          specdec__vocab_token_ends_text(&s.v, 261));
     close_subject(&s);
     open_sequences(&s, &b, half, 3, 4);
-    CHECK(specdec__vocab_is_end(&s.v, 259) && specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
+    CHECK(specdec__vocab_token_ends_text(&s.v, 259) && specdec__vocab_token_ends_text(&s.v, 260) &&
+          specdec__vocab_token_ends_text(&s.v, 261));
     close_subject(&s);
     TEST("</s> is plain text where <|tool_response> ends texts, even if the file names it");
     open_sequences(&s, &b, tool, 2, 3);
-    CHECK(s.v.eos == 2 && !specdec__vocab_is_end(&s.v, 2) && specdec__vocab_is_end(&s.v, 259));
-    CHECK_EQUAL_INT(specdec__vocab_type(&s.v, 2), SPECDEC__TOKEN_NORMAL);
+    CHECK(s.v.eos == 2 && !specdec__vocab_token_ends_text(&s.v, 2) && specdec__vocab_token_ends_text(&s.v, 259));
+    CHECK_EQUAL_INT(specdec__vocab_token_type(&s.v, 2), SPECDEC__TOKEN_NORMAL);
     close_subject(&s);
     TEST("tokens around a gap are control tokens, and end nothing");
     open_sequences(&s, &b, gap, 3, 1);
     for (t = 259; t < 262; t++)
-        CHECK(specdec__vocab_type(&s.v, (uint32_t)t) == SPECDEC__TOKEN_CONTROL && !specdec__vocab_is_end(&s.v, t));
+        CHECK(specdec__vocab_token_type(&s.v, (uint32_t)t) == SPECDEC__TOKEN_CONTROL &&
+              !specdec__vocab_token_ends_text(&s.v, t));
     close_subject(&s);
     TEST("tokens that a file names as paddings or separators of files are ends");
     for (i = 0; i < 3; i++) {
@@ -772,7 +780,7 @@ static void test_marks(void)
         r.id_key = keys[i];
         r.id = 263;
         CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-        CHECK(specdec__vocab_is_end(&s.v, 263) && specdec__vocab_is_end(&s.v, 2));
+        CHECK(specdec__vocab_token_ends_text(&s.v, 263) && specdec__vocab_token_ends_text(&s.v, 2));
         close_subject(&s);
     }
     TEST("where the file names the padding of such prompts, texts do not: their types stay");
@@ -782,8 +790,10 @@ static void test_marks(void)
     r.id_key = "tokenizer.ggml.fim_pad_token_id";
     r.id = 259;
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-    CHECK(specdec__vocab_is_end(&s.v, 259) && !specdec__vocab_is_end(&s.v, 260) && specdec__vocab_is_end(&s.v, 261));
-    CHECK(specdec__vocab_type(&s.v, 260) == types[2] && specdec__vocab_type(&s.v, 261) == SPECDEC__TOKEN_CONTROL);
+    CHECK(specdec__vocab_token_ends_text(&s.v, 259) && !specdec__vocab_token_ends_text(&s.v, 260) &&
+          specdec__vocab_token_ends_text(&s.v, 261));
+    CHECK(specdec__vocab_token_type(&s.v, 260) == types[2] &&
+          specdec__vocab_token_type(&s.v, 261) == SPECDEC__TOKEN_CONTROL);
     close_subject(&s);
     TEST("a token that the file names as its end is one, whatever its text says");
     r = spm_recipe;
@@ -793,7 +803,7 @@ static void test_marks(void)
     r.id_key = "tokenizer.ggml.eos_token_id";
     r.id = 260;
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-    CHECK(specdec__vocab_is_end(&s.v, 260) && s.v.end_count == 2);
+    CHECK(specdec__vocab_token_ends_text(&s.v, 260) && s.v.end_count == 2);
     close_subject(&s);
 }
 
@@ -813,7 +823,7 @@ static const char *told(const subject *s)
     memset(&hooks, 0, sizeof hooks);
     hooks.log = note_line;
     log_line[0] = 0;
-    specdec__vocab_tell(&s->v, &hooks);
+    specdec__vocab_log_assumptions(&s->v, &hooks);
     return log_line;
 }
 
@@ -834,7 +844,7 @@ static void test_small_bpe(void)
     GIVES(&s, "b<|endoftext|>", SPECDEC_TOKENIZE_SPECIAL | SPECDEC_TOKENIZE_BEGIN, 0, 'b', 262);
     GIVES(&s, "<tool>x", 0, 0, 263, 'x');
     GIVES(&s, "<tool>x", SPECDEC_TOKENIZE_SPECIAL, 0, 264);
-    CHECK(specdec__vocab_is_end(&s.v, 262));
+    CHECK(specdec__vocab_token_ends_text(&s.v, 262));
     close_subject(&s);
 
     TEST("BPE leaves out a byte that has no token; the unknown token never stands for it");
@@ -850,7 +860,7 @@ static void test_small_bpe(void)
     r.id_key = "tokenizer.ggml.unknown_token_id";
     r.id = 262;
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-    CHECK(s.v.unknown == 262 && specdec__vocab_is_end(&s.v, 262));
+    CHECK(s.v.unknown == 262 && specdec__vocab_token_ends_text(&s.v, 262));
     close_subject(&s);
 
     TEST("llama-bpe takes a whole word when it is a token");
@@ -962,7 +972,7 @@ static void test_collisions(void)
             number++;
             for (j = 0; j < 7; j++)
                 texts[i][j] = (char)('a' + (number >> 4 * j) % 16);
-        } while ((specdec__vocab_hash_end(specdec__vocab_hash(0, text)) & MASK) != 77);
+        } while ((specdec__vocab_hash_end(specdec__vocab_hash_bytes(0, text)) & MASK) != 77);
     }
     r.tokens = tokens;
     r.types = NULL;
@@ -980,31 +990,31 @@ static void test_far_lookups(void)
     static uint32_t slots[PLACES], merges[4] = {5, 6, 0, 0};
     static builder b;
     specdec__bytes text = {(const unsigned char *)"abc", 3};
-    specdec__text_run run = {(const unsigned char *)"abc", 3, 0};
+    specdec__text_stretch run = {(const unsigned char *)"abc", 3, 0};
     uint32_t home[2];
     subject s;
     int i, j;
 
     TEST("entries are looked for no further than they are ever put, however long a run of them is");
     CHECK_EQUAL_INT(open_recipe(&s, &b, &spm_recipe), SPECDEC_OK);
-    s.v.slots = s.v.merge_slots = slots;
-    s.v.slot_mask = s.v.merge_mask = PLACES - 1;
+    s.v.token_table = s.v.merge_table = slots;
+    s.v.token_table_mask = s.v.merge_table_mask = PLACES - 1;
     s.v.merges = merges;
-    home[0] = specdec__vocab_hash_end(specdec__vocab_hash(0, text));
+    home[0] = specdec__vocab_hash_end(specdec__vocab_hash_bytes(0, text));
     home[1] = specdec__vocab_pair_hash(5, 6);
     for (i = 0; i < 4; i++) {
         const int within = i / 2;
-        const uint32_t at = home[i % 2] + SPECDEC__VOCAB_FURTHEST - (uint32_t)within;
+        const uint32_t at = home[i % 2] + SPECDEC__VOCAB_PROBES_MOST - (uint32_t)within;
 
         for (j = 0; j < PLACES; j++)
             slots[j] = 2; /* <s>, and the second merge */
         slots[at % PLACES] = i % 2 ? 1 : 259 + 5 + 1;
         slots[(at + 1) % PLACES] = 0;
         if (i % 2) {
-            CHECK_EQUAL_INT(specdec__vocab_rank(&s.v, 5, 6), within ? 0 : SPECDEC__TEXT_NONE);
+            CHECK_EQUAL_INT(specdec__vocab_merge_rank(&s.v, 5, 6), within ? 0 : SPECDEC__TEXT_NONE);
         } else {
-            CHECK_EQUAL_INT(specdec__vocab_find_spelled(&s.v, text, NULL), within ? 259 + 5 : -1);
-            CHECK_EQUAL_INT(specdec__vocab_find(&s.v, &run, 0, 3), within ? 259 + 5 : -1);
+            CHECK_EQUAL_INT(specdec__vocab_find_file_text(&s.v, text, NULL), within ? 259 + 5 : -1);
+            CHECK_EQUAL_INT(specdec__vocab_find_stretch(&s.v, &run, 0, 3), within ? 259 + 5 : -1);
         }
     }
     close_subject(&s);
@@ -1141,7 +1151,8 @@ static void test_small_properties(void)
         TEST("merging gives what its definition gives");
         for (i = 0; i < 500; i++) {
             size_t length = random_text(text, random_below(50), i % 3 == 0);
-            if (specdec__text_search((const unsigned char *)text, 0, length, tool) == length) /* the definition knows no special tokens */
+            /* the definition knows no special tokens */
+            if (specdec__text_find_token_text((const unsigned char *)text, 0, length, tool) == length)
                 CHECK(agrees_with_slow(&s, text, length));
         }
         close_subject(&s);
@@ -1162,12 +1173,12 @@ static size_t put_code(unsigned char *out, uint32_t code, size_t size)
 
 static int kind_of(uint32_t code)
 {
-    return specdec__text_class_facts[specdec__text_class(code)].kind;
+    return specdec__text_class_facts[specdec__text_character_class(code)].kind;
 }
 
 static int facts_of(uint32_t code)
 {
-    return specdec__text_class_facts[specdec__text_class(code)].facts;
+    return specdec__text_class_facts[specdec__text_character_class(code)].facts;
 }
 
 static void test_characters(void)
@@ -1189,16 +1200,17 @@ static void test_characters(void)
         }
         wrong += c.code != code || (size_t)c.size != size;
         for (cut = 1; cut < size; cut++)
-            wrong += specdec__text_sequence(text, cut) != -(int)cut || specdec__text_incomplete(text, cut) != cut;
-        wrong += specdec__text_incomplete(text, size) != 0;
+            wrong += specdec__utf8_sequence_bytes(text, cut) != -(int)cut ||
+                     specdec__text_incomplete_bytes(text, cut) != cut;
+        wrong += specdec__text_incomplete_bytes(text, size) != 0;
     }
     CHECK_EQUAL_INT(wrong, 0);
     TEST("longer spellings and what lies beyond U+10FFFF are no characters");
     for (code = 0, wrong = 0; code < 0x10000; code++) {
-        wrong += code < 0x80 && specdec__text_sequence(text, put_code(text, code, 2)) != 0;
-        wrong += code < 0x800 && specdec__text_sequence(text, put_code(text, code, 3)) != 0;
-        wrong += specdec__text_sequence(text, put_code(text, code, 4)) != 0;
-        wrong += specdec__text_sequence(text, put_code(text, 0x110000 + code, 4)) != 0;
+        wrong += code < 0x80 && specdec__utf8_sequence_bytes(text, put_code(text, code, 2)) != 0;
+        wrong += code < 0x800 && specdec__utf8_sequence_bytes(text, put_code(text, code, 3)) != 0;
+        wrong += specdec__utf8_sequence_bytes(text, put_code(text, code, 4)) != 0;
+        wrong += specdec__utf8_sequence_bytes(text, put_code(text, 0x110000 + code, 4)) != 0;
     }
     CHECK_EQUAL_INT(wrong, 0);
     TEST("every byte has its own character in byte-level BPE");
@@ -1238,7 +1250,7 @@ static int cuts(const char *pre, const char *text, const char *wanted)
         if (strcmp(specdec__vocab_words_known[i].name, pre) == 0)
             v.words = &specdec__vocab_words_known[i];
     while (at < length) {
-        size_t size = specdec__text_stretch(&v, (const unsigned char *)text + at, length - at);
+        size_t size = specdec__text_stretch_bytes(&v, (const unsigned char *)text + at, length - at);
         memcpy(out + used, text + at, size);
         used += size;
         out[used++] = '|';
@@ -1310,7 +1322,7 @@ static void test_stages(void)
             }
             cut_by_stages(words->stages, text, length, ends);
             for (at = 0; at < length;) {
-                const size_t size = specdec__words_first(words, text + at, length - at);
+                const size_t size = specdec__words_first_word(words, text + at, length - at);
 
                 if (!size)
                     break;
@@ -1409,23 +1421,25 @@ static size_t scan_text(const char *const *stops, int count, const char *text, s
 
     memset(&scan, 0, sizeof scan);
     for (i = 0; i < count; i++)
-        CHECK_EQUAL_INT(specdec__stop_add(&scan, stops[i], strlen(stops[i]), NULL), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__stop_add_string(&scan, stops[i], strlen(stops[i]), NULL), SPECDEC_OK);
     while (at < length) {
         size_t piece = random_below(4) + 1, written;
         piece = piece < length - at ? piece : length - at;
-        CHECK_EQUAL_INT(specdec__stop_push(&scan, (const unsigned char *)text + at, piece, (unsigned char *)out + used,
-                                           piece + SPECDEC__STOP_MAX_BYTES, &written, NULL), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__stop_push_bytes(&scan, (const unsigned char *)text + at, piece,
+                                                 (unsigned char *)out + used, piece + SPECDEC__STOP_MAX_BYTES, &written,
+                                                 NULL),
+                        SPECDEC_OK);
         used += written;
         at += piece;
     }
     *stopped = scan.stopped;
-    return used + specdec__stop_end(&scan, (unsigned char *)out + used);
+    return used + specdec__stop_end_text(&scan, (unsigned char *)out + used);
 }
 
 static void test_stop(void)
 {
     static const char *const stops[] = {"ba", "abab", "abac", "c", "aabb", "<|im_end|>"};
-    static unsigned char copies[SPECDEC__STOP_ROOM];
+    static unsigned char copies[SPECDEC__STOP_COPY_BYTES];
     static char all[SPECDEC__STOP_MAX_BYTES];
     char text[64], out[1024];
     specdec__stop_scan scan;
@@ -1453,31 +1467,31 @@ static void test_stop(void)
     }
     TEST("unusable stop strings and buffers are refused");
     memset(&scan, 0, sizeof scan);
-    CHECK_EQUAL_INT(specdec__stop_add(&scan, "", 0, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec__stop_add_string(&scan, "", 0, NULL), SPECDEC_ERROR_ARGUMENT);
     memset(all, 'x', sizeof all);
-    CHECK_EQUAL_INT(specdec__stop_add(&scan, all, SPECDEC__STOP_MAX_BYTES + 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec__stop_add_string(&scan, all, SPECDEC__STOP_MAX_BYTES + 1, NULL), SPECDEC_ERROR_ARGUMENT);
     for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
-        CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_OK);
-    CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
+        CHECK_EQUAL_INT(specdec__stop_add_string(&scan, "x", 1, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__stop_add_string(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
     memset(&scan, 0, sizeof scan);
     for (i = 0; i < SPECDEC_STOP_BYTES / SPECDEC__STOP_MAX_BYTES; i++)
-        CHECK_EQUAL_INT(specdec__stop_add(&scan, all, SPECDEC__STOP_MAX_BYTES, NULL), SPECDEC_OK);
-    CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
+        CHECK_EQUAL_INT(specdec__stop_add_string(&scan, all, SPECDEC__STOP_MAX_BYTES, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__stop_add_string(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
     TEST("copies of stop strings may take the places of others");
     memset(&scan, 0, sizeof scan);
     for (i = 0; i < 6; i++)
-        CHECK_EQUAL_INT(specdec__stop_add(&scan, stops[i], strlen(stops[i]), NULL), SPECDEC_OK);
-    specdec__stop_copy(&scan, copies);
+        CHECK_EQUAL_INT(specdec__stop_add_string(&scan, stops[i], strlen(stops[i]), NULL), SPECDEC_OK);
+    specdec__stop_copy_strings(&scan, copies);
     for (i = 0; i < 3; i++) { /* the other way around */
         specdec__bytes moving = scan.strings[i];
 
         scan.strings[i] = scan.strings[5 - i];
         scan.strings[5 - i] = moving;
     }
-    specdec__stop_copy(&scan, copies);
+    specdec__stop_copy_strings(&scan, copies);
     for (i = 0; i < 6; i++)
         CHECK(strcmp((const char *)scan.strings[i].data, stops[5 - i]) == 0 && scan.strings[i].data >= copies);
-    CHECK_EQUAL_INT(specdec__stop_push(&scan, (const unsigned char *)"y", 1, &byte, 1, &written, NULL),
+    CHECK_EQUAL_INT(specdec__stop_push_bytes(&scan, (const unsigned char *)"y", 1, &byte, 1, &written, NULL),
                     SPECDEC_ERROR_BUFFER);
 }
 
@@ -1532,7 +1546,7 @@ static void test_digits_apart(void)
             v.words = &specdec__vocab_words_known[i];
     CHECK(v.words != NULL);
     for (i = 0; left && i < SPECDEC__COUNT(words); i++, at += size, left -= size) {
-        size = specdec__text_stretch(&v, at, left);
+        size = specdec__text_stretch_bytes(&v, at, left);
         CHECK_EQUAL_INT(size, strlen(words[i]));
         CHECK(memcmp(at, words[i], size < strlen(words[i]) ? size : strlen(words[i])) == 0);
     }

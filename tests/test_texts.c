@@ -73,19 +73,19 @@ static int used_pages(const specdec *t)
     int i, span, used = 0;
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
-        used += e->target.kv.span[span].count - e->target.kv.span[span].free_count - e->target.kv.span[span].idle;
+        used += e->target.kv.span[span].count - e->target.kv.span[span].free_count - e->target.kv.span[span].only_kept;
         for (i = 0; i < e->drafter_count; i++)
-            if (e->drafters[i].kind == &specdec__draft_model_kind || e->drafters[i].kind == &specdec__draft_layer_kind ||
-                e->drafters[i].kind == &specdec__draft_block_kind) {
+            if (e->drafters[i].kind.init == specdec__draft_model_init || e->drafters[i].kind.init == specdec__draft_layer_init ||
+                e->drafters[i].kind.init == specdec__draft_block_init) {
                 const void *state = e->drafters[i].state;
-                const specdec__kv *kv = e->drafters[i].kind == &specdec__draft_model_kind
+                const specdec__kv *kv = e->drafters[i].kind.init == specdec__draft_model_init
                                             ? &((const specdec__draft_model *)state)->context.kv
-                                        : e->drafters[i].kind == &specdec__draft_block_kind
+                                        : e->drafters[i].kind.init == specdec__draft_block_init
                                             ? &((const specdec__draft_block *)state)->context.kv
                                             : &((const specdec__draft_layer *)state)->context.kv;
                 const specdec__pages *pages = &kv->span[span];
 
-                used += pages->count - pages->free_count - pages->idle;
+                used += pages->count - pages->free_count - pages->only_kept;
             }
     }
     return used;
@@ -218,7 +218,7 @@ static void slow_submit(specdec__pipe *pipe, const specdec__order *order)
         const int left = order->stay < 0 ? order->first - order->n : order->stay;
 
         /* also of the run that is back, where the text ends in its middle */
-        CHECK(left <= specdec__max_int(lane->stage.context->most / 2, SPECDEC__PIPE_NODES * (pipe->count + 1)));
+        CHECK(left <= specdec__max_int(lane->stage.context->max_nodes / 2, SPECDEC__PIPE_NODES * (pipe->count + 1)));
         orders_thinned += order->stay > 0;
     }
 }
@@ -287,7 +287,7 @@ static void slow_attach(slow_lane *lane, specdec *t, int depth, uint64_t seed)
     lane->engine = e;
     lane->random = seed;
     lane->late = 1 + (int)(seed % 9);
-    CHECK(e->drafters[0].kind == &specdec__draft_model_kind);
+    CHECK(e->drafters[0].kind.init == specdec__draft_model_init);
     e->pipe = &lane->pipe;
 }
 
@@ -502,7 +502,7 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
     specdec_drop_prefixes(w.own.first);
     CHECK_EQUAL_INT(used_pages(w.own.first), 0);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        CHECK_EQUAL_INT(w.own.first->engine->target.kv.span[i].idle, 0);
+        CHECK_EQUAL_INT(w.own.first->engine->target.kv.span[i].only_kept, 0);
     close_machine(&w.own);
     close_machine(&oracle);
     CHECK_EQUAL_INT(w.lane.count, 0);
@@ -601,7 +601,7 @@ static void come_late(void)
         const double end = specdec__os_seconds() + 1e-6 * (number / 64 % 128);
 
         while (specdec__os_seconds() < end)
-            specdec__os_yield();
+            machine_yield();
     }
 }
 
@@ -976,7 +976,7 @@ static void check_table(const specdec__engine *e)
 {
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; i < e->room.max_views; i++) {
         const specdec *t = &e->sequences[i];
 
         if (!t->open) {
@@ -1141,7 +1141,7 @@ static int target_pages(const specdec *t)
 {
     const specdec__pages *pages = &t->engine->target.kv.span[0];
 
-    return pages->count - pages->free_count - pages->idle;
+    return pages->count - pages->free_count - pages->only_kept;
 }
 
 static void test_shared_prompt(void)
@@ -1976,7 +1976,7 @@ static int held(const specdec__engine *e)
 {
     int i, sum = 0;
 
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.max_views; i++)
         if (e->sequences[i].open && e->sequences[i].view.length)
             sum += e->sequences[i].view.length - (e->sequences[i].parent ? e->sequences[i].fork_at - 1 : 0);
     return sum;

@@ -117,15 +117,15 @@ static int take(const specdec_constraint *c, const specdec__calls *row, const ch
     specdec_splitter s;
     specdec_part part;
 
-    specdec__answer_begin(&s, row, NULL, 0);
-    specdec__tools_tell(&s, c);
+    specdec__answer_begin_splitter(&s, row, NULL, 0);
+    specdec__tools_tell_splitter(&s, c);
     while (!ended) {
         piece = 1 + random_below(9);
         piece = piece < size - at ? piece : size - at;
         ended = !piece;
-        specdec__answer_push(&s, ended ? NULL : text + at, piece);
+        specdec__answer_push_bytes(&s, ended ? NULL : text + at, piece);
         at += piece;
-        while (specdec__answer_next(&s, &part)) {
+        while (specdec__answer_next_part(&s, &part)) {
             if (part.kind == SPECDEC_PART_NAME && named + part.text.length < 100) {
                 memcpy(name + named, part.text.bytes, part.text.length);
                 named += part.text.length;

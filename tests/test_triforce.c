@@ -104,11 +104,11 @@ static double worst_score;
 /* Dimension d of a key in a cache. */
 static float key_at(const specdec__kv *kv, const specdec__layer *layer, int head, int slot, int d)
 {
-    const unsigned char *keys = specdec__kv_keys(kv, &kv->layer[layer->index], slot / SPECDEC__KEYS, head);
+    const unsigned char *keys = specdec__kv_keys_address(kv, &kv->layer[layer->index], slot / SPECDEC__KEYS, head);
     float key;
 
-    if (specdec__kv_types[kv->type].tiles) {
-        const unsigned char *block = keys + specdec__kv_tile_block(&kv->layer[layer->index], slot, d);
+    if (specdec__kv_types[kv->type].has_codes) {
+        const unsigned char *block = keys + specdec__kv_key_block_offset(&kv->layer[layer->index], slot, d);
 
         return specdec__float_from_f16(specdec__load_u16(block + slot % 16 * 2)) *
                (float)(int8_t)block[32 + d % 32 / 4 * 64 + slot % 16 * 4 + d % 4];
@@ -158,7 +158,7 @@ static void use_largest(const specdec__context *c, int head, unsigned char *used
     for (d = 0; d < dim; d++) {
         for (before = i = 0; i < dim; i++)
             before += sizes[i] > sizes[d] || (sizes[i] == sizes[d] && i < d);
-        used[d] = before < few || specdec__kv_types[c->kv.type].tiles;
+        used[d] = before < few || specdec__kv_types[c->kv.type].has_codes;
     }
 }
 
@@ -172,7 +172,7 @@ static void check_scores(specdec__context *c, const struct specdec__retrieval *r
     int i, k, q, slots[600];
 
     specdec__retrieve_scores(c, r, thread, layer, head, scores);
-    specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], 0, r->whole->length, slots);
+    specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], 0, r->whole->length, slots);
     use_largest(c, head, used);
     for (q = 0; q < group; q++) {
         attend(query_of(c, 0, head * group + q), used, &r->target->kv, layer, head, slots, r->whole->length, weight);
@@ -234,7 +234,7 @@ static void check_gather(specdec__context *c, int thread, const specdec__layer *
     policy_gather(c, thread, layer);
     if (layer != &c->model->layer[c->model->layers - 1])
         return;
-    specdec__view_slots(&view->span[SPECDEC__WHOLE], 0, view->length, slots);
+    specdec__view_find_slots(&view->span[SPECDEC__WHOLE], 0, view->length, slots);
     for (i = 0; i < c->n; i++) {
         slots[view->length + i] = c->slots[SPECDEC__WHOLE][c->first + i];
         for (q = 0; q < group; q++) {
@@ -269,8 +269,8 @@ static void test_heavy(void)
         target = &m.first->engine->target;
         memset(watched, 0, sizeof watched);
         CHECK(policy_watch_init(&w, target, 200));
-        target->recalls = &w;
-        target->recall = check_gather;
+        target->before_attention_argument = &w;
+        target->before_attention = check_gather;
         CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, WATCHED), SPECDEC_OK);
         for (k = 0; k < WATCHED; k++) {
             const float sum = policy_sums(&w, &target->model->layer[target->model->layers - 1],
@@ -361,7 +361,7 @@ static void keep_order(specdec__context *c, const struct specdec__retrieval *r, 
 
     (void)thread;
     if (layer == &c->model->layer[0] && !head && choices < 64)
-        chosen_at[choices++] = r->view->position;
+        chosen_at[choices++] = r->view->next_position;
     for (i = 0; i < r->begun; i++)
         scores[i] = (float)-i;
 }
@@ -522,8 +522,7 @@ static void test_chunks(void)
 
 /* How often the first level's drafter is asked, and what for. */
 static struct {
-    const specdec__drafter_kind *kind;
-    specdec__drafter_kind row;
+    specdec__drafter_kind kind;
     const specdec__proposal *outer;
     int asked, in_vain, branched, guessed;
 } inner;
@@ -531,7 +530,7 @@ static struct {
 static specdec_result inner_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
     const int left = inner.outer->tree.n - 1 - (p->count - inner.outer->count);
-    const specdec_result result = inner.kind->fill(d, p, error);
+    const specdec_result result = inner.kind.fill(d, p, error);
     int i;
 
     inner.asked++;
@@ -551,9 +550,7 @@ static void watch_inner(machine *m, const int32_t *tokens, int count, int length
     memset(&inner, 0, sizeof inner);
     inner.outer = &m->first->engine->drafters[0].proposals[0];
     inner.kind = r->inner.kind;
-    inner.row = *r->inner.kind;
-    inner.row.fill = inner_fill;
-    r->inner.kind = &inner.row;
+    r->inner.kind.fill = inner_fill;
     CHECK_EQUAL_INT(specdec_prompt_tokens(m->first, tokens, count), SPECDEC_OK);
     CHECK_EQUAL_INT(write_tokens(m->first, length, out), length);
     specdec_get_stats(m->first, &stats);
@@ -768,7 +765,7 @@ static void test_window(void)
         m[0] = (specdec__draft_model *)d[0]->state;
         m[1] = (specdec__draft_model *)d[1]->state;
         CHECK_EQUAL_INT(m[0]->window, 512 - 5); /* less a tree */
-        CHECK(m[0]->views[0].capacity < 20);
+        CHECK(m[0]->views[0].max_segments < 20);
         for (i = 400; i < 1500; i += 1 + i % 7) {
             specdec__proposal *p = &d[0]->proposals[0], *q = &d[1]->proposals[0];
             const specdec_sampling *s = &long_one.first->settings.sampling;

@@ -46,7 +46,6 @@
 #ifndef SPECDEC_NO_THREADS
 #include <limits.h>
 #include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -527,7 +526,6 @@ typedef struct specdec__os_thread {
 
 #if defined(SPECDEC_NO_THREADS)
 static SPECDEC__UNUSED int specdec__os_processors(void) { return 1; }
-static void specdec__os_yield(void) {}
 static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, size_t bytes)
 {
     return (void)thread, (void)stack, (void)bytes, 0;
@@ -548,8 +546,6 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : count;
 }
-
-static void specdec__os_yield(void) { SwitchToThread(); }
 
 static DWORD WINAPI specdec__os_thread_main(LPVOID argument)
 {
@@ -611,8 +607,6 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 #endif
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : (int)count;
 }
-
-static void specdec__os_yield(void) { sched_yield(); }
 
 static void *specdec__os_thread_main(void *argument)
 {

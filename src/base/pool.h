@@ -10,15 +10,20 @@
 #include "base.h"
 #include "os.h"
 
-/* Looks at a flag before a waiting thread parks: some five microseconds, as x86's pause takes 40 to 140 cycles. Where
-   other programs want the cores, a thread that is woken runs sooner than one that waits busily or yields again and
-   again: each yield gives a whole slice of the scheduler's away. */
+/* Looks at a flag before a waiting thread sleeps: some five microseconds, as x86's pause takes 40 to 140 cycles. Where
+   other programs want the cores, a thread that is woken runs sooner than one that waits busily, or that yields: a yield
+   gives a whole slice of the scheduler's away. */
 #if defined(__x86_64__) || defined(__i386__)
 #define SPECDEC__SPINS 300
 #else
 #define SPECDEC__SPINS 2000
 #endif
 #define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
+
+#define SPECDEC__LATE 500e-6    /* seconds; a thread that sleeps so long at a barrier waits for one that has no core */
+#define SPECDEC__LATE_SHARE 0.1 /* of its threads' time: a run that waits longer is followed by one thread less */
+#define SPECDEC__LATE_REST 4    /* times the time of that run, after which the thread is tried again; it doubles */
+#define SPECDEC__LATE_MOST 64   /* each time that the thread is late again, up to this */
 
 #ifndef SPECDEC__PAUSE
 #define SPECDEC__PAUSE() ((void)0) /* where threads meet: tests let some of them come late */
@@ -59,6 +64,11 @@ typedef struct specdec__pool {
     int asleep;           /* threads that sleep until it opens */
     int stopped;          /* what the barrier saw in *cancel: the same for every thread */
     int cursor;           /* next unclaimed item of the phase */
+    int most;             /* threads of the next run, at most: fewer where other programs want the cores */
+    unsigned since;       /* microsecond in which a thread went to sleep at the barrier; 0: none has */
+    double late;          /* seconds that threads of this run have slept for others that had no core, all together */
+    double retry;         /* from when on one thread more is tried, specdec__os_seconds */
+    double rest;          /* times the time of the last late run until then */
 } specdec__pool;
 
 SPECDEC__INLINE void specdec__pool_relax(void)
@@ -70,19 +80,23 @@ SPECDEC__INLINE void specdec__pool_relax(void)
 #endif
 }
 
-/* Waits until *word differs from value: spins first, then sleeps. *asleep counts the threads that sleep. */
-static void specdec__pool_wait(specdec__crew *crew, int *asleep, unsigned *word, unsigned value)
+/* A moment in microseconds, never 0; differences of two are right for an hour. */
+static unsigned specdec__pool_moment(void) { return (unsigned)(uint64_t)(1e6 * specdec__os_seconds()) | 1; }
+
+/* Waits until *word differs from value: spins first, then sleeps. *asleep counts the threads that sleep, *since, if not
+   NULL, is the moment in which the first of them went to sleep. */
+static void specdec__pool_wait(specdec__crew *crew, int *asleep, unsigned *since, unsigned *word, unsigned value)
 {
+    unsigned none = 0;
     int i;
 
     for (i = 0; i < SPECDEC__SPINS; i++) {
         if (SPECDEC__LOAD(word) != value)
             return;
-        if (i == SPECDEC__SPINS * 5 / 6)
-            specdec__os_yield(); /* the thread that is waited for may want this very core */
-        else
-            specdec__pool_relax();
+        specdec__pool_relax();
     }
+    if (since)
+        SPECDEC__SWAP(since, &none, specdec__pool_moment());
     __atomic_fetch_add(asleep, 1, __ATOMIC_SEQ_CST);
     specdec__os_park(&crew->lot, word, value);
     __atomic_fetch_sub(asleep, 1, __ATOMIC_SEQ_CST);
@@ -96,6 +110,20 @@ static void specdec__pool_wake(specdec__crew *crew, int *asleep)
         specdec__os_wake(&crew->lot);
 }
 
+/* The last of a run's threads has come to the barrier: adds to pool->late what the `others` have slept. */
+static void specdec__pool_note_late(specdec__pool *pool, int others)
+{
+    const unsigned since = SPECDEC__LOAD(&pool->since);
+    double slept;
+
+    if (!since)
+        return;
+    SPECDEC__STORE(&pool->since, 0);
+    slept = 1e-6 * (specdec__pool_moment() - since);
+    if (slept > SPECDEC__LATE)
+        pool->late += slept * others;
+}
+
 /* All threads of a run meet here; the next phase's cursor is at 0 when they leave. */
 static void specdec__pool_meet(specdec__pool *pool)
 {
@@ -105,13 +133,14 @@ static void specdec__pool_meet(specdec__pool *pool)
 
     SPECDEC__PAUSE();
     if (last && SPECDEC__ADD(&pool->arrived, 1) != last) {
-        specdec__pool_wait(pool->crew, &pool->asleep, &pool->phase, phase);
+        specdec__pool_wait(pool->crew, &pool->asleep, &pool->since, &pool->phase, phase);
         return;
     }
     pool->arrived = 0;
     pool->stopped |= SPECDEC__LOAD(pool->cancel);
     pool->cursor = 0;
     if (last) {
+        specdec__pool_note_late(pool, last);
         SPECDEC__STORE(&pool->phase, phase + 1);
         specdec__pool_wake(pool->crew, &pool->asleep);
     }
@@ -206,19 +235,53 @@ static void specdec__pool_call(specdec__pool *pool)
     specdec__pool_wake(pool->crew, &pool->crew->asleep);
 }
 
-/* Runs function(argument, thread) on the first `threads` threads, with the caller as thread 0; other threads sleep on.
+/* How many of `threads` threads take part in a run that begins now. Where other programs want the cores, a barrier
+   often waits a whole slice of the scheduler's for a thread that has none, and fewer threads are faster. */
+static int specdec__pool_threads(specdec__pool *pool, int threads, double now)
+{
+    threads = specdec__min_int(threads, pool->threads);
+    if (pool->most < threads && now >= pool->retry)
+        pool->most++;
+    return specdec__max_int(1, specdec__min_int(threads, pool->most));
+}
+
+/* What a run of `seconds` that ended now says of the next one's threads. */
+static void specdec__pool_learn(specdec__pool *pool, double now, double seconds)
+{
+    if (pool->late <= SPECDEC__LATE_SHARE * pool->active * seconds) {
+        pool->rest /= 2;
+        return;
+    }
+    pool->rest *= 2;
+    pool->rest = pool->rest < SPECDEC__LATE_REST   ? SPECDEC__LATE_REST
+                 : pool->rest > SPECDEC__LATE_MOST ? SPECDEC__LATE_MOST
+                                                   : pool->rest;
+    pool->most = pool->active - 1;
+    pool->retry = now + pool->rest * seconds;
+}
+
+/* Runs function(argument, thread) on at most `threads` threads, with the caller as thread 0; other threads sleep on.
    Returns when all are done: 1 when the run was cancelled at a barrier, else 0. */
 static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
 {
+    const int crowd = SPECDEC__OS_THREADS && threads > 1 && pool->threads > 1;
+    const double since = crowd ? specdec__os_seconds() : 0;
+
     pool->function = function;
     pool->argument = argument;
-    pool->active = threads < pool->threads ? threads : pool->threads;
+    pool->active = crowd ? specdec__pool_threads(pool, threads, since) : 1;
     pool->cursor = 0;
     pool->stopped = 0;
-    if (SPECDEC__OS_THREADS && pool->active > 1)
+    pool->late = 0;
+    if (pool->active > 1)
         specdec__pool_call(pool);
     function(argument, 0);
     specdec__pool_meet(pool);
+    if (pool->active > 1) {
+        const double now = specdec__os_seconds();
+
+        specdec__pool_learn(pool, now, now - since);
+    }
     return pool->stopped;
 }
 
@@ -235,7 +298,7 @@ static void specdec__pool_helper(void *argument)
     for (;;) {
         specdec__pool *pool;
 
-        specdec__pool_wait(seat->crew, &seat->crew->asleep, &seat->calls, calls++);
+        specdec__pool_wait(seat->crew, &seat->crew->asleep, NULL, &seat->calls, calls++);
         pool = seat->pool;
         if (!pool)
             return;
@@ -272,7 +335,7 @@ static void specdec__pool_part(specdec__pool *part, const specdec__pool *whole, 
     memset(part, 0, sizeof *part);
     part->crew = whole->crew;
     part->first = whole->first + first;
-    part->threads = part->active = threads;
+    part->threads = part->active = part->most = threads;
     part->cancel = cancel;
 }
 
@@ -323,6 +386,7 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
         return SPECDEC_OK;
     memset(pool, 0, sizeof *pool);
     pool->threads = pool->active = 1;
+    pool->most = threads;
     pool->cancel = cancel;
     pool->crew = stacks ? crew : NULL;
     return pool->crew ? specdec__pool_start(pool, helpers, stacks, error) : SPECDEC_OK;

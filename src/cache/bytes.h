@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>cache/bytes: keys and values as bytes of a file.
+ * >>cache/bytes: how keys, values and recurrent states are stored in the cache, and copied to and from a file.
  * ================================================================================================================== */
 
 #pragma once
@@ -14,41 +14,44 @@
 
 SPECDEC__FOR_SIZE
 
-/* A place in a file, to which keys and values go, or with `loads` from which they come. */
+/* A position in a saved file, and the direction of the copy: into the cache (a load) or into the file (a save). */
 typedef struct specdec__kv_file {
-    unsigned char *at; /* only read where they are loaded */
-    int loads;
+    unsigned char *next_byte; /* the next byte of the file; a load only reads it */
+    int loads;                /* 1: bytes go from the file into the cache; 0: from the cache into the file */
 } specdec__kv_file;
 
-/* Moves count units of 1, 2 or 4 bytes, which lie side by side in the file and step bytes apart in a page. */
-static void specdec__kv_move(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
+/* Copies `count` units of 1, 2 or 4 bytes between a file and a page of the cache. Units are contiguous in the file, and
+   `step` bytes apart in the page. */
+static void specdec__kv_copy_units(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
 {
     if (file->loads)
-        specdec__quant_move_units(unit, count, 0, file->at, (size_t)unit, page, step);
+        specdec__quant_move_units(unit, count, 0, file->next_byte, (size_t)unit, page, step);
     else
-        specdec__quant_move_units(unit, count, 0, page, step, file->at, (size_t)unit);
-    file->at += (size_t)unit * (size_t)count;
+        specdec__quant_move_units(unit, count, 0, page, step, file->next_byte, (size_t)unit);
+    file->next_byte += (size_t)unit * (size_t)count;
 }
 
-/* The same with floats, which are the machine's own in a page and little-endian in the file. */
-static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
+/* Copies `count` floats between a file, where they are contiguous and little-endian, and a page of the cache, where
+   they are `step` bytes apart and in the machine's byte order. */
+static void specdec__kv_copy_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
 {
     uint32_t bits;
     int i;
 
-    for (i = 0; i < count; i++, file->at += 4, page += step) {
+    for (i = 0; i < count; i++, file->next_byte += 4, page += step) {
         memcpy(&bits, page, sizeof bits);
         if (file->loads)
-            bits = specdec__load_u32(file->at);
+            bits = specdec__load_u32(file->next_byte);
         else
-            specdec__store_u32(file->at, bits);
+            specdec__store_u32(file->next_byte, bits);
         memcpy(page, &bits, sizeof bits);
     }
 }
 
-/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. type: of the cache. */
-static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
-                                  specdec__kv_file *file)
+/* Copies one key and its value between a file and slot `at` of a page. k: the page's keys for one layer and head. type:
+   the type of the cache, SPECDEC__KV_... */
+static void specdec__kv_copy_file_slot(int type, const specdec__kv_layer *layer, unsigned char *k, int at,
+                                       specdec__kv_file *file)
 {
     const size_t row = (size_t)at * (size_t)layer->value_dim;
     unsigned char *v = k + layer->key_bytes;
@@ -56,98 +59,102 @@ static void specdec__kv_move_slot(int type, const specdec__kv_layer *layer, unsi
 
     switch (type) {
     case SPECDEC__KV_F32:
-        specdec__kv_move_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
-        specdec__kv_move_floats(file, layer->value_dim, v + row * 4, 4);
+        specdec__kv_copy_floats(file, layer->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_copy_floats(file, layer->value_dim, v + row * 4, 4);
         break;
     case SPECDEC__KV_F16:
-        specdec__kv_move(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
-        specdec__kv_move(file, 2, layer->value_dim, v + row * 2, 2);
+        specdec__kv_copy_units(file, 2, layer->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_copy_units(file, 2, layer->value_dim, v + row * 2, 2);
         break;
     default:
         for (d = 0; d < layer->dim; d += 32) {
-            unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
+            unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
-            specdec__kv_move(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
-            specdec__kv_move(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+            specdec__kv_copy_units(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
+            specdec__kv_copy_units(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
         }
-        specdec__kv_move_floats(file, 1, v + (size_t)at * 4, 4);
+        specdec__kv_copy_floats(file, 1, v + (size_t)at * 4, 4);
         for (d = 0; d < layer->value_dim; d += SPECDEC__ROWS)
-            specdec__kv_move(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code(at, d), 4);
+            specdec__kv_copy_units(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code_offset(at, d), 4);
         break;
     }
 }
 
-/* Bytes that the keys and values of so many positions of a span take in a file. */
+/* Returns the bytes that the keys and values of `count` positions take in a file, for the layers of one span. */
 static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
 {
     return specdec__size_multiply(kv->span[span].bytes / SPECDEC__KEYS, (size_t)count);
 }
 
-/* Moves the keys and values of logical positions [from, end), which the view has: 64 positions at a time, of these
-   layer by layer, of these head by head. */
-static void specdec__view_move(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
-                               specdec__kv_file *file)
+/* Copies the keys and values of logical positions [from, end) of a view between the cache and a file. The file's order:
+   64 positions at a time; for these layer by layer; within a layer head by head. */
+static void specdec__view_copy_file(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
+                                    specdec__kv_file *file)
 {
     int slots[SPECDEC__KEYS], count, layer, head, i;
 
     for (; from < end && kv->span[span].bytes; from += count) {
         count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
-        specdec__view_slots(&view->span[span], from, count, slots);
+        specdec__view_find_slots(&view->span[span], from, count, slots);
         for (layer = 0; layer < kv->layers; layer++) {
             const specdec__kv_layer *l = &kv->layer[layer];
 
-            for (head = 0; l->span == span && l->owns && head < l->kv_heads; head++)
+            for (head = 0; l->span == span && l->owns_keys && head < l->kv_heads; head++)
                 for (i = 0; i < count; i++)
-                    specdec__kv_move_slot(kv->type, l, specdec__kv_keys(kv, l, slots[i] / SPECDEC__KEYS, head),
-                                          slots[i] % SPECDEC__KEYS, file);
+                    specdec__kv_copy_file_slot(kv->type, l,
+                                               specdec__kv_keys_address(kv, l, slots[i] / SPECDEC__KEYS, head),
+                                               slots[i] % SPECDEC__KEYS, file);
         }
     }
 }
 
-/* Bytes that a state takes in a file. */
+/* Returns the bytes that a recurrent state takes in a file: the bytes of its slot, with one of the two windows per
+   layer. */
 static size_t specdec__state_file_bytes(const specdec__states *s)
 {
-    return s->bytes - specdec__mixing_window(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
+    return s->bytes - specdec__mixing_window_floats(&s->mixing) * sizeof(float) * (size_t)s->mixing.layers;
 }
 
-/* Moves the state in a slot: of each layer the window of its convolution, then the matrices of its heads. */
-static void specdec__state_move_slot(const specdec__states *s, int slot, specdec__kv_file *file)
+/* Copies the recurrent state in a slot between the cache and a file: for each layer the window of its convolution, then
+   the matrices of its heads. */
+static void specdec__state_copy_file_slot(const specdec__states *s, int slot, specdec__kv_file *file)
 {
-    const size_t window = specdec__mixing_window(&s->mixing), layer = specdec__state_layer(&s->mixing);
+    const size_t window = specdec__mixing_window_floats(&s->mixing), layer = specdec__state_layer_floats(&s->mixing);
     const size_t matrices = layer - 2 * window;
     int i;
 
     for (i = 0; i < s->mixing.layers; i++) {
-        float *at = specdec__states_at(s, slot) + (size_t)i * layer;
+        float *at = specdec__states_address(s, slot) + (size_t)i * layer;
 
-        specdec__kv_move_floats(file, (int)window, (unsigned char *)(at + (s->half[slot] ? window : 0)), 4);
-        specdec__kv_move_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
+        specdec__kv_copy_floats(file, (int)window, (unsigned char *)(at + (s->current_window[slot] ? window : 0)), 4);
+        specdec__kv_copy_floats(file, (int)matrices, (unsigned char *)(at + 2 * window), 4);
     }
 }
 
-/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has, as kept ones
-   do. */
-static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
+/* Whether a span has enough pages for logical positions [from, end) of a view. Free pages count, and so do pages that
+   only kept views or this view hold, as these would be freed. */
+static int specdec__view_has_free_pages(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
 {
     const specdec__pages *pages = &kv->span[span];
     const specdec__segments *s = &view->span[span];
     const int needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
-    int i, room = pages->free_count + pages->idle;
+    int i, room = pages->free_count + pages->only_kept;
 
-    for (i = 0; i < s->count + s->spare; i++)
-        room += pages->views[s->at[i].page] == 1 + pages->kept[s->at[i].page];
-    return !pages->count || (needed <= room && needed <= view->capacity);
+    for (i = 0; i < s->count + s->spare_pages; i++)
+        room += pages->view_counts[s->segment[i].page] == 1 + pages->kept_counts[s->segment[i].page];
+    return !pages->count || (needed <= room && needed <= view->max_segments);
 }
 
-/* An empty view gets slots for logical positions [from, end) of a span; there are pages for them. */
-static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, int from, int end)
+/* Gives an empty view slots for logical positions [from, end) of a span. The caller has checked with
+   specdec__view_has_free_pages that there are enough pages. */
+static void specdec__view_assign_slots(specdec__view *view, specdec__kv *kv, int span, int from, int end)
 {
     specdec__segments *s = &view->span[span];
 
-    for (; from < end && kv->span[span].count; from += s->at[s->count++].length) {
-        specdec__segment *at = &s->at[s->count];
+    for (; from < end && kv->span[span].count; from += s->segment[s->count++].length) {
+        specdec__segment *at = &s->segment[s->count];
 
-        at->page = specdec__pages_take(kv, span);
+        at->page = specdec__pages_take_page(kv, span);
         at->start = from;
         at->from = from % SPECDEC__KEYS;
         at->length = specdec__min_int(SPECDEC__KEYS - at->from, end - from);
@@ -156,7 +163,8 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
 
 SPECDEC__FOR_SPEED
 
-/* Stores a key and a value as codes: see specdec__kv_store. */
+/* Quantises one key and one value to 8-bit codes and stores them in slot `at` of a page; arguments as for
+   specdec__kv_store. */
 static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specdec__kernels *kernels, unsigned char *k,
                                     int at, const float *key, const float *value, int8_t *codes)
 {
@@ -167,9 +175,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
 
     memcpy(v + (size_t)at * 4, &scale, 4);
     for (d = 0; d < layer->value_dim; d++)
-        v[specdec__kv_value_code(at, d)] = (unsigned char)codes[d];
+        v[specdec__kv_value_code_offset(at, d)] = (unsigned char)codes[d];
     for (d = 0; d < layer->dim; d += 32) {
-        unsigned char *own = k + specdec__kv_tile_block(layer, at, d);
+        unsigned char *own = k + specdec__kv_key_block_offset(layer, at, d);
 
         scale = kernels->float_to_codes(key + d, 32, row);
         specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
@@ -178,8 +186,9 @@ static void specdec__kv_store_codes(const specdec__kv_layer *layer, const specde
     }
 }
 
-/* Stores one key (dim floats, rotated, padded with zeros) at k of a page of a cache of this type, and one value
-   (value_dim, padded) key_bytes behind, at place `at`. codes: room for (value_dim). */
+/* Stores one key and one value in slot `at` of a page. k: the page's keys for one layer and head; its values lie
+   key_bytes behind them. key (dim): rotated and padded with zeros. value (value_dim): padded with zeros. codes
+   (value_dim): a buffer. type: the type of the cache, SPECDEC__KV_... */
 static void specdec__kv_store(int type, const specdec__kv_layer *layer, const specdec__kernels *kernels,
                               unsigned char *k, int at, const float *key, const float *value, int8_t *codes)
 {
@@ -206,8 +215,8 @@ static void specdec__kv_store(int type, const specdec__kv_layer *layer, const sp
     }
 }
 
-/* Keys (dim, 64) of a page that are no tiles as floats, at least those in the first `slots`: in place for f32, else
-   converted into buffer. type: of the cache. */
+/* Returns the keys (dim, 64) of a page of an f32 or f16 cache as floats, valid at least for the first `slots` slots: in
+   place for f32, converted into `buffer` for f16. page: the page's keys for one layer and head. */
 static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer *layer,
                                                const specdec__kernels *kernels, const unsigned char *half, int slots,
                                                float *buffer)
@@ -226,7 +235,8 @@ static const float *specdec__kv_keys_as_floats(int type, const specdec__kv_layer
     return buffer;
 }
 
-/* The same for values (64, value_dim). */
+/* Returns the values (64, value_dim) of a page of an f32 or f16 cache as floats, valid at least for the first `slots`
+   slots: in place for f32, converted into `buffer` for f16. page: the page's values for one layer and head. */
 static const float *specdec__kv_values_as_floats(int type, const specdec__kv_layer *layer,
                                                  const specdec__kernels *kernels, const unsigned char *half, int slots,
                                                  float *buffer)

@@ -1,16 +1,16 @@
 /* =====================================================================================================================
  * >>cache/kv: pages of 64 slots, and views: ordered lists of segments.
  *
- * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
- * so a view can return the pages that no window reaches any more. A layer has the heads, and the sizes of these, that
- * its shape says. A page may be part of several views: it counts them.
- * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order,
- * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
- * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
- * with 4 slots of a dimension side by side, behind one float scale for each slot, (64).
+ * Layers belong to one of two spans: layers that attend to all keys, and layers that attend to a sliding window. A page
+ * has 64 slots for the layers and kv heads of one span, so a view can free the pages that no window reaches any more.
+ * Several views may hold the same page; pages are reference-counted.
+ * Keys are stored after RoPE and transposed, (dim, 64): vector lanes are keys, and a score sums over dimensions in
+ * order, whatever slot a key has. Values are rows, (64, dim). 8-bit keys are tiles of a Q8_0 matrix, 16 keys each; the
+ * kernels for weights multiply them by quantised queries. 8-bit values are one float scale for each slot, (64), then
+ * codes (dim/16, 64/4, 16, 4): the codes of 4 slots for one dimension are contiguous.
  *
- * Some views are kept: they hold the beginnings of sequences that have ended, for others that begin alike, and give
- * their pages up as soon as a live view finds none.
+ * A kept view holds the keys and values of a sequence that has ended, so that a new sequence with the same first tokens
+ * can share them (prefix caching). Kept views lose their pages as soon as a live view finds no free page.
  * ================================================================================================================== */
 
 #pragma once
@@ -20,112 +20,122 @@
 #include "../model/facts.h"
 #include "state.h"
 
-/* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
-   or all of a value (f32). */
+/* A storage type of the cache, such as config.kv = "q8_0". Elements are f32, f16, or 8-bit codes with scales: one f16
+   scale for 32 dimensions of a key, one f32 scale for a whole value. */
 typedef struct specdec__kv_type {
-    const char *name;
-    int multiple;                    /* dim is padded to a multiple of this */
+    const char *name;                /* as in config.kv */
+    int dim_multiple;                /* head sizes are padded to a multiple of this */
     int bytes_per_32;                /* bytes of 32 elements, scales of keys included */
-    int tiles;                       /* 1: keys and values are tiles of codes, 0: floats of some size */
-    int halves;                      /* 1: half floats */
-    float key_fits, value_fits;      /* keys and values are stored as they are if they are finite times this */
+    int has_codes;                   /* 1: keys and values are 8-bit codes, keys in tiles of 16; 0: they are floats */
+    int is_f16;                      /* 1: elements are half floats (f16) */
+    float key_factor, value_factor;  /* a key (value) x can be stored if x times this factor is finite */
 } specdec__kv_type;
 
-/* A float times this is finite if it is no larger than 1e16: the squares of a row of 2^20 such values have a finite
+/* A float x has |x| <= 1e16 if x times this factor is finite. The squares of a row of 2^20 such floats have a finite
    sum. */
-#define SPECDEC__SOUND 3.4e22f
+#define SPECDEC__FINITE_FACTOR 3.4e22f
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
 static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
     {"f16", 16, 64, 0, 1, 5.1945e33f, 5.1945e33f /* 65504 stays finite, 65520 does not */},
-    {"f32", 16, 128, 0, 0, SPECDEC__SOUND, SPECDEC__SOUND},
-    {"q8_0", 32, 34, 1, 0, 4.09e31f /* 127 times that */, SPECDEC__SOUND}};
+    {"f32", 16, 128, 0, 0, SPECDEC__FINITE_FACTOR, SPECDEC__FINITE_FACTOR},
+    {"q8_0", 32, 34, 1, 0, 4.09e31f /* 127 times that */, SPECDEC__FINITE_FACTOR}};
 
+/* A stretch of consecutive logical positions of a view whose slots are consecutive in one page. */
 typedef struct specdec__segment {
-    int page, from, length; /* slots [from, from + length) of a page */
-    int start;              /* logical position of the first */
+    int page, from, length; /* slots [from, from + length) of page number `page` */
+    int start;              /* the logical position of slot `from` */
 } specdec__segment;
 
+/* The segments of a view in one span, by logical position, then the view's spare pages. */
 typedef struct specdec__segments {
-    specdec__segment *at; /* capacity of them; those past count name spare pages */
-    int count, spare;
-    int room;              /* slots behind the last one, in its page, that are the view's to reserve */
+    specdec__segment *segment; /* (max_segments of the view); entries behind `count` name the spare pages */
+    int count, spare_pages;    /* how many segments; how many spare pages, all of whose slots are reserved */
+    int tail_slots;            /* reserved slots in the last segment's page, behind its last key; 0: other views hold
+                                  the page */
 } specdec__segments;
 
-/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if
-   that is the view's own, then spare pages. */
+/* The keys of one sequence, in logical order. Slots reserved for the nodes of a step follow the last segment: first the
+   free slots of the last page if no other view holds it, then the slots of spare pages. */
 typedef struct specdec__view {
-    specdec__segments span[SPECDEC__SPANS];
-    int capacity; /* segments, in each span */
-    int length;   /* committed keys */
-    int position; /* what RoPE turns the next one by: length, if no keys were left out */
-    specdec__state state; /* of recurrent layers */
-    /* of a kept view */
-    int kept;                   /* 1: it is one */
-    int shared;                 /* keys that live views have taken over, at most; 0: nobody has */
-    uint64_t used;              /* by the clock of the cache: when it was made or last shared */
-    struct specdec__view *next; /* another kept view of the cache */
+    specdec__segments span[SPECDEC__SPANS]; /* segments for layers of each span */
+    int max_segments;                       /* segments that there is memory for, in each span */
+    int length;                             /* committed keys */
+    int next_position;                      /* RoPE position of the next token: `length`, unless keys were left out */
+    specdec__state state;                   /* of the recurrent layers */
+    /* only for kept views: */
+    int is_kept;                /* 1: this is a kept view */
+    int shared_keys;            /* the most keys that any live view has shared with this one; 0: none has */
+    uint64_t last_use;          /* value of the cache's clock when this view was made or last shared */
+    struct specdec__view *next_kept; /* the next kept view of the cache */
 } specdec__view;
 
-/* Pages of the layers of a span. */
+/* The pages of one span. */
 typedef struct specdec__pages {
-    int window;         /* keys that a query sees; 0: all */
-    int count, free_count; /* count 0: the model has no such layers */
-    size_t bytes;       /* of a page */
-    unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
-    int *free;          /* (free_count) pages that no view has */
-    int *views;         /* (count) how many views have a part in it, */
-    int *kept;          /* (count) and how many of these are kept */
-    int idle;           /* pages that kept views alone have a part in */
-    int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
+    int window;         /* keys that a query of this span sees; 0: all */
+    int count, free_count; /* all pages, free pages; count 0: no layer is of this span */
+    size_t bytes;       /* of one page */
+    unsigned char *memory; /* (count, bytes); bytes is 0 where all layers of this span are on other ranks */
+    int *free_pages;    /* (free_count) numbers of the free pages */
+    int *view_counts;   /* (count) how many views hold each page */
+    int *kept_counts;   /* (count) how many of these are kept views */
+    int only_kept;      /* pages that only kept views hold */
+    int cleared;        /* pages that were ever handed out: numbers [0, touched), as fresh pages are taken in order */
 } specdec__pages;
 
-/* What has been done to a view, so that others may do the same to theirs. */
+/* Kinds of changes of a view, of which a listener is notified, so that the ranks of a cluster can repeat them. */
 enum {
-    SPECDEC__KV_RESERVE,   /* for a nodes; b: that went well */
-    SPECDEC__KV_UNRESERVE,
-    SPECDEC__KV_COMMIT,    /* of nodes path[a]; path[a + b] stay nodes; b: -1: all behind them */
-    SPECDEC__KV_TRUNCATE,  /* to a keys */
-    SPECDEC__KV_SHARE,     /* b keys of another view, from a on */
-    SPECDEC__KV_KINDS
+    SPECDEC__KV_RESERVE,   /* slots were reserved for first_number nodes; second_number: 1 if there were enough pages */
+    SPECDEC__KV_UNRESERVE, /* all reserved slots were freed */
+    SPECDEC__KV_COMMIT,    /* the next first_number entries of path were committed; then second_number entries stay
+                              nodes (-1: all later nodes) */
+    SPECDEC__KV_TRUNCATE,  /* the view was cut to its first first_number keys */
+    SPECDEC__KV_SHARE,     /* second_number keys of view `other`, from first_number on, were appended */
+    SPECDEC__KV_EVENTS
 };
 
-typedef struct specdec__kv_news {
-    int kind;
-    specdec__view *view;
-    specdec__view *other;       /* NULL: none */
-    int a, b;
-    const int *path;
-    int renumbers;              /* COMMIT, as it comes from another rank: of so many nodes; 0: none is known any more */
-} specdec__kv_news;
+/* A change of a view, as its listener receives it. */
+typedef struct specdec__kv_event {
+    int kind;                        /* SPECDEC__KV_RESERVE, ... */
+    specdec__view *view;             /* the changed view */
+    specdec__view *other;            /* the view whose keys were shared; NULL: none */
+    int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
+    const int *path;                 /* committed nodes, in order; then nodes that stay; NULL: none */
+    int renumbered;                  /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes
+                                        are gone */
+} specdec__kv_event;
 
-/* Where the keys and values of a layer lie in the pages of its span. */
+/* The layout of a layer's keys and values in the pages of its span. */
 typedef struct specdec__kv_layer {
-    int span;
-    int owns;           /* 0: they are another layer's, or the layer has no attention, and then no kv heads */
-    int kv_heads;
-    int dim, value_dim; /* sizes of a head's keys and values, padded */
-    size_t key_bytes;   /* keys of one page and head: its values lie behind them */
-    size_t head_bytes;  /* both */
-    size_t at;          /* of the first head, in a page */
+    int span;           /* SPECDEC__WHOLE or SPECDEC__WINDOW */
+    int owns_keys;      /* 1: the layer has keys of its own; 0: it reads another layer's, or has no attention */
+    int kv_heads;       /* 0: the layer has no attention */
+    int dim, value_dim; /* sizes of a key and of a value of one head, padded */
+    size_t key_bytes;   /* bytes of the keys of one head in a page; its values lie behind them */
+    size_t head_bytes;  /* bytes of the keys and values of one head in a page */
+    size_t offset;      /* offset of the first head in a page */
 } specdec__kv_layer;
 
+/* The cache of one context: pages of keys and values, slots of recurrent states, and the list of kept views. */
 typedef struct specdec__kv {
-    int type;
-    int layers;
-    specdec__kv_layer *layer; /* (layers) */
-    int dim;                  /* padded head size of keys or values, whichever are larger, in any layer */
-    size_t head_bytes;        /* keys and values of one page and head, at most */
-    specdec__pages span[SPECDEC__SPANS];
-    specdec__states states; /* of recurrent layers */
-    specdec__view *kept; /* the first of the kept views; NULL: there are none */
-    uint64_t clock;      /* counts what happens to them */
-    void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
-    void *listener;
+    int type;                 /* SPECDEC__KV_F16, ... */
+    int layers;               /* layers on this rank */
+    specdec__kv_layer *layer; /* (layers) layout of each layer's keys and values */
+    int dim;                  /* the largest size of a key or value of any layer, padded */
+    size_t head_bytes;        /* the most bytes that the keys and values of one head take in a page, over all layers */
+    specdec__pages span[SPECDEC__SPANS]; /* pages for layers of each span */
+    specdec__states states;   /* of the recurrent layers */
+    specdec__view *first_kept; /* first kept view of a linked list; NULL: there is none */
+    uint64_t use_clock;       /* counts the uses of kept views; orders them by last use */
+    void (*notify)(void *listener, const specdec__kv_event *news); /* called with each change of a view; NULL: no
+                                                                   listener */
+    void *listener;           /* argument of notify */
 } specdec__kv;
 
-#define SPECDEC__BEHIND 256 /* keys behind a window that stay, so that a text can be rewound a little */
+/* Keys older than a window that are kept, so that a sequence can be truncated by a few tokens. */
+#define SPECDEC__REWIND_KEYS 256
 
+/* Returns the number of a storage type by name, SPECDEC__KV_...; -1: there is no such type. */
 static int specdec__kv_find_type(const char *name)
 {
     int i;
@@ -137,47 +147,48 @@ static int specdec__kv_find_type(const char *name)
 }
 
 SPECDEC__FOR_SIZE
+/* Takes memory for `count` pages from an arena; all are free. */
 static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena *arena)
 {
     int i;
 
     pages->count = count;
     pages->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
-    pages->free = SPECDEC__TAKE(arena, int, count);
-    pages->views = SPECDEC__TAKE(arena, int, count);
-    pages->kept = SPECDEC__TAKE(arena, int, count);
-    for (i = 0; pages->free && i < count; i++)
-        pages->free[pages->free_count++] = count - 1 - i;
+    pages->free_pages = SPECDEC__TAKE(arena, int, count);
+    pages->view_counts = SPECDEC__TAKE(arena, int, count);
+    pages->kept_counts = SPECDEC__TAKE(arena, int, count);
+    for (i = 0; pages->free_pages && i < count; i++)
+        pages->free_pages[pages->free_count++] = count - 1 - i;
 }
 
-/* How many views of how many keys there is to be room for. */
-typedef struct specdec__room {
-    int views;
-    int length; /* keys of a view, at most */
-    int keys;   /* of all views, at most */
-    int most;   /* nodes of a step */
-    int nodes;  /* that all views together have slots for behind their keys, at most */
-    int kept;   /* kept views, beside them, which have no room of their own */
-    int tree;   /* nodes of a view that are not certain to be committed, at most */
-    int every;  /* tokens between two checkpoints of a state; 0: as is good */
-} specdec__room;
+/* What the cache and a context must have room for. */
+typedef struct specdec__kv_demand {
+    int max_views;  /* live views */
+    int view_keys;  /* keys of one view, at most */
+    int all_keys;   /* keys of all views together, at most */
+    int step_nodes; /* nodes of one step, at most */
+    int reserved_nodes; /* slots that all views together reserve for nodes, at most */
+    int kept_views; /* kept views; they have no pages of their own */
+    int tree_nodes; /* nodes of one view whose commitment is uncertain, at most */
+    int checkpoint_distance; /* tokens between two checkpoints of a recurrent state; 0: a default */
+} specdec__kv_demand;
 
-/* Pages that a span needs, so that every view finds room to its end. Of each view the last page may be partly used, and
-   of one that returns the pages behind its window the first, too: a view of k keys and nodes takes (k + 63) / 64 pages,
-   (k + 126) / 64 where it may begin anywhere. The floors of these quotients add up to no more than the floor of their
-   sum. A window never needs more than all keys do. */
-static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
+/* Returns how many pages a span needs so that every view finds room for all its keys and nodes. The last page of a view
+   may be partly used; in a span with a window, so may the first. A view of k keys and nodes takes at most (k + 63) / 64
+   pages, or (k + 126) / 64 where its first key may have any slot. The floors of these quotients add up to no more than
+   the floor of their sum. A window needs no more pages than a span that sees all keys. */
+static int specdec__kv_count_pages(const specdec__pages *pages, const specdec__kv_demand *room)
 {
-    const int64_t views = room->views, slack = SPECDEC__KEYS - 1;
-    int64_t keys = views * slack + (views > 1 || room->kept ? room->keys : room->length);
+    const int64_t views = room->max_views, slack = SPECDEC__KEYS - 1;
+    int64_t keys = views * slack + (views > 1 || room->kept_views ? room->all_keys : room->view_keys);
 
-    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack))
-        keys = views * (pages->window - 1 + (int64_t)SPECDEC__BEHIND + 2 * slack);
-    return (int)((keys + room->nodes) / SPECDEC__KEYS);
+    if (pages->window && keys > views * (pages->window - 1 + (int64_t)SPECDEC__REWIND_KEYS + 2 * slack))
+        keys = views * (pages->window - 1 + (int64_t)SPECDEC__REWIND_KEYS + 2 * slack);
+    return (int)((keys + room->reserved_nodes) / SPECDEC__KEYS);
 }
 
-/* How much room a layer of this shape needs in a page. */
-static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *shape)
+/* Returns the layout of a layer of this shape: sizes of a key and a value, and the bytes they take in a page. */
+static specdec__kv_layer specdec__kv_layer_layout(int type, const specdec__shape *shape)
 {
     const specdec__kv_type *t = &specdec__kv_types[type];
     specdec__kv_layer l;
@@ -187,42 +198,44 @@ static specdec__kv_layer specdec__kv_layer_of(int type, const specdec__shape *sh
     l.kv_heads = shape->kv_heads;
     if (!l.kv_heads)
         return l;
-    l.owns = 1;
-    l.dim = specdec__round_up(shape->key_dim, t->multiple);
-    l.value_dim = specdec__round_up(shape->value_dim, t->multiple);
+    l.owns_keys = 1;
+    l.dim = specdec__round_up(shape->key_dim, t->dim_multiple);
+    l.value_dim = specdec__round_up(shape->value_dim, t->dim_multiple);
     l.key_bytes = (size_t)l.dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
     l.head_bytes = l.key_bytes + (size_t)l.value_dim * SPECDEC__KEYS / 32 * (size_t)t->bytes_per_32;
-    if (t->tiles)
+    if (t->has_codes)
         l.head_bytes = l.key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)l.value_dim);
     return l;
 }
 
-/* Lays out the pages: the layers of a span lie one behind the other in each of its pages. */
-static void specdec__kv_place_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
+/* Computes the layout of all layers and the bytes of a page for each span. In a page, the layers of its span are
+   contiguous. */
+static void specdec__kv_lay_out_layers(specdec__kv *kv, const specdec__model *model, specdec__arena *arena)
 {
     int i;
 
     kv->layers = model->layers;
     kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
     for (i = 0; i < kv->layers; i++) {
-        const specdec__shape shape = specdec__model_layer_shape(model, model->first + i);
-        specdec__kv_layer l = specdec__kv_layer_of(kv->type, &shape);
+        const specdec__shape shape = specdec__model_layer_shape(model, model->first_layer + i);
+        specdec__kv_layer l = specdec__kv_layer_layout(kv->type, &shape);
         size_t *end = &kv->span[l.span].bytes;
 
-        l.at = *end;
-        if (shape.keys_of >= 0) {
+        l.offset = *end;
+        if (shape.key_layer >= 0) {
             if (kv->layer)
-                l = kv->layer[shape.keys_of - model->first];
-            l.owns = 0;
+                l = kv->layer[shape.key_layer - model->first_layer];
+            l.owns_keys = 0;
         }
-        if (l.owns)
+        if (l.owns_keys)
             *end = specdec__size_add(*end, specdec__size_multiply(l.head_bytes, (size_t)l.kv_heads));
         if (kv->layer)
             kv->layer[i] = l;
     }
 }
 
-static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
+/* Makes an empty cache for a model, with memory from an arena for all views, nodes and states that `room` asks for. */
+static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__kv_demand *room,
                              specdec__arena *arena)
 {
     specdec__shape widest;
@@ -233,30 +246,31 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
     kv->type = type;
     widest.kv_heads = 1;
     widest.key_dim = widest.value_dim = model->head_dim;
-    kv->dim = specdec__kv_layer_of(type, &widest).dim;
-    kv->head_bytes = specdec__kv_layer_of(type, &widest).head_bytes;
-    specdec__kv_place_layers(kv, model, arena);
+    kv->dim = specdec__kv_layer_layout(type, &widest).dim;
+    kv->head_bytes = specdec__kv_layer_layout(type, &widest).head_bytes;
+    specdec__kv_lay_out_layers(kv, model, arena);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__pages *pages = &kv->span[span];
 
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
         if (model->span_used[span])
-            specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
+            specdec__pages_init(pages, specdec__kv_count_pages(pages, room), arena);
     }
-    specdec__states_init(&kv->states, &model->mixing, room->views, room->length, room->every, arena);
+    specdec__states_init(&kv->states, &model->mixing, room->max_views, room->view_keys, room->checkpoint_distance,
+                         arena);
 }
 
-/* The pages of another model's cache, for a model whose layers all read keys of that one: those with a window the keys
-   of its last layer but one, the others those of its last. */
-static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
-                             specdec__arena *arena)
+/* Gives a model without keys of its own (an assistant) the cache of the target. Its layers with a window read the keys
+   of the target's last layer but one, the other layers those of the target's last layer. */
+static void specdec__kv_borrow(specdec__kv *kv, const specdec__kv *other, const specdec__model *model,
+                               specdec__arena *arena)
 {
     int i;
 
     *kv = *other;
     memset(&kv->states, 0, sizeof kv->states);
-    kv->kept = NULL;
-    kv->tell = NULL;
+    kv->first_kept = NULL;
+    kv->notify = NULL;
     kv->span[SPECDEC__WINDOW].window = model->window;
     kv->layers = model->layers;
     kv->layer = SPECDEC__TAKE(arena, specdec__kv_layer, kv->layers);
@@ -264,11 +278,11 @@ static void specdec__kv_lend(specdec__kv *kv, const specdec__kv *other, const sp
         const int windowed = specdec__model_layer_shape(model, i).span == SPECDEC__WINDOW;
 
         kv->layer[i] = other->layer[specdec__max_int(other->layers - 1 - windowed, 0)];
-        kv->layer[i].owns = 0;
+        kv->layer[i].owns_keys = 0;
     }
 }
 
-/* All its pages, and states. */
+/* Returns the bytes of all pages and all recurrent states. */
 static size_t specdec__kv_bytes(const specdec__kv *kv)
 {
     size_t bytes = (size_t)kv->states.count * kv->states.bytes;
@@ -279,62 +293,64 @@ static size_t specdec__kv_bytes(const specdec__kv *kv)
     return bytes;
 }
 
-/* The keys of a layer's head in a page; its values lie key_bytes behind them. */
-SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
-                                                int head)
+/* Returns the address of the keys of one layer and head in a page. The values lie key_bytes behind them. */
+SPECDEC__INLINE unsigned char *specdec__kv_keys_address(const specdec__kv *kv, const specdec__kv_layer *layer, int page,
+                                                        int head)
 {
     const specdec__pages *pages = &kv->span[layer->span];
 
-    return pages->memory + (size_t)page * pages->bytes + layer->at + (size_t)head * layer->head_bytes;
+    return pages->memory + (size_t)page * pages->bytes + layer->offset + (size_t)head * layer->head_bytes;
 }
 
-/* Tells who listens what was done to a view. */
-SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
-                                      int a, int b, const int *path)
+/* Notifies the listener, if there is one, of a change of a view. The meaning of a and b depends on the kind: see
+   SPECDEC__KV_RESERVE. */
+SPECDEC__INLINE void specdec__kv_notify(const specdec__kv *kv, int kind, specdec__view *view, specdec__view *other,
+                                        int a, int b, const int *path)
 {
-    specdec__kv_news news;
+    specdec__kv_event news;
 
-    if (!SPECDEC__PIPE || !kv->tell)
+    if (!SPECDEC__PIPE || !kv->notify)
         return;
     news.kind = kind;
     news.view = view;
     news.other = other;
-    news.a = a;
-    news.b = b;
+    news.first_number = a;
+    news.second_number = b;
     news.path = path;
-    kv->tell(kv->listener, &news);
+    kv->notify(kv->listener, &news);
 }
 
-/* A view gets a part in a page (by 1), or has none any more (by -1). A page that no view has a part in is free. */
-static void specdec__pages_part(specdec__pages *pages, int page, const specdec__view *view, int by)
+/* Adds a view to the holders of a page (by = 1), or removes it (by = -1). A page without holders becomes free. */
+static void specdec__pages_add_holder(specdec__pages *pages, int page, const specdec__view *view, int by)
 {
-    pages->idle -= pages->kept[page] && pages->kept[page] == pages->views[page];
-    pages->views[page] += by;
-    pages->kept[page] += view->kept ? by : 0;
-    pages->idle += pages->kept[page] && pages->kept[page] == pages->views[page];
-    if (!pages->views[page])
-        pages->free[pages->free_count++] = page;
+    pages->only_kept -= pages->kept_counts[page] && pages->kept_counts[page] == pages->view_counts[page];
+    pages->view_counts[page] += by;
+    pages->kept_counts[page] += view->is_kept ? by : 0;
+    pages->only_kept += pages->kept_counts[page] && pages->kept_counts[page] == pages->view_counts[page];
+    if (!pages->view_counts[page])
+        pages->free_pages[pages->free_count++] = page;
 }
 
-/* tree: nodes that are not certain to be committed. */
+/* Makes an empty view with room for `capacity` segments in each span, and for the recurrent inputs of `tree` uncertain
+   nodes. */
 static void specdec__view_init(specdec__view *view, const specdec__kv *kv, int capacity, int tree,
                                specdec__arena *arena)
 {
     int span;
 
     memset(view, 0, sizeof *view);
-    view->capacity = capacity;
+    view->max_segments = capacity;
     for (span = 0; span < SPECDEC__SPANS; span++)
-        view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
+        view->span[span].segment = SPECDEC__TAKE(arena, specdec__segment, capacity);
     specdec__state_init(&view->state, &kv->states, tree, arena);
 }
 
-/* A view becomes one of the kept views of a cache, which is not counted only. */
-static void specdec__kv_add_kept(specdec__kv *kv, specdec__view *view)
+/* Adds a view to the cache's list of kept views. Called only once views have memory, not while an arena counts. */
+static void specdec__kv_add_kept_view(specdec__kv *kv, specdec__view *view)
 {
-    view->kept = 1;
-    view->next = kv->kept;
-    kv->kept = view;
+    view->is_kept = 1;
+    view->next_kept = kv->first_kept;
+    kv->first_kept = view;
 }
 
 SPECDEC__FOR_SPEED

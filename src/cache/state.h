@@ -1,72 +1,76 @@
 /* =====================================================================================================================
- * >>cache/state: states of recurrent layers: slots that views share, and the inputs of nodes that are not in them yet.
+ * >>cache/state: states of recurrent layers: slots that views share, and stored inputs of tokens that the states lack.
  *
- * A slot holds the states of all recurrent layers after some tokens of a sequence. The committed tokens behind them
- * wait: of these, and of nodes, only the inputs are kept. The next step applies what waits, in place or, if others have
- * a part in the slot, into another one; then it walks the nodes on copies. So a node that is rejected costs nothing,
- * and a state is read once and written once a step, whatever the width. Nodes that are certain to be committed (a
- * prompt) are applied at once: into another slot, which counts as soon as they are committed. A step that ends early
- * has applied what waited, and nothing else: so lengths of states depend on which steps were begun, not on where they
- * ended, and are the same on all ranks of a cluster, also on those without recurrent layers.
+ * A slot holds the states of all recurrent layers after some tokens of a sequence. Committed tokens that the slot does
+ * not include yet are waiting tokens: only their inputs are stored, as those of nodes are. The next step applies the
+ * waiting tokens to the state: in place, or into a new slot if another view refers to the slot. Then it walks the nodes
+ * on copies of the state. So a rejected node costs nothing, and a step reads and writes a state once, whatever its
+ * width. Certain nodes, those of a prompt, are applied at once, into a new slot that becomes the state when they are
+ * committed. A step that ends early has applied the waiting tokens and no others. So the lengths of states depend on
+ * which steps were begun, not on where they ended, and are the same on all ranks of a cluster.
  *
- * A slot that a view no longer changes stays as a checkpoint for a while: there a view can be cut, and another one can
- * go on from there.
+ * A slot that a view no longer changes stays as a checkpoint for a while: the view can be cut to its length, and other
+ * views can share it.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "../model/mixing.h"
 
-/* All slots of a cache. */
+/* The slots for recurrent states of a cache. */
 typedef struct specdec__states {
-    specdec__mixing mixing;
-    int count, free_count; /* 0: the model has no states */
-    size_t bytes;          /* of a slot: of each layer here, two windows (taps - 1, channels), (heads, rows, values) */
-    unsigned char *memory; /* (count, bytes) */
-    int *free;             /* (free_count) */
-    int *views;            /* (count): how often views name a slot */
-    unsigned char *half;   /* (count): which of the two windows counts */
-    int every;             /* tokens between checkpoints, at least */
-    int most;              /* checkpoints of a view */
-    size_t node;           /* floats of the kept inputs of a node: (layers, kept) */
-    uint64_t read, written; /* bytes of states and inputs, in all steps */
+    specdec__mixing mixing; /* sizes of the recurrent layers */
+    int count, free_count; /* all slots, free slots; 0: the model has no recurrent layers */
+    size_t bytes;          /* bytes of a slot: for each layer on this rank two windows (taps - 1, channels) and matrices
+                              (heads, rows, values) */
+    unsigned char *memory; /* (count, bytes) the slots */
+    int *free_slots;       /* (free_count) numbers of the free slots */
+    int *references;       /* (count) how many references views have to each slot */
+    unsigned char *current_window; /* (count) which of the two windows is the current one: 0 or 1 */
+    int checkpoint_distance; /* tokens between two checkpoints, at least */
+    int max_checkpoints;   /* checkpoints of one view, at most */
+    size_t input_floats;   /* floats of the stored inputs of one token: (layers, kept) */
+    uint64_t bytes_read, bytes_written; /* bytes of states and inputs that all steps so far have read and written */
 } specdec__states;
 
-/* A slot that holds the states after the first `length` tokens; -1: none, which stands for zeros. */
+/* A slot and the number of tokens that its states include. slot -1: none, the initial state, all zeros. */
 typedef struct specdec__point {
-    int length, slot;
-    int certain; /* written by a step with certain nodes */
+    int length, slot; /* tokens that the states include; number of the slot */
+    int certain;      /* 1: a step with certain nodes (a prompt) wrote it */
 } specdec__point;
 
-/* The states of a view. */
+/* The recurrent states of one view: points in slots, and the stored inputs of tokens behind the last point. */
 typedef struct specdec__state {
-    specdec__point *point; /* (count): rising; the last is the state, the others are checkpoints */
-    int count, room;       /* room: for points */
-    specdec__point next;   /* what the last step has written for nodes that are certain; slot -1: nothing */
-    int waiting;           /* committed tokens that are not in the state yet */
-    int nodes;             /* whose inputs are kept */
-    int certain;           /* of the last step, nodes before these */
-    int places;            /* for inputs */
-    int *place;            /* (places): of tokens that wait, then of nodes, then free ones */
-    float *inputs;         /* (places, node) */
+    specdec__point *point; /* (count) by rising length; the last point is the current state, the others are
+                              checkpoints */
+    int count, max_points; /* points, and how many there is memory for */
+    specdec__point uncommitted; /* state that the last step has written for certain nodes, not committed yet; slot -1:
+                              none */
+    int waiting;           /* committed tokens that the current state does not include yet */
+    int nodes;             /* uncommitted nodes whose inputs are stored */
+    int certain;           /* certain nodes of the last step: its first ones */
+    int max_inputs;        /* how many tokens inputs can be stored for */
+    int *input_row;        /* (max_inputs) rows of `inputs`: first those of waiting tokens, then those of nodes, then
+                              free ones */
+    float *inputs;         /* (max_inputs, input_floats) stored inputs */
 } specdec__state;
 
 SPECDEC__FOR_SIZE
 
-/* Floats of a layer in a slot. */
-static size_t specdec__state_layer(const specdec__mixing *m)
+/* Returns the floats of one layer in a slot: two windows, and the matrices of all heads. */
+static size_t specdec__state_layer_floats(const specdec__mixing *m)
 {
-    return 2 * specdec__mixing_window(m) + (size_t)m->heads * specdec__mixing_head(m);
+    return 2 * specdec__mixing_window_floats(m) + (size_t)m->heads * specdec__mixing_head_floats(m);
 }
 
-/* Bytes of the state of a sequence. */
+/* Returns the bytes of one slot: the states of all recurrent layers for one sequence. */
 static size_t specdec__state_bytes(const specdec__mixing *m)
 {
-    return specdec__size_multiply(specdec__state_layer(m) * sizeof(float), (size_t)m->layers);
+    return specdec__size_multiply(specdec__state_layer_floats(m) * sizeof(float), (size_t)m->layers);
 }
 
-/* Slots for views of at most `length` tokens, each with what a step reads, what it writes, and checkpoints. every: 0: a
-   good distance. */
+/* Takes slots from an arena for `views` views of at most `length` tokens: for each the state that a step reads, the
+   state that it writes, and checkpoints, at least `every` tokens apart; every 0: a default distance. */
 static void specdec__states_init(specdec__states *s, const specdec__mixing *mixing, int views, int length, int every,
                                  specdec__arena *arena)
 {
@@ -74,124 +78,127 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
 
     memset(s, 0, sizeof *s);
     s->mixing = *mixing;
-    if (!specdec__mixing_is(mixing))
+    if (!specdec__mixing_exists(mixing))
         return;
-    s->every = every ? every : specdec__max_int(256, (length + 3) / 4);
-    s->most = specdec__min_int(length / s->every, 1 << 12);
-    s->count = (int)specdec__min_int(views, (1 << 30) / (s->most + 2)) * (s->most + 2);
+    s->checkpoint_distance = every ? every : specdec__max_int(256, (length + 3) / 4);
+    s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
+    s->count = (int)specdec__min_int(views, (1 << 30) / (s->max_checkpoints + 2)) * (s->max_checkpoints + 2);
     s->bytes = specdec__state_bytes(mixing);
-    s->node = (size_t)mixing->layers * (size_t)mixing->kept;
+    s->input_floats = (size_t)mixing->layers * (size_t)mixing->kept;
     s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
-    s->free = SPECDEC__TAKE(arena, int, s->count);
-    s->views = SPECDEC__TAKE(arena, int, s->count);
-    s->half = SPECDEC__TAKE(arena, unsigned char, s->count);
-    for (i = 0; s->free && i < s->count; i++)
-        s->free[s->free_count++] = s->count - 1 - i;
+    s->free_slots = SPECDEC__TAKE(arena, int, s->count);
+    s->references = SPECDEC__TAKE(arena, int, s->count);
+    s->current_window = SPECDEC__TAKE(arena, unsigned char, s->count);
+    for (i = 0; s->free_slots && i < s->count; i++)
+        s->free_slots[s->free_count++] = s->count - 1 - i;
 }
 
-/* Room for the points of a view and the inputs of so many nodes. */
+/* Takes memory from an arena for the points of a view, and for the inputs of up to 2 * nodes waiting tokens and
+   nodes. */
 static void specdec__state_init(specdec__state *state, const specdec__states *s, int nodes, specdec__arena *arena)
 {
     int i;
 
     memset(state, 0, sizeof *state);
-    state->next.slot = -1;
-    if (!specdec__mixing_is(&s->mixing))
+    state->uncommitted.slot = -1;
+    if (!specdec__mixing_exists(&s->mixing))
         return;
-    state->room = s->most + 2;
-    state->point = SPECDEC__TAKE(arena, specdec__point, state->room);
-    state->places = 2 * nodes;
-    state->place = SPECDEC__TAKE(arena, int, state->places);
-    state->inputs = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)state->places, s->node));
-    for (i = 0; state->place && i < state->places; i++)
-        state->place[i] = i;
+    state->max_points = s->max_checkpoints + 2;
+    state->point = SPECDEC__TAKE(arena, specdec__point, state->max_points);
+    state->max_inputs = 2 * nodes;
+    state->input_row = SPECDEC__TAKE(arena, int, state->max_inputs);
+    state->inputs = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)state->max_inputs, s->input_floats));
+    for (i = 0; state->input_row && i < state->max_inputs; i++)
+        state->input_row[i] = i;
 }
 
-/* Whether a cache has states. */
-SPECDEC__INLINE int specdec__states_are(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
+/* Whether a cache has slots for recurrent states. */
+SPECDEC__INLINE int specdec__states_exist(const specdec__states *s) { return SPECDEC__RECURRENT && s->count; }
 
-/* The last point of a view's state (its token count and slot), or zeros if it has none. */
-SPECDEC__INLINE specdec__point specdec__state_now(const specdec__state *state)
+/* Returns the last point of a view, its current state; a point of length 0 without a slot if the view has none. */
+SPECDEC__INLINE specdec__point specdec__state_current(const specdec__state *state)
 {
     static const specdec__point none = {0, -1, 0};
 
     return state->count ? state->point[state->count - 1] : none;
 }
 
-SPECDEC__INLINE float *specdec__states_at(const specdec__states *s, int slot)
+/* Returns the address of a slot. */
+SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slot)
 {
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
 
-/* The inputs at a place, of one layer. */
-SPECDEC__INLINE float *specdec__state_inputs(const specdec__states *s, const specdec__state *state, int place,
-                                             int layer)
+/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->input_row. */
+SPECDEC__INLINE float *specdec__state_inputs_address(const specdec__states *s, const specdec__state *state, int place,
+                                                     int layer)
 {
-    return state->inputs + (size_t)place * s->node + (size_t)layer * (size_t)s->mixing.kept;
+    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.kept;
 }
 
-/* A slot is named once more (by 1), or once less. */
-static void specdec__states_part(specdec__states *s, int slot, int by)
+/* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */
+static void specdec__states_add_reference(specdec__states *s, int slot, int by)
 {
     if (slot < 0)
         return;
-    s->views[slot] += by;
-    if (!s->views[slot])
-        s->free[s->free_count++] = slot;
+    s->references[slot] += by;
+    if (!s->references[slot])
+        s->free_slots[s->free_count++] = slot;
 }
 
-/* A free slot, which is named once; -1: there is none. */
-static int specdec__states_take(specdec__states *s)
+/* Takes a free slot, with one reference. Returns -1 if there is none. */
+static int specdec__states_take_slot(specdec__states *s)
 {
     int slot;
 
     if (!s->free_count)
         return -1;
-    slot = s->free[--s->free_count];
-    s->views[slot] = 1;
-    s->half[slot] = 0;
+    slot = s->free_slots[--s->free_count];
+    s->references[slot] = 1;
+    s->current_window[slot] = 0;
     return slot;
 }
 
-/* Forgets what a step has written for nodes that were not committed. */
-static void specdec__state_drop_next(specdec__state *state, specdec__states *s)
+/* Frees the slot that a step has written for certain nodes which were not committed. */
+static void specdec__state_drop_uncommitted(specdec__state *state, specdec__states *s)
 {
-    specdec__states_part(s, state->next.slot, -1);
-    state->next.slot = -1;
+    specdec__states_add_reference(s, state->uncommitted.slot, -1);
+    state->uncommitted.slot = -1;
 }
 
-/* Nodes have no inputs any more. */
-static void specdec__state_unreserve(specdec__state *state, specdec__states *s)
+/* Drops the stored inputs of all uncommitted nodes. */
+static void specdec__state_drop_nodes(specdec__state *state, specdec__states *s)
 {
-    specdec__state_drop_next(state, s);
+    specdec__state_drop_uncommitted(state, s);
     state->nodes = state->certain = 0;
 }
 
-/* Moves an entry of state->place from index `from` to a lower index `to`; those between move up by one. */
-static void specdec__state_move(specdec__state *state, int from, int to)
+/* Moves an entry of state->input_row from index `from` to a lower index `to`; the entries between them move up by
+   one. */
+static void specdec__state_move_place(specdec__state *state, int from, int to)
 {
-    const int place = state->place[from];
+    const int place = state->input_row[from];
 
-    memmove(state->place + to + 1, state->place + to, (size_t)(from - to) * sizeof *state->place);
-    state->place[to] = place;
+    memmove(state->input_row + to + 1, state->input_row + to, (size_t)(from - to) * sizeof *state->input_row);
+    state->input_row[to] = place;
 }
 
-/* Frees the places of waiting tokens, once the state includes them. */
-static void specdec__state_applied(specdec__state *state)
+/* Frees the stored inputs of the waiting tokens, once the state includes these tokens. */
+static void specdec__state_free_waiting(specdec__state *state)
 {
     int i;
 
     for (i = state->waiting; i > 0; i--) { /* to the end, where the free ones are */
-        const int place = state->place[0];
+        const int place = state->input_row[0];
 
-        memmove(state->place, state->place + 1, (size_t)(state->places - 1) * sizeof *state->place);
-        state->place[state->places - 1] = place;
+        memmove(state->input_row, state->input_row + 1, (size_t)(state->max_inputs - 1) * sizeof *state->input_row);
+        state->input_row[state->max_inputs - 1] = place;
     }
     state->waiting = 0;
 }
 
-/* Drops the checkpoint without which the distances between the others are the most even. */
-static void specdec__state_thin(specdec__state *state, specdec__states *s)
+/* Drops one checkpoint of a view: the one without which the distances between the others are the most even. */
+static void specdec__state_drop_checkpoint(specdec__state *state, specdec__states *s)
 {
     int i, gap, best = 0, least = 1 << 30;
 
@@ -202,31 +209,32 @@ static void specdec__state_thin(specdec__state *state, specdec__states *s)
             best = i;
         }
     }
-    specdec__states_part(s, state->point[best].slot, -1);
+    specdec__states_add_reference(s, state->point[best].slot, -1);
     memmove(state->point + best, state->point + best + 1, (size_t)(--state->count - best) * sizeof *state->point);
 }
 
-/* The state becomes another one; the one before stays as a checkpoint if it is far from the last one, or if it ends a
-   prompt. */
+/* Makes point `to` the current state of a view. The previous point stays as a checkpoint if it is checkpoint_distance
+   or more tokens behind the last checkpoint, or if it ends a prompt. */
 static void specdec__state_advance(specdec__state *state, specdec__states *s, specdec__point to)
 {
-    const specdec__point now = specdec__state_now(state);
+    const specdec__point now = specdec__state_current(state);
     const int before = state->count > 1 ? state->point[state->count - 2].length : 0;
 
-    if (state->count && (now.length - before < s->every && (!now.certain || to.certain || now.length == before))) {
-        specdec__states_part(s, now.slot, -1);
+    if (state->count && (now.length - before < s->checkpoint_distance &&
+                         (!now.certain || to.certain || now.length == before))) {
+        specdec__states_add_reference(s, now.slot, -1);
         state->count--;
     }
     state->point[state->count++] = to;
-    while (state->count > s->most + 1)
-        specdec__state_thin(state, s);
+    while (state->count > s->max_checkpoints + 1)
+        specdec__state_drop_checkpoint(state, s);
 }
 
-/* Commits nodes path[count] of a view; the next `stay` of path become nodes from 0 on, with -1 all nodes stay that are
-   not committed. Returns 0 where inputs of a node were not kept. */
-static int specdec__state_keep(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
+/* Commits nodes path[0 .. count) of a view: they become waiting tokens. The next `stay` entries of path become nodes 0,
+   1, ...; with stay = -1 all uncommitted nodes stay. Returns 0 if the inputs of one of these nodes were not stored. */
+static int specdec__state_commit(specdec__state *state, specdec__states *s, const int *path, int count, int stay)
 {
-    const int certain = state->next.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
+    const int certain = state->uncommitted.slot >= 0 ? state->certain : 0, left = specdec__max_int(stay, 0);
     int i;
 
     if (state->certain && !certain)
@@ -234,23 +242,23 @@ static int specdec__state_keep(specdec__state *state, specdec__states *s, const 
     if (certain) {
         if (count < certain || path[certain - 1] != certain - 1)
             return 0;
-        specdec__state_applied(state);
-        specdec__state_advance(state, s, state->next);
-        state->next.slot = -1;
+        specdec__state_free_waiting(state);
+        specdec__state_advance(state, s, state->uncommitted);
+        state->uncommitted.slot = -1;
         state->certain = 0;
     }
     for (i = certain; i < count + left; i++) {
         if (path[i] - certain >= state->nodes)
             return 0;
-        specdec__state_move(state, state->waiting + path[i] - certain, state->waiting + i - certain);
+        specdec__state_move_place(state, state->waiting + path[i] - certain, state->waiting + i - certain);
     }
     state->waiting += count - certain;
     state->nodes = stay < 0 ? state->nodes - (count - certain) : stay;
     return 1;
 }
 
-/* The last point at or before a length; -1: there is none but the beginning. */
-static int specdec__state_find(const specdec__state *state, int length)
+/* Returns the index of the last point at or before a length; -1: there is none. */
+static int specdec__state_find_point(const specdec__state *state, int length)
 {
     int i = state->count - 1;
 
@@ -259,29 +267,29 @@ static int specdec__state_find(const specdec__state *state, int length)
     return i;
 }
 
-/* The longest beginning, of at most `length` tokens, of which a view still has the state. */
-static int specdec__state_reach(const specdec__state *state, int length)
+/* Returns the largest number of tokens, at most `length`, for which a view still has the state. */
+static int specdec__state_longest_cut(const specdec__state *state, int length)
 {
-    const int now = specdec__state_now(state).length, i = specdec__state_find(state, length);
+    const int now = specdec__state_current(state).length, i = specdec__state_find_point(state, length);
 
     if (length >= now)
         return specdec__min_int(length, now + state->waiting);
     return i < 0 ? 0 : state->point[i].length;
 }
 
-/* Cuts a view's states to a length that specdec__state_reach has returned. */
+/* Cuts the states of a view to a length that specdec__state_longest_cut has returned. */
 static void specdec__state_cut(specdec__state *state, specdec__states *s, int length)
 {
-    const int now = specdec__state_now(state).length;
+    const int now = specdec__state_current(state).length;
 
-    specdec__state_unreserve(state, s);
+    specdec__state_drop_nodes(state, s);
     state->waiting = specdec__max_int(length - now, 0);
     while (state->count && state->point[state->count - 1].length > length)
-        specdec__states_part(s, state->point[--state->count].slot, -1);
+        specdec__states_add_reference(s, state->point[--state->count].slot, -1);
 }
 
-/* An empty view gets a slot, which is to hold the state after its first `length` tokens. */
-static void specdec__state_place(specdec__state *state, specdec__states *s, int length, int slot)
+/* Makes a slot, which holds the state after `length` tokens, the current state of an empty view. */
+static void specdec__state_set_slot(specdec__state *state, specdec__states *s, int length, int slot)
 {
     specdec__state_cut(state, s, 0);
     state->point[0].length = length;
@@ -290,17 +298,17 @@ static void specdec__state_place(specdec__state *state, specdec__states *s, int 
     state->count = 1;
 }
 
-/* How many of another view's first `length` tokens a view can take over: the other one's states, and what waits behind
-   them, if there is room for that. */
-static int specdec__state_shares(const specdec__state *state, const specdec__state *other, int length)
+/* Returns how many of another view's first `length` tokens a view can share: those the other view has a state for,
+   including waiting tokens as far as this view can store their inputs. */
+static int specdec__state_count_shared(const specdec__state *state, const specdec__state *other, int length)
 {
-    const int reach = specdec__state_reach(other, length), now = specdec__state_now(other).length;
+    const int reach = specdec__state_longest_cut(other, length), now = specdec__state_current(other).length;
 
-    return reach <= now ? reach : now + specdec__min_int(reach - now, state->places / 2);
+    return reach <= now ? reach : now + specdec__min_int(reach - now, state->max_inputs / 2);
 }
 
-/* A view without states takes over those of another one for its first `length` tokens, as specdec__state_shares says.
-   */
+/* Copies references to another view's points, and the inputs of its waiting tokens, for the other view's first `length`
+   tokens; this view has no states yet. length: as specdec__state_count_shared has returned it. */
 static void specdec__state_share(specdec__state *state, specdec__states *s, const specdec__state *other, int length)
 {
     int i;
@@ -308,12 +316,12 @@ static void specdec__state_share(specdec__state *state, specdec__states *s, cons
     specdec__state_cut(state, s, 0);
     for (i = 0; i < other->count && other->point[i].length <= length; i++) {
         state->point[state->count++] = other->point[i];
-        specdec__states_part(s, other->point[i].slot, 1);
+        specdec__states_add_reference(s, other->point[i].slot, 1);
     }
-    state->waiting = length - specdec__state_now(state).length;
+    state->waiting = length - specdec__state_current(state).length;
     for (i = 0; i < state->waiting; i++)
-        memcpy(specdec__state_inputs(s, state, state->place[i], 0),
-               specdec__state_inputs(s, other, other->place[i], 0), s->node * sizeof(float));
+        memcpy(specdec__state_inputs_address(s, state, state->input_row[i], 0),
+               specdec__state_inputs_address(s, other, other->input_row[i], 0), s->input_floats * sizeof(float));
 }
 
 SPECDEC__FOR_SPEED

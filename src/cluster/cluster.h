@@ -6,6 +6,7 @@
 #include "../base/base.h"
 #include "../speculation/draft.h"
 #include "../speculation/draft_model.h"
+#include "../speculation/drafters.h"
 #include "../schedule/lane.h"
 #include "../engine/stream.h"
 #include "../engine/engine.h"
@@ -22,13 +23,12 @@
 
 SPECDEC__FOR_SIZE
 
-/* The drafter kind to use for `kind`: on rank 0 of a cluster with a draft rank, the remote draft model for a draft
-   model. */
-static const specdec__drafter_kind *specdec__cluster_drafter_kind(const specdec_config *c,
-                                                                  const specdec__drafter_kind *kind)
+/* Replaces the drafter kind of a draft model by that of a remote one, on rank 0 of a cluster with a draft rank. */
+static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_drafting drafting,
+                                          specdec__drafter_kind *kind)
 {
-    return kind == &specdec__draft_model_kind && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster)
-               ? &specdec__draft_remote_kind : kind;
+    if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
+        specdec__drafter_write(kind, specdec__draft_remote_kind);
 }
 
 /* Takes the memory of this rank's link and of rank 0's lane from the arena, and sets both up. */
@@ -37,7 +37,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     const specdec_cluster *cluster = e->config.cluster;
     specdec__link *link = specdec__link_lay_out(cluster, &e->target, &e->room, arena);
     specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
-    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
+    const int candidates = e->drafter_count ? specdec__engine_candidates(e, &e->drafters[0].kind) : 0;
     int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
     int i;
 
@@ -47,14 +47,14 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     if (!link || arena->used == SIZE_MAX)
         return;
     link->hooks = &e->config.hooks;
-    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.views,
+    link->draft_fingerprint = specdec__link_draft_fingerprint(&e->target_model->vocab, e->room.max_views,
                                                               e->config.context);
     link->fingerprint = e->remote->drafts ? link->draft_fingerprint : link->fingerprint;
     if (e->remote->drafts) {
-        specdec__draft_model_context(&e->drafters[0])->link = link; /* sends ALIVE while the draft model runs */
+        specdec__draft_model_context(&e->drafters[0])->hooks_argument = link; /* sends ALIVE between layers */
         specdec__draft_model_context(&e->drafters[0])->hooks = &specdec__link_hooks[0];
     }
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; i < e->room.max_views; i++) {
         link->views[i] = &e->sequences[i].view;
         link->sequence_cancels[i] = &e->sequences[i].cancel;
     }

@@ -36,7 +36,7 @@ static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m
     int i;
 
     for (i = from; i < end; i++) {
-        const int keys_of = specdec__model_layer_shape(m, i).keys_of;
+        const int keys_of = specdec__model_layer_shape(m, i).key_layer;
 
         if (keys_of >= 0 && keys_of < from)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
@@ -58,18 +58,19 @@ static specdec_result specdec__cluster_choose_layers(specdec__model *m, const sp
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "a model with embeddings for each layer or several streams cannot be split");
     for (i = 0; i < cluster->ranks; i++) {
-        m->first += i < cluster->rank ? cluster->layers[i] : 0;
-        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all ? cluster->layers[i]
-                                                                                         : m->all + 1;
-        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
+        m->first_layer += i < cluster->rank ? cluster->layers[i] : 0;
+        sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all_layers
+                   ? cluster->layers[i]
+                   : m->all_layers + 1;
+        if (sum > m->all_layers || (i == cluster->ranks - 1 && sum < m->all_layers))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
                                  "and one that drafts may have none, all together have all)", i, cluster->layers[i],
-                                 m->all);
+                                 m->all_layers);
         if (specdec__cluster_check_shared_keys(m, sum - cluster->layers[i], sum, error))
             return SPECDEC_ERROR_UNSUPPORTED;
     }
     m->layers = cluster->layers[cluster->rank];
-    m->bare = cluster->rank > 0;
+    m->lacks_output = cluster->rank > 0;
     return SPECDEC_OK;
 }
 

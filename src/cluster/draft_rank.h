@@ -39,12 +39,12 @@ SPECDEC__FOR_SIZE
 /* Takes the memory of a rank that only drafts from an arena. */
 static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *arena)
 {
-    const int candidates = specdec__engine_candidates(e, e->drafters[0].kind);
+    const int candidates = specdec__engine_candidates(e, &e->drafters[0].kind);
     specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
-    specdec__draft_rank_sequence *sequences = SPECDEC__TAKE(arena, specdec__draft_rank_sequence, e->room.views);
+    specdec__draft_rank_sequence *sequences = SPECDEC__TAKE(arena, specdec__draft_rank_sequence, e->room.max_views);
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; i < e->room.max_views; i++) {
         uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, candidates);
 
         if (sequences)
@@ -70,7 +70,7 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
-        d->kind->truncate(d, t->at, t->tokens, count);
+        d->kind.truncate(d, t->at, t->tokens, count);
     p->valid_at = p->count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
@@ -108,7 +108,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     if (e->link->draft_rank->sequence == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])
-        e->drafters[0].kind->commit(&e->drafters[0], p, path, length);
+        e->drafters[0].kind.commit(&e->drafters[0], p, path, length);
     for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->place[i] >= 0)
             numbers[p->place[i]] = numbers[i];
@@ -168,14 +168,14 @@ static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *i
 static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
 {
     specdec__drafter *d = &t->engine->drafters[0];
-    const specdec *other = &t->engine->sequences[specdec__wire_read_int(in, 0, t->engine->room.views - 1)];
+    const specdec *other = &t->engine->sequences[specdec__wire_read_int(in, 0, t->engine->room.max_views - 1)];
     const int count = specdec__wire_read_int(in, 0, other->count);
 
     if (in->bad || in->left || other == t)
         return 0;
     specdec__draft_rank_truncate(t, 0);
-    if (d->kind->share)
-        d->kind->share(d, t->at, other->at, count);
+    if (d->kind.share)
+        d->kind.share(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
     t->count = count;
     return 1;
@@ -201,7 +201,7 @@ static void specdec__draft_rank_obey(specdec__engine *e)
     head = specdec__wire_read_word(&in);
     kind = head & 255;
     valid = !rows && !in.bad && head >> 8 == (uint32_t)in.left;
-    view = specdec__wire_read_int(&in, 0, e->room.views - 1);
+    view = specdec__wire_read_int(&in, 0, e->room.max_views - 1);
     epoch = specdec__wire_read_word(&in);
     if (valid && !in.bad && kind >= SPECDEC__WIRE_ORDER_TOKENS && kind <= SPECDEC__WIRE_ORDER_FORK) {
         if (e->link->draft_rank->sequences[view].epoch != epoch)
@@ -313,8 +313,8 @@ static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
     const int first = g->sequence ? g->sequence->at + 1 : 0;
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
-        specdec *t = &e->sequences[(first + i) % e->room.views];
+    for (i = 0; i < e->room.max_views; i++) {
+        specdec *t = &e->sequences[(first + i) % e->room.max_views];
 
         if (t != g->sequence && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
             g->sequences[t->at].full_at != t->count)

@@ -34,7 +34,7 @@ SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__OFFERS <= SPECDEC__
 /* The connection to the other ranks. */
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
-    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->link;
+    return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
 /* The numbers of a proposal's candidates on the draft rank (candidates). */
@@ -250,7 +250,7 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
                                                  specdec__arena *arena, specdec_error *error)
 {
     specdec__draft_remote *m = SPECDEC__TAKE(arena, specdec__draft_remote, 1);
-    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->views * (size_t)setup->capacity);
+    uint32_t *numbers = SPECDEC__TAKE(arena, uint32_t, (size_t)setup->room->max_views * (size_t)setup->capacity);
 
     (void)error;
     d->state = m;
@@ -263,11 +263,22 @@ static specdec_result specdec__draft_remote_init(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_remote_kind = {
-    0, 0, 0, 0, 0, 8, 5, specdec__draft_remote_init, specdec__draft_remote_fill, specdec__draft_remote_extend, NULL,
-    specdec__draft_remote_truncate, specdec__draft_remote_share, NULL, specdec__draft_remote_cost,
-    specdec__draft_remote_unread_count,
-    NULL, NULL, NULL, NULL, specdec__draft_remote_keep, NULL, specdec__draft_remote_prepare,
-    specdec__draft_remote_can_extend, specdec__draft_remote_arrival_seconds, 0, 0, NULL};
+/* A draft model on another rank. */
+static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
+{
+    kind->size = 8;
+    kind->depth = 5;
+    kind->init = specdec__draft_remote_init;
+    kind->fill = specdec__draft_remote_fill;
+    kind->extend = specdec__draft_remote_extend;
+    kind->truncate = specdec__draft_remote_truncate;
+    kind->share = specdec__draft_remote_share;
+    kind->cost = specdec__draft_remote_cost;
+    kind->behind = specdec__draft_remote_unread_count;
+    kind->keep = specdec__draft_remote_keep;
+    kind->prepare = specdec__draft_remote_prepare;
+    kind->can_extend = specdec__draft_remote_can_extend;
+    kind->due = specdec__draft_remote_arrival_seconds;
+}
 
 SPECDEC__FOR_SPEED

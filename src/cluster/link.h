@@ -459,7 +459,7 @@ static void specdec__link_report_loading(specdec__link *link)
 /* The hook of a forward pass between two layers: handles urgent messages, among them the one that cancels the run. */
 static void specdec__link_between_layers(specdec__context *c)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
 
     if (link->cluster.layer)
         link->cluster.layer(link->cluster.user_data, c->n);

@@ -17,7 +17,7 @@ SPECDEC__FOR_SIZE
 
 /* A hash of what must be equal on all ranks with layers: the model's facts and some bytes of its weights; type and
    number of keys; distance of checkpoints; the layers of each rank. */
-static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
+static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__kv_demand *room,
                                           const specdec_cluster *cluster)
 {
     const specdec__bytes file = c->model->gguf.file;
@@ -31,13 +31,13 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     for (at = head; at < file.size; at += step)
         hash = specdec__hash(hash, file.data + at, 1);
     specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
-    specdec__wire_put(numbers, 1, (uint32_t)room->views);
-    specdec__wire_put(numbers, 2, (uint32_t)room->length);
-    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
-    specdec__wire_put(numbers, 4, (uint32_t)room->most);
+    specdec__wire_put(numbers, 1, (uint32_t)room->max_views);
+    specdec__wire_put(numbers, 2, (uint32_t)room->view_keys);
+    specdec__wire_put(numbers, 3, (uint32_t)room->all_keys);
+    specdec__wire_put(numbers, 4, (uint32_t)room->step_nodes);
     specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
-    specdec__wire_put(numbers, 6, (uint32_t)room->tree);
-    specdec__wire_put(numbers, 7, (uint32_t)room->every);
+    specdec__wire_put(numbers, 6, (uint32_t)room->tree_nodes);
+    specdec__wire_put(numbers, 7, (uint32_t)room->checkpoint_distance);
     hash = specdec__hash(hash, numbers, sizeof numbers);
     for (i = 0; i < cluster->ranks; i++) {
         specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
@@ -60,7 +60,7 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     while (most <= vocab->count / 2)
         most *= 2;
     for (id = 0; id < most && id < vocab->count; id++) {
-        const specdec__bytes text = specdec__vocab_text(vocab, id);
+        const specdec__bytes text = specdec__vocab_token_text(vocab, id);
 
         hash = specdec__hash(hash, text.data, text.size);
     }
@@ -68,10 +68,11 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
 }
 
 /* Takes rank 0's memory for draft tokens of the draft rank from the arena. */
-static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specdec__room *room, specdec__arena *arena)
+static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specdec__kv_demand *room,
+                                               specdec__arena *arena)
 {
-    const int count = SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE * specdec__min_int(room->views, 8);
-    specdec__remote_sequence *sequences = SPECDEC__TAKE(arena, specdec__remote_sequence, room->views);
+    const int count = SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE * specdec__min_int(room->max_views, 8);
+    specdec__remote_sequence *sequences = SPECDEC__TAKE(arena, specdec__remote_sequence, room->max_views);
     specdec__remote_draft *drafts = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
@@ -84,15 +85,14 @@ static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specde
 /* Takes a rank's memory, besides its context, from the arena, and connects it with the context. The caller enters views
    and cancel flags later. Returns NULL while the arena counts, or is full. */
 static specdec__link *specdec__link_lay_out(const specdec_cluster *cluster, specdec__context *c,
-                                            const specdec__room *room,
-                                            specdec__arena *arena)
+                                            const specdec__kv_demand *room, specdec__arena *arena)
 {
-    const int most_words = 2 * (8 + 3 * room->most) + 256;
-    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
+    const int most_words = 2 * (8 + 3 * room->step_nodes) + 256;
+    const size_t floats = (size_t)room->step_nodes * (size_t)c->model->embedding;
     const size_t bytes = 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
-    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
-    int **cancels = SPECDEC__TAKE(arena, int *, room->views);
+    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->max_views);
+    int **cancels = SPECDEC__TAKE(arena, int *, room->max_views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
     const int drafter = specdec__cluster_draft_rank(cluster);
 
@@ -105,17 +105,17 @@ static specdec__link *specdec__link_lay_out(const specdec_cluster *cluster, spec
     link->context = c;
     link->views = views;
     link->sequence_cancels = cancels;
-    link->view_count = room->views;
-    link->view_capacity = room->length;
+    link->view_count = room->max_views;
+    link->view_capacity = room->view_keys;
     link->inbox = in;
     link->outbox = out;
     link->message_bytes = bytes;
     link->order_capacity = most_words;
     link->fingerprint = specdec__link_fingerprint(c, room, cluster);
-    c->link = link;
+    c->hooks_argument = link;
     c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last_stage(link)];
-    if (c->hooks->beyond) {
-        c->kv.tell = specdec__link_store_kv_order;
+    if (c->hooks->after_layers) {
+        c->kv.notify = specdec__link_store_kv_order;
         c->kv.listener = link;
     }
     return link;

@@ -58,17 +58,18 @@ static int specdec__link_view_number(const specdec__link *link, const specdec__v
 }
 
 /* Stores an order to change a view of the target's cache as rank 0 has changed it. */
-static void specdec__link_store_kv_order(void *listener, const specdec__kv_news *news)
+static void specdec__link_store_kv_order(void *listener, const specdec__kv_event *news)
 {
     specdec__link *link = (specdec__link *)listener;
-    const int commits = news->kind == SPECDEC__KV_COMMIT, count = commits ? news->a + specdec__max_int(news->b, 0) : 0;
+    const int commits = news->kind == SPECDEC__KV_COMMIT;
+    const int count = commits ? news->first_number + specdec__max_int(news->second_number, 0) : 0;
     unsigned char *to = specdec__link_begin_order(link, news->kind, 5 + count);
     int i;
 
     specdec__wire_put(to, 0, (uint32_t)specdec__link_view_number(link, news->view));
     specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view_number(link, news->other) : 0xffffffffu);
-    specdec__wire_put(to, 2, (uint32_t)news->a);
-    specdec__wire_put(to, 3, (uint32_t)news->b);
+    specdec__wire_put(to, 2, (uint32_t)news->first_number);
+    specdec__wire_put(to, 3, (uint32_t)news->second_number);
     specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbered_nodes : 0));
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
@@ -149,7 +150,7 @@ static void specdec__link_compute_logits(specdec__link *link)
     }
     c->row_count = count;
     c->pool->cancel = &never;
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
     c->pool->cancel = cancel;
 }
 
@@ -162,7 +163,7 @@ static specdec_result specdec__link_take_run(specdec__link *link, specdec_error 
 
     if (!result) {
         specdec__link_compute_logits(link);
-        result = specdec__forward_sound(link->context, 0, run.rows, error);
+        result = specdec__forward_check_step(link->context, 0, run.rows, error);
     } else {
         specdec__fail(error, result, "cancelled");
     }
@@ -178,8 +179,8 @@ static int specdec__link_cancelled(const specdec__link *link)
 
     if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller_cancel && SPECDEC__LOAD(link->caller_cancel)))
         return 1;
-    for (i = batch->done; i < batch->n; i++)
-        if ((i == batch->done || batch->views[i] != batch->views[i - 1]) &&
+    for (i = batch->done_count; i < batch->n; i++)
+        if ((i == batch->done_count || batch->views[i] != batch->views[i - 1]) &&
             SPECDEC__LOAD(link->sequence_cancels[specdec__link_view_number(link, batch->views[i])]))
             return 1;
     return 0;
@@ -233,9 +234,9 @@ static void specdec__link_store_run_order(specdec__link *link, int cancelled)
     specdec__wire_put(to, 0, ++link->run);
     specdec__wire_put(to, 1, (uint32_t)cancelled);
     specdec__wire_put(to, 2, 0);
-    specdec__wire_put(to, 3, (uint32_t)batch->done);
+    specdec__wire_put(to, 3, (uint32_t)batch->done_count);
     specdec__wire_put(to, 4, (uint32_t)c->n);
-    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
+    for (i = batch->done_count, to += 20; i < batch->n; i++, to += 12) {
         const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
         const int view = specdec__link_view_number(link, batch->views[i]);
 
@@ -249,7 +250,7 @@ static void specdec__link_store_run_order(specdec__link *link, int cancelled)
    Errors: CANCELLED, or the error that has ended the cluster. */
 static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error *error)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
     const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_MAX_RUNS / 2 - 2);
 
     while (!link->failed.code && !link->overlaps_runs && link->sent_run_count > most && !specdec__link_cancelled(link))
@@ -265,7 +266,7 @@ static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error
    cancelled run. */
 static specdec_result specdec__link_send_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
-    specdec__link *link = (specdec__link *)c->link;
+    specdec__link *link = (specdec__link *)c->hooks_argument;
     specdec__wire_run *run = &link->sent_runs[link->sent_run_count++];
     const double now = specdec__os_seconds();
 

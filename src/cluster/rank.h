@@ -16,88 +16,93 @@
 
 SPECDEC__FOR_SIZE
 
-/* Reserves n->a slots in a view. Returns 0 if rank 0 has reserved another number of them (n->b). */
-static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
+/* Reserves n->first_number slots in a view. Returns 0 if rank 0 has reserved another number of slots
+   (n->second_number). */
+static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n)
 {
-    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
+    return n->first_number <= link->context->max_nodes &&
+           specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
 /* Frees the reserved slots of a view. */
-static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
+static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_unreserve(n->view, &link->context->kv);
+    specdec__view_free_reserved(n->view, &link->context->kv);
     link->node_count = 0;
     return 1;
 }
 
-/* Commits the first n->a nodes of a path. If n->renumbers is not 0, nodes of the next run may descend from the other
-   nodes of the path. Returns 0 if the order is not valid. */
-static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
+/* Commits the first n->first_number nodes of a path. If n->renumbered is not 0, nodes of the next run may descend from
+   the other nodes of the path. Returns 0 if the order is not valid. */
+static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__context *c = link->context;
-    const int count = n->a + specdec__max_int(n->b, 0), known = n->renumbers;
+    const int count = n->first_number + specdec__max_int(n->second_number, 0), known = n->renumbered;
     int i;
 
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
-    if (n->a > link->view_capacity - n->view->length ||
-        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
+    if (n->first_number > link->view_capacity - n->view->length ||
+        (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
         return 0;
-    if (known ? known != link->node_count || !n->a || link->node_view < 0 || link->views[link->node_view] != n->view
-              : n->b)
+    if (known ? known != link->node_count || !n->first_number || link->node_view < 0 ||
+                    link->views[link->node_view] != n->view
+              : n->second_number)
         return 0;
-    link->node_count = known ? specdec__forward_keep(c, n->view, n->path, n->a, n->b, known) : 0;
+    link->node_count = known ? specdec__forward_commit_keeping(c, n->view, n->path, n->first_number, n->second_number,
+                                                          known) : 0;
     if (!known)
-        specdec__view_commit(n->view, &c->kv, n->path, n->a);
+        specdec__view_commit(n->view, &c->kv, n->path, n->first_number);
     return 1;
 }
 
-/* Truncates a view to n->a keys. */
-static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
+/* Truncates a view to n->first_number keys. */
+static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
 {
-    specdec__view_truncate(n->view, &link->context->kv, n->a);
+    specdec__view_truncate(n->view, &link->context->kv, n->first_number);
     link->node_count = 0;
     return 1;
 }
 
-/* Lets an empty view share the first n->b keys of another view. Returns 0 if the order is not valid. */
-static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
+/* Lets an empty view share the first n->second_number keys of another view. Returns 0 if the order is not valid. */
+static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 {
-    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
+    if (!n->other || n->other == n->view || n->view->length || n->first_number || n->second_number > n->other->length)
         return 0;
-    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
+    /* fails where rank 0's has failed, too */
+    specdec__view_share(n->view, &link->context->kv, n->other, n->first_number, n->second_number);
     link->node_count = 0;
     return 1;
 }
 
 /* Functions that obey an order to change a view, by kind: each returns 0 if the order is not valid. */
 static const struct {
-    int (*obey)(specdec__link *link, const specdec__kv_news *news);
-} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
-                                            {specdec__obey_truncate}, {specdec__obey_share}};
+    int (*obey)(specdec__link *link, const specdec__kv_event *news);
+} specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
+                                             {specdec__obey_truncate}, {specdec__obey_share}};
 
 /* Obeys the order of a message that changes a view of the cache. Returns 0 if the order is not valid. */
 static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
     const int commits = kind == SPECDEC__KV_COMMIT;
-    specdec__kv_news news;
+    specdec__kv_event news;
     int other, count, i;
 
     news.kind = kind;
     news.view = link->views[specdec__wire_read_int(in, 0, link->view_count - 1)];
     other = specdec__wire_read_int(in, -1, link->view_count - 1);
     news.other = other < 0 ? NULL : link->views[other];
-    news.a = specdec__wire_read_int(in, 0, commits ? c->most : 1 << 30);
-    news.b = specdec__wire_read_int(in, commits ? -1 : 0, commits ? c->most : 1 << 30);
-    news.renumbers = specdec__wire_read_int(in, 0, c->most);
+    news.first_number = specdec__wire_read_int(in, 0, commits ? c->max_nodes : 1 << 30);
+    news.second_number = specdec__wire_read_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
+    news.renumbered = specdec__wire_read_int(in, 0, c->max_nodes);
     news.path = c->path;
-    count = commits ? news.a + specdec__max_int(news.b, 0) : 0;
-    if (in->bad || in->left != count || count > c->most)
+    count = commits ? news.first_number + specdec__max_int(news.second_number, 0) : 0;
+    if (in->bad || in->left != count || count > c->max_nodes)
         return 0;
     for (i = 0; i < count; i++)
-        c->path[i] = specdec__wire_read_int(in, 0, c->most - 1);
+        c->path[i] = specdec__wire_read_int(in, 0, c->max_nodes - 1);
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
@@ -109,7 +114,7 @@ static int specdec__link_node_is_computed(const specdec__link *link, const specd
     for (; node >= 0; node = c->parents[node]) {
         const int parent = c->parents[node];
 
-        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
+        if (parent >= node || c->key_index[node] != (parent < 0 ? view->length : c->key_index[parent] + 1))
             return 0;
     }
     return 1;
@@ -147,20 +152,20 @@ static int specdec__link_run_layers(specdec__link *link, const specdec__batch *b
                                     int *empty)
 {
     specdec__context *c = link->context;
-    const int width = c->model->embedding, n = batch->n - batch->done;
+    const int width = c->model->embedding, n = batch->n - batch->done_count;
     const double start = specdec__os_seconds();
     specdec_error error;
     specdec_result result;
     int i;
 
-    *empty = (!x && !specdec__model_begins(c->model)) ||
+    *empty = (!x && !specdec__model_has_first_layer(c->model)) ||
              link->cancelled_runs[link->run % SPECDEC__WIRE_MAX_RUNS] == link->run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
         specdec__wire_get_floats(c->x + (size_t)i * (size_t)c->e, x, width);
     SPECDEC__STORE(&link->cancel_run, 0);
-    result = *empty ? specdec__forward_skip(c, batch, &error) : specdec__forward(c, batch, &error);
+    result = *empty ? specdec__forward_skip_batch(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
-        result = specdec__forward_sound(c, 0, n, &error);
+        result = specdec__forward_check_step(c, 0, n, &error);
     *empty |= result == SPECDEC_ERROR_CANCELLED;
     if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
         link->failed = error;
@@ -186,11 +191,12 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
     const uint32_t run = specdec__wire_read_word(in);
     const int cancelled = specdec__wire_read_int(in, 0, 1), longest = specdec__wire_read_int(in, 0, 1 << 30);
     const int done = specdec__wire_read_int(in, 0, link->node_count);
-    const int n = specdec__wire_read_int(in, 1, c->most - done);
+    const int n = specdec__wire_read_int(in, 1, c->max_nodes - done);
     specdec__batch batch;
 
     if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
-        (rows > 0) != (!cancelled && !specdec__model_begins(c->model)) || !specdec__link_read_nodes(link, done, n, in))
+        (rows > 0) != (!cancelled && !specdec__model_has_first_layer(c->model)) ||
+        !specdec__link_read_nodes(link, done, n, in))
         return 0;
     link->run = run;
     link->layer = 0;
@@ -199,7 +205,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
     if (cancelled)
         specdec__link_handle_cancel(link, run);
     x = rows ? in->at : NULL;
-    batch = specdec__forward_batch(c, done, done + n);
+    batch = specdec__forward_make_batch(c, done, done + n);
     batch.wanted = c->wanted;
     batch.certain = c->certain;
     return specdec__link_run_layers(link, &batch, x, empty);
@@ -235,7 +241,7 @@ static void specdec__link_pass_on(specdec__link *link, int run_at, int empty)
     const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
     unsigned char *orders = link->outbox + 4 * SPECDEC__WIRE_HEADER_WORDS;
 
-    if (!specdec__model_ends(c->model)) {
+    if (!specdec__model_has_last_layer(c->model)) {
         memcpy(orders, link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
         if (run_at >= 0) {
             specdec__wire_put(orders, run_at + 2, (uint32_t)empty);

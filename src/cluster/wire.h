@@ -77,7 +77,7 @@ enum {
 enum {
     /* Run a batch: (number, cancelled, microseconds of the run on the slowest rank so far, first node, n; for each of
        the n nodes: token, parent, view * 4 + certain * 2 + wanted). */
-    SPECDEC__WIRE_ORDER_RUN = SPECDEC__KV_KINDS,
+    SPECDEC__WIRE_ORDER_RUN = SPECDEC__KV_EVENTS,
     SPECDEC__WIRE_ORDER_END, /* end the cluster */
     /* Orders to the draft rank, each in a message of its own. epoch: counts how often the sequence was truncated. */
     SPECDEC__WIRE_ORDER_TOKENS,   /* truncate a sequence to n tokens, append tokens: (view, epoch, n, tokens...) */

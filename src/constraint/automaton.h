@@ -5,46 +5,51 @@
 #pragma once
 #include "../base/base.h"
 
-/* A constraint is a set of rules. The states of a rule are records in one array of 32-bit words, named by their place
-   in it, 0: none. Within a rule bytes lead to at most one state; where a state calls rules, or several alternatives go
-   on side by side, a text has several threads. A thread is a state and a node of a stack; nodes are shared.
+/* A compiled constraint is a set of rules; a rule is an automaton over the bytes of a text. Each state of a rule is a
+   record in one array of 32-bit words; the number of a state is the index of its record's first word, 0: no state.
+   Within a rule a byte leads to at most one state. A state may also call other rules, and several alternatives may be
+   open at once: then the state of a text consists of several threads (as in R. Pike's matcher of regular expressions).
+   A thread is a state and a node of a stack; threads share stack nodes.
 
-   A record begins with its header: kind, flags, need, count of edges, kinds of bytes. Words by kind, behind it:
-   PLAIN         count of calls; edges {low | high << 8, target}; calls {rule, state behind it, 0: that of the caller}
-   KEY           object; first leaf below | leaves << 16; state of keys that are not listed, or 0; edges
-   SET           next state; index of the next property, or SPECDEC__OBJECT_KEEP: none of those that are listed
+   Word 0 of a record is its header: kind, flags, need, number of edges, live kinds of bytes. The words behind the
+   header, for each kind of record:
+   PLAIN         number of calls; edges {low | high << 8, target}; calls {rule, state behind the call, 0: the caller's}
+   KEY           object; first leaf | number of leaves << 16; state that reads unlisted keys, or 0; edges
+   SET           next state; index of the next property, or SPECDEC__OBJECT_UNLISTED: the key is not listed
    OBJECT, AFTER_MEMBER                      object
    ARRAY, AFTER_ITEM, BEFORE_ITEM            array
-   REPEAT, AFTER_REPEAT                      body's state; at least; at most (UINT32_MAX: any number); the state AFTER
-   An object's OTHER is a SET, or where only some keys are welcome, the state that reads them.
-   States AFTER_... go on with the node that led to them: it holds a counter. */
+   REPEAT, AFTER_REPEAT                      body's state; least; most (UINT32_MAX: no limit); the state AFTER_REPEAT
+   The word OTHER of an object is a SET, or, where only some unlisted keys are allowed, the state that reads such keys.
+   States named AFTER_... keep the stack node that returned to them, as the node holds their counter. */
 enum {
-    SPECDEC__VERTEX_PLAIN, SPECDEC__VERTEX_KEY, SPECDEC__VERTEX_SET, SPECDEC__VERTEX_OBJECT,
-    SPECDEC__VERTEX_AFTER_MEMBER,
-    SPECDEC__VERTEX_ARRAY, SPECDEC__VERTEX_AFTER_ITEM, SPECDEC__VERTEX_BEFORE_ITEM, SPECDEC__VERTEX_REPEAT,
-    SPECDEC__VERTEX_AFTER_REPEAT
+    SPECDEC__RECORD_PLAIN, SPECDEC__RECORD_KEY, SPECDEC__RECORD_SET, SPECDEC__RECORD_OBJECT,
+    SPECDEC__RECORD_AFTER_MEMBER,
+    SPECDEC__RECORD_ARRAY, SPECDEC__RECORD_AFTER_ITEM, SPECDEC__RECORD_BEFORE_ITEM, SPECDEC__RECORD_REPEAT,
+    SPECDEC__RECORD_AFTER_REPEAT
 };
 
-#define SPECDEC__VERTEX_FINAL 16u   /* the rule may end here */
-#define SPECDEC__VERTEX_STRING 32u  /* inside a JSON string without limits: characters without escapes lead back here */
-#define SPECDEC__VERTEX_STRINGS 64u /* AFTER_REPEAT: the same, counted: the body is one character of a string. PLAIN: in
-                                     front of all these: an edge for the quote, perhaps, and one call */
-#define SPECDEC__VERTEX_KIND(header) ((header) & 15u)
-/* Levels of the stack that it takes to end; 255: it cannot. */
-#define SPECDEC__VERTEX_NEED(header) ((header) >> 8 & 255u)
-#define SPECDEC__VERTEX_EDGES(header) ((header) >> 16 & 511)
+#define SPECDEC__RECORD_FINAL 16u   /* the rule may end in this state */
+#define SPECDEC__RECORD_STRING 32u  /* inside a JSON string without length limits: every character without an escape
+                                       leads back to this state */
+#define SPECDEC__RECORD_STRINGS 64u /* AFTER_REPEAT: the counted body is one character of a JSON string. PLAIN: the
+                                       state in front of such a repetition: perhaps an edge for the quote, and one
+                                       call */
+#define SPECDEC__RECORD_KIND(header) ((header) & 15u)
+/* Need: levels of the stack that a text takes from this state to the end of its rule; 255: the rule cannot end. */
+#define SPECDEC__RECORD_NEED(header) ((header) >> 8 & 255u)
+#define SPECDEC__RECORD_EDGES(header) ((header) >> 16 & 511)
 
-/* Kinds of bytes: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole characters beyond
-   ASCII; all else, and <, with which the marks of calls begin. A header says of which kinds any SPECDEC__LIVE_BYTES
-   bytes, in any order, may follow. */
+/* Kinds of bytes, one bit each: a-z, A-Z, 0-9, _, -, other ASCII that needs no escape in a JSON string, whole
+   characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
+   header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
 #define SPECDEC__LIVE_SHIFT 25
 #define SPECDEC__LIVE_BYTES 40
-#define SPECDEC__KINDS_PLAIN 127u /* all but the last */
+#define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
 #define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
 #define SPECDEC__KIND_OTHER 128u
 
-/* The kind of an ASCII character. */
+/* The kind of a byte, one bit; bytes of characters beyond ASCII are KIND_OTHER here. */
 SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
 {
     if (byte >= 'a' && byte <= 'z')
@@ -58,197 +63,214 @@ SPECDEC__INLINE uint32_t specdec__byte_kind(uint32_t byte)
     return byte == '_' ? 8 : byte == '-' ? 16 : 32;
 }
 
-/* Words of an object: behind these, (count + 1) first required properties from i on, (count) states behind keys,
-   (leaves) properties in the order of the tree of keys. */
+/* Words of an object (JSON). LEAST, MOST: numbers of members; KEYS, COMMA: states in front of the first key, and behind
+   a comma; OTHER: state for unlisted keys; END: state behind the closing brace; AFTER: state AFTER_MEMBER; COUNTS: 1 if
+   members are counted. Arrays behind these words: (count + 1) index of the first required property from i on, (count)
+   SET states of the properties, (leaves) properties in the order of the tree of keys. */
 enum {
     SPECDEC__OBJECT_COUNT, SPECDEC__OBJECT_LEAST, SPECDEC__OBJECT_MOST, SPECDEC__OBJECT_KEYS, SPECDEC__OBJECT_COMMA,
-    SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS, SPECDEC__OBJECT_WORDS
+    SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
+    SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_KEEP UINT32_MAX
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX
 
-/* Words of an array: behind these, (count + 1) rules of items; the last one for all others, UINT32_MAX: there are none.
-   */
+/* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
+   bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
+   one is the rule of all further items, UINT32_MAX: no further items. */
 enum {
     SPECDEC__ARRAY_COUNT, SPECDEC__ARRAY_LEAST, SPECDEC__ARRAY_MOST, SPECDEC__ARRAY_CAP, SPECDEC__ARRAY_END,
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
 enum {
-    SPECDEC__THREADS = 32,      /* of a state, at most: alternatives behind those are dropped */
-    SPECDEC__STACK_NODES = 64,  /* of a state */
-    SPECDEC__STACK_NEW = 32,    /* that one byte may make */
-    SPECDEC__STACK_HEIGHT = 48, /* how deep a text may nest */
-    SPECDEC__STEP_ITEMS = 64    /* states that one byte may visit */
+    SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
+    SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
+    SPECDEC__STACK_NEW = 32,    /* most stack nodes that reading one byte may add */
+    SPECDEC__STACK_HEIGHT = 48, /* levels of the stack: how deep a text may nest */
+    SPECDEC__BYTE_VISITS = 64   /* most pairs of state and node that reading one byte may visit */
 };
 
+/* A rule of a constraint, as the automaton runs it. */
 typedef struct specdec__rule {
-    uint32_t start, need; /* need: as in headers */
-    uint32_t first[8];    /* (256 bits) bytes that it may begin with */
+    uint32_t start, need; /* start: first state; need: levels of the stack until the rule ends, 255: it cannot */
+    uint32_t first[8];    /* (256 bits) bytes with which a text of the rule may begin */
 } specdec__rule;
 
+/* A compiled constraint: this header, then rules, then words. */
 struct specdec_constraint {
-    uint64_t magic, hash; /* hash: of all words */
+    uint64_t magic, hash; /* hash: of all words, for saved sequences */
     size_t bytes;
-    uint32_t rules, words, root;
-    uint32_t free_space;  /* white space between the tokens of JSON is free */
-    uint32_t kinds, kind_count; /* place in words of what is known of arguments, (SPECDEC__KIND_WORDS) each */
+    uint32_t rules, words, root;                  /* number of rules; number of words; the rule of a whole text */
+    uint32_t free_space;                          /* 1: JSON's white space is allowed between the tokens of JSON */
+    uint32_t argument_kinds, argument_kind_count; /* kinds of tool arguments: index of the first among the words,
+                                                     number; (SPECDEC__KIND_WORDS) words each */
 };
 
-typedef struct specdec__thread {
+/* One of the alternatives that are open in a text. */
+typedef struct specdec__automaton_thread {
     uint32_t state, node; /* node 0: the bottom of the stack */
-} specdec__thread;
+} specdec__automaton_thread;
 
-/* A level of a stack. */
+/* A level of a stack: a rule was called, or an object, array or repetition is open. */
 typedef struct specdec__stack_node {
-    uint32_t back;    /* the state that a rule comes back to */
-    uint32_t counter; /* of repetitions or items; of an object: next property | members << 16 */
+    uint32_t return_state; /* the state to which the called rule returns */
+    uint32_t counter;      /* repetitions or items so far; for an object: next property | members so far << 16 */
     uint16_t parent, height;
 } specdec__stack_node;
 
-/* Where a text stands. A copy of it is as good. */
+/* The state of a text in a constraint. It holds no pointers, so a copy of it is a state of its own. */
 struct specdec_constraint_state {
-    uint16_t threads, nodes; /* nodes[0] is never used */
-    uint32_t dropped;        /* alternatives were */
-    specdec__thread thread[SPECDEC__THREADS];
+    uint16_t threads, nodes; /* numbers of both; nodes[0] is never used */
+    uint32_t dropped;        /* not 0: alternatives were dropped for lack of room */
+    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS];
     specdec__stack_node node[SPECDEC__STACK_NODES];
 };
 
-/* The memory of a step: nodes of a state, and behind them new nodes. */
-typedef struct specdec__machine {
+/* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
+typedef struct specdec__automaton {
     const specdec_constraint *constraint;
     const uint32_t *words;
     const specdec__rule *rules;
-    const specdec__stack_node *old;
-    specdec__stack_node *fresh;
-    specdec__thread *out, *items; /* items: (SPECDEC__STEP_ITEMS) */
-    uint32_t old_count, fresh_count, fresh_from, fresh_room; /* fresh_from: nodes below belong to earlier steps */
-    uint32_t out_count, item_count;
-    uint32_t dropped;
-} specdec__machine;
+    const specdec__stack_node *state_nodes;  /* (state_node_count) stack nodes of the state */
+    specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
+    specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
+    specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
+    uint32_t state_node_count, new_count;
+    uint32_t first_new, new_room; /* new nodes below this one belong to earlier bytes */
+    uint32_t next_count, visit_count;
+    uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
+} specdec__automaton;
 
+/* The rules of a constraint, which lie behind its header. */
 SPECDEC__INLINE const specdec__rule *specdec__constraint_rules(const specdec_constraint *c)
 {
     return (const specdec__rule *)(const void *)(c + 1);
 }
 
+/* The array of words, which lies behind the rules. */
 SPECDEC__INLINE const uint32_t *specdec__constraint_words(const specdec_constraint *c)
 {
     return (const uint32_t *)(const void *)(specdec__constraint_rules(c) + c->rules);
 }
 
-SPECDEC__INLINE const specdec__stack_node *specdec__machine_node(const specdec__machine *m, uint32_t node)
+/* A stack node by its number; new nodes are numbered behind those of the state. */
+SPECDEC__INLINE const specdec__stack_node *specdec__automaton_node(const specdec__automaton *m, uint32_t node)
 {
-    return node < m->old_count ? &m->old[node] : &m->fresh[node - m->old_count];
+    return node < m->state_node_count ? &m->state_nodes[node] : &m->new_nodes[node - m->state_node_count];
 }
 
-SPECDEC__INLINE uint32_t specdec__machine_height(const specdec__machine *m, uint32_t node)
+/* Levels of the stack whose top is a node; 0: an empty stack. */
+SPECDEC__INLINE uint32_t specdec__automaton_stack_height(const specdec__automaton *m, uint32_t node)
 {
-    return node ? specdec__machine_node(m, node)->height : 0;
+    return node ? specdec__automaton_node(m, node)->height : 0;
 }
 
-/* A node on top of parent; UINT32_MAX: there is no room. Nodes of one step that are equal are one. */
-static uint32_t specdec__machine_push(specdec__machine *m, uint32_t back, uint32_t counter, uint32_t parent)
+/* Pushes a node on top of `parent` and returns its number; UINT32_MAX: no room. Equal nodes of one step are shared. */
+static uint32_t specdec__automaton_push_node(specdec__automaton *m, uint32_t back, uint32_t counter, uint32_t parent)
 {
-    const uint32_t height = specdec__machine_height(m, parent) + 1;
+    const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
     specdec__stack_node *node;
     uint32_t i;
 
-    for (i = m->fresh_from; i < m->fresh_count; i++)
-        if (m->fresh[i].back == back && m->fresh[i].counter == counter && m->fresh[i].parent == parent)
-            return m->old_count + i;
-    if (height > SPECDEC__STACK_HEIGHT || m->fresh_count - m->fresh_from == SPECDEC__STACK_NEW ||
-        m->fresh_count == m->fresh_room) {
+    for (i = m->first_new; i < m->new_count; i++)
+        if (m->new_nodes[i].return_state == back && m->new_nodes[i].counter == counter &&
+            m->new_nodes[i].parent == parent)
+            return m->state_node_count + i;
+    if (height > SPECDEC__STACK_HEIGHT || m->new_count - m->first_new == SPECDEC__STACK_NEW ||
+        m->new_count == m->new_room) {
         m->dropped = 1;
         return UINT32_MAX;
     }
-    node = &m->fresh[m->fresh_count];
-    node->back = back;
+    node = &m->new_nodes[m->new_count];
+    node->return_state = back;
     node->counter = counter;
     node->parent = (uint16_t)parent;
     node->height = (uint16_t)height;
-    return m->old_count + m->fresh_count++;
+    return m->state_node_count + m->new_count++;
 }
 
-/* Notes that a step visits a state, which it has not read its byte in. */
-static void specdec__machine_visit(specdec__machine *m, uint32_t state, uint32_t node)
+/* Adds a state and its stack node to the list of pairs that this byte visits, once. */
+static void specdec__automaton_visit_state(specdec__automaton *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
 
     if (node == UINT32_MAX)
         return;
-    for (i = 0; i < m->item_count; i++)
-        if (m->items[i].state == state && m->items[i].node == node)
+    for (i = 0; i < m->visit_count; i++)
+        if (m->visits[i].state == state && m->visits[i].node == node)
             return;
-    if (m->item_count == SPECDEC__STEP_ITEMS) {
+    if (m->visit_count == SPECDEC__BYTE_VISITS) {
         m->dropped = 1;
         return;
     }
-    m->items[m->item_count].state = state;
-    m->items[m->item_count++].node = node;
+    m->visits[m->visit_count].state = state;
+    m->visits[m->visit_count++].node = node;
 }
 
-/* Does a state go on with the node that led to it? */
-SPECDEC__INLINE int specdec__vertex_keeps(uint32_t header)
+/* Does a state keep the stack node that returned to it, as its counter lies there? */
+SPECDEC__INLINE int specdec__record_keeps_node(uint32_t header)
 {
-    const uint32_t kind = SPECDEC__VERTEX_KIND(header);
+    const uint32_t kind = SPECDEC__RECORD_KIND(header);
 
-    return kind == SPECDEC__VERTEX_AFTER_MEMBER || kind == SPECDEC__VERTEX_AFTER_ITEM ||
-           kind == SPECDEC__VERTEX_AFTER_REPEAT;
+    return kind == SPECDEC__RECORD_AFTER_MEMBER || kind == SPECDEC__RECORD_AFTER_ITEM ||
+           kind == SPECDEC__RECORD_AFTER_REPEAT;
 }
 
-/* Is a rule over in this state, whatever follows? */
-SPECDEC__INLINE int specdec__vertex_over(const uint32_t *record)
+/* Can a rule only end in this state: no edges, no calls? */
+SPECDEC__INLINE int specdec__record_only_ends(const uint32_t *record)
 {
-    return (record[0] & ~(255u << 8)) == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !record[1];
+    return (record[0] & ~(255u << 8)) == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !record[1];
 }
 
-/* Do only bytes lead on from this state? */
-SPECDEC__INLINE int specdec__vertex_alone(const uint32_t *record)
+/* Can a rule only go on by an edge in this state: no calls, no end? */
+SPECDEC__INLINE int specdec__record_only_edges(const uint32_t *record)
 {
-    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
-           !(record[0] & SPECDEC__VERTEX_FINAL);
+    return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
+           !(record[0] & SPECDEC__RECORD_FINAL);
 }
 
-/* A thread behind the byte of a step, unless the stack is too high for it to end. */
-static void specdec__machine_arrive(specdec__machine *m, uint32_t state, uint32_t node)
+/* Adds a thread behind the byte to m->next_threads, unless the stack would be too high for its rule to end. States in
+   which a rule can only end are replaced by the state that the rule returns to. */
+static void specdec__automaton_add_thread(specdec__automaton *m, uint32_t state, uint32_t node)
 {
     uint32_t i;
 
-    if (specdec__machine_height(m, node) + SPECDEC__VERTEX_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
+    if (specdec__automaton_stack_height(m, node) + SPECDEC__RECORD_NEED(m->words[state]) > SPECDEC__STACK_HEIGHT)
         return;
-    while (node && specdec__vertex_over(m->words + state)) {
-        const specdec__stack_node *top = specdec__machine_node(m, node);
+    while (node && specdec__record_only_ends(m->words + state)) {
+        const specdec__stack_node *top = specdec__automaton_node(m, node);
 
-        state = top->back;
-        node = specdec__vertex_keeps(m->words[state]) ? node : top->parent;
+        state = top->return_state;
+        node = specdec__record_keeps_node(m->words[state]) ? node : top->parent;
     }
-    for (i = 0; i < m->out_count; i++)
-        if (m->out[i].state == state && m->out[i].node == node)
+    for (i = 0; i < m->next_count; i++)
+        if (m->next_threads[i].state == state && m->next_threads[i].node == node)
             return;
-    if (m->out_count == SPECDEC__THREADS) {
+    if (m->next_count == SPECDEC__AUTOMATON_THREADS) {
         m->dropped = 1;
         return;
     }
-    m->out[m->out_count].state = state;
-    m->out[m->out_count++].node = node;
+    m->next_threads[m->next_count].state = state;
+    m->next_threads[m->next_count++].node = node;
 }
 
-/* The end of a rule: what called it goes on. Returns 0 when nothing did. */
-static int specdec__machine_return(specdec__machine *m, uint32_t node)
+/* Ends the rule that was called by a stack node: its return state is visited. Returns 0 when the stack is empty. */
+static int specdec__automaton_end_rule(specdec__automaton *m, uint32_t node)
 {
     const specdec__stack_node *top;
 
     if (!node)
         return 0;
-    top = specdec__machine_node(m, node);
-    specdec__machine_visit(m, top->back, specdec__vertex_keeps(m->words[top->back]) ? node : top->parent);
+    top = specdec__automaton_node(m, node);
+    specdec__automaton_visit_state(m, top->return_state,
+                                   specdec__record_keeps_node(m->words[top->return_state]) ? node : top->parent);
     return 1;
 }
 
-/* The edge of this byte among so many, in order; NULL: there is none. */
-SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
+/* The edge for a byte, by binary search among `count` edges in order of their bytes; NULL: none. */
+SPECDEC__INLINE const uint32_t *specdec__record_find_edge(const uint32_t *edge, uint32_t count, uint32_t byte)
 {
-    while (count > 4) { /* the last edge whose low is not above the byte is the upper half's, or not */
+    while (count > 4) { /* invariant: the edge, if there is one, is among the `count` edges from `edge` on */
         const uint32_t half = count / 2;
 
         if ((edge[2 * half] & 255) <= byte) {
@@ -264,20 +286,21 @@ SPECDEC__INLINE const uint32_t *specdec__vertex_edge(const uint32_t *edge, uint3
     return NULL;
 }
 
-/* May this property be the next one, by the counter of an object's node? The stack must have room for its value. */
-static int specdec__object_takes(const specdec__machine *m, const uint32_t *object, uint32_t property, uint32_t counter,
-                                 uint32_t height)
+/* Is a listed property allowed as the next member, by the counter of the object's stack node? `height`: levels of the
+   stack; its value must have room there. */
+static int specdec__object_allows_property(const specdec__automaton *m, const uint32_t *object, uint32_t property,
+                                           uint32_t counter, uint32_t height)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], next = counter & 0xffff, seen = counter >> 16;
     const uint32_t *first = object + SPECDEC__OBJECT_WORDS, *states = first + count + 1;
 
     if (property < next || property > first[next] || seen >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    if (height + SPECDEC__VERTEX_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
+    if (height + SPECDEC__RECORD_NEED(m->words[states[property]]) > SPECDEC__STACK_HEIGHT)
         return 0;
     if (seen + 1 + (count - property - 1) < object[SPECDEC__OBJECT_LEAST] && !object[SPECDEC__OBJECT_OTHER])
         return 0;
-    if (object[SPECDEC__OBJECT_COUNTS]) { /* so many members must follow: those required have room below the most */
+    if (object[SPECDEC__OBJECT_COUNTS_MEMBERS]) { /* required properties behind this one must fit below MOST */
         uint32_t i, required = 0;
 
         for (i = property + 1; i < count && first[i] < count; i = first[i] + 1)
@@ -288,9 +311,9 @@ static int specdec__object_takes(const specdec__machine *m, const uint32_t *obje
     return 1;
 }
 
-/* May a key follow that is not listed? */
-static int specdec__object_takes_other(const specdec__machine *m, const uint32_t *object, uint32_t counter,
-                                       uint32_t height)
+/* Is an unlisted key allowed as the next member? */
+static int specdec__object_allows_unlisted(const specdec__automaton *m, const uint32_t *object, uint32_t counter,
+                                           uint32_t height)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], other = object[SPECDEC__OBJECT_OTHER];
     uint32_t need;
@@ -298,350 +321,362 @@ static int specdec__object_takes_other(const specdec__machine *m, const uint32_t
     if (!other || object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] < count ||
         counter >> 16 >= object[SPECDEC__OBJECT_MOST])
         return 0;
-    need = SPECDEC__VERTEX_NEED(m->words[other]);
+    need = SPECDEC__RECORD_NEED(m->words[other]);
     return height + (need < 1 ? 1 : need) <= SPECDEC__STACK_HEIGHT;
 }
 
-/* May the key of the next member be, or begin as, what led to this KEY state? */
-static int specdec__object_has_key(const specdec__machine *m, uint32_t key, uint32_t node)
+/* Is any key allowed whose first bytes lead to this KEY state? */
+static int specdec__object_allows_key(const specdec__automaton *m, uint32_t key, uint32_t node)
 {
     const uint32_t *record = m->words + key, *object = m->words + record[1];
-    const uint32_t counter = node ? specdec__machine_node(m, node)->counter : 0;
-    const uint32_t height = specdec__machine_height(m, node);
+    const uint32_t counter = node ? specdec__automaton_node(m, node)->counter : 0;
+    const uint32_t height = specdec__automaton_stack_height(m, node);
     const uint32_t first = SPECDEC__OBJECT_WORDS + 2 * object[SPECDEC__OBJECT_COUNT] + 1 + (record[2] & 0xffff);
     const uint32_t *leaves = object + first;
     uint32_t i, count = record[2] >> 16;
 
     for (i = 0; i < count; i++)
-        if (specdec__object_takes(m, object, leaves[i], counter, height))
+        if (specdec__object_allows_property(m, object, leaves[i], counter, height))
             return 1;
-    return record[3] && height + SPECDEC__VERTEX_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
-           specdec__object_takes_other(m, object, counter, height);
+    return record[3] && height + SPECDEC__RECORD_NEED(m->words[record[3]]) <= SPECDEC__STACK_HEIGHT &&
+           specdec__object_allows_unlisted(m, object, counter, height);
 }
 
-/* The states behind a key's bytes: along the tree of listed keys, or away from it. */
-static void specdec__machine_key(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+/* Reads a byte of a key: along the tree of listed keys, or, where the byte leaves the tree, as an unlisted key. */
+static void specdec__automaton_read_key(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
-    const specdec__stack_node *node = specdec__machine_node(m, at->node);
-    const uint32_t *edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), byte);
+    const specdec__stack_node *node = specdec__automaton_node(m, at->node);
+    const uint32_t *edge = specdec__record_find_edge(record + 4, SPECDEC__RECORD_EDGES(record[0]), byte);
 
     if (edge) {
         const uint32_t target = edge[1], *to = m->words + target;
 
-        if (SPECDEC__VERTEX_KIND(to[0]) == SPECDEC__VERTEX_KEY
-                ? specdec__object_has_key(m, target, at->node)
-                : specdec__object_takes(m, object, to[2] - 1, node->counter, node->height))
-            specdec__machine_arrive(m, target, at->node);
-    } else if (record[3] && specdec__object_takes_other(m, object, node->counter, node->height)) {
+        if (SPECDEC__RECORD_KIND(to[0]) == SPECDEC__RECORD_KEY
+                ? specdec__object_allows_key(m, target, at->node)
+                : specdec__object_allows_property(m, object, to[2] - 1, node->counter, node->height))
+            specdec__automaton_add_thread(m, target, at->node);
+    } else if (record[3] && specdec__object_allows_unlisted(m, object, node->counter, node->height)) {
         const uint32_t other = object[SPECDEC__OBJECT_OTHER];
 
-        /* Where all keys are welcome, the states of all strings read them, which must come back here. */
-        if (SPECDEC__VERTEX_KIND(m->words[other]) == SPECDEC__VERTEX_SET)
-            specdec__machine_visit(m, record[3], specdec__machine_push(m, other, 0, at->node));
+        /* Where all unlisted keys are allowed, the states of any JSON string read them and then return here. */
+        if (SPECDEC__RECORD_KIND(m->words[other]) == SPECDEC__RECORD_SET)
+            specdec__automaton_visit_state(m, record[3], specdec__automaton_push_node(m, other, 0, at->node));
         else
-            specdec__machine_visit(m, record[3], at->node);
+            specdec__automaton_visit_state(m, record[3], at->node);
     }
 }
 
-/* Whether JSON's white space may stand here. */
-SPECDEC__INLINE int specdec__machine_space(const specdec__machine *m, uint32_t byte)
+/* Is this byte white space, and is white space free in this constraint? */
+SPECDEC__INLINE int specdec__automaton_skips_space(const specdec__automaton *m, uint32_t byte)
 {
     return m->constraint->free_space && (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r');
 }
 
-static void specdec__machine_object(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+/* Reads a byte at the beginning of an object or behind a member: white space, a quote or comma, the closing brace. */
+static void specdec__automaton_read_object(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
-    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_OBJECT;
+    const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_OBJECT;
     const uint32_t keys = object[SPECDEC__OBJECT_KEYS];
     uint32_t node = at->node, counter;
 
-    if (specdec__machine_space(m, byte)) {
-        specdec__machine_arrive(m, at->state, node);
+    if (specdec__automaton_skips_space(m, byte)) {
+        specdec__automaton_add_thread(m, at->state, node);
         return;
     }
     if (byte != '}' && byte != (begins ? '"' : ','))
         return;
-    counter = begins ? 0 : specdec__machine_node(m, node)->counter;
+    counter = begins ? 0 : specdec__automaton_node(m, node)->counter;
     if (byte == '}') {
         if (object[SPECDEC__OBJECT_WORDS + (counter & 0xffff)] == object[SPECDEC__OBJECT_COUNT] &&
             counter >> 16 >= object[SPECDEC__OBJECT_LEAST])
-            specdec__machine_arrive(m, object[SPECDEC__OBJECT_END],
-                                    begins ? node : specdec__machine_node(m, node)->parent);
+            specdec__automaton_add_thread(m, object[SPECDEC__OBJECT_END],
+                                          begins ? node : specdec__automaton_node(m, node)->parent);
         return;
     }
-    if (begins && (node = specdec__machine_push(m, object[SPECDEC__OBJECT_AFTER], 0, node)) == UINT32_MAX)
+    if (begins && (node = specdec__automaton_push_node(m, object[SPECDEC__OBJECT_AFTER], 0, node)) == UINT32_MAX)
         return;
-    if (specdec__object_has_key(m, keys, node))
-        specdec__machine_arrive(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
+    if (specdec__object_allows_key(m, keys, node))
+        specdec__automaton_add_thread(m, begins ? keys : object[SPECDEC__OBJECT_COMMA], node);
 }
 
-/* The rule of item i of an array; UINT32_MAX: there is none. */
-SPECDEC__INLINE uint32_t specdec__array_rule(const uint32_t *array, uint32_t i)
+/* The rule of item i of an array; UINT32_MAX: the array ends before it. */
+SPECDEC__INLINE uint32_t specdec__array_item_rule(const uint32_t *array, uint32_t i)
 {
     const uint32_t count = array[SPECDEC__ARRAY_COUNT];
 
     return i >= array[SPECDEC__ARRAY_MOST] ? UINT32_MAX : array[SPECDEC__ARRAY_WORDS + (i < count ? i : count)];
 }
 
-static void specdec__machine_array(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+/* Reads a byte in an array: white space, the closing bracket, a comma, or the first byte of an item. */
+static void specdec__automaton_read_array(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
     const uint32_t *record = m->words + at->state, *array = m->words + record[1];
-    const uint32_t kind = SPECDEC__VERTEX_KIND(record[0]);
-    const uint32_t items = kind == SPECDEC__VERTEX_ARRAY ? 0 : specdec__machine_node(m, at->node)->counter;
-    const uint32_t parent = kind == SPECDEC__VERTEX_ARRAY ? at->node : specdec__machine_node(m, at->node)->parent;
-    const uint32_t rule = specdec__array_rule(array, items);
-    const uint32_t height = specdec__machine_height(m, parent) + 1;
+    const uint32_t kind = SPECDEC__RECORD_KIND(record[0]);
+    const uint32_t items = kind == SPECDEC__RECORD_ARRAY ? 0 : specdec__automaton_node(m, at->node)->counter;
+    const uint32_t parent = kind == SPECDEC__RECORD_ARRAY ? at->node : specdec__automaton_node(m, at->node)->parent;
+    const uint32_t rule = specdec__array_item_rule(array, items);
+    const uint32_t height = specdec__automaton_stack_height(m, parent) + 1;
     const int room = rule != UINT32_MAX && height + m->rules[rule].need <= SPECDEC__STACK_HEIGHT;
 
-    if (specdec__machine_space(m, byte)) {
-        specdec__machine_arrive(m, at->state, at->node);
+    if (specdec__automaton_skips_space(m, byte)) {
+        specdec__automaton_add_thread(m, at->state, at->node);
         return;
     }
-    if (byte == ']' && kind != SPECDEC__VERTEX_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
-        specdec__machine_arrive(m, array[SPECDEC__ARRAY_END], parent);
-    if (kind == SPECDEC__VERTEX_AFTER_ITEM) {
+    if (byte == ']' && kind != SPECDEC__RECORD_BEFORE_ITEM && items >= array[SPECDEC__ARRAY_LEAST])
+        specdec__automaton_add_thread(m, array[SPECDEC__ARRAY_END], parent);
+    if (kind == SPECDEC__RECORD_AFTER_ITEM) {
         if (byte == ',' && room)
-            specdec__machine_arrive(m, array[SPECDEC__ARRAY_BEFORE], at->node);
+            specdec__automaton_add_thread(m, array[SPECDEC__ARRAY_BEFORE], at->node);
     } else if (room && m->rules[rule].first[byte >> 5] >> (byte & 31) & 1) {
         const uint32_t more = items < array[SPECDEC__ARRAY_CAP] ? items + 1 : items;
 
-        specdec__machine_visit(m, m->rules[rule].start,
-                               specdec__machine_push(m, array[SPECDEC__ARRAY_AFTER], more, parent));
+        specdec__automaton_visit_state(m, m->rules[rule].start,
+                                       specdec__automaton_push_node(m, array[SPECDEC__ARRAY_AFTER], more, parent));
     }
 }
 
-/* A repetition, begun or behind one of its bodies: one more, or its end. */
-static void specdec__machine_repeat(specdec__machine *m, const specdec__thread *at)
+/* Visits what may follow in a counted repetition: its body once more, and, behind enough bodies, its end. */
+static void specdec__automaton_repeat_body(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
-    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_REPEAT;
-    const uint32_t done = begins ? 0 : specdec__machine_node(m, at->node)->counter;
-    const uint32_t parent = begins ? at->node : specdec__machine_node(m, at->node)->parent;
+    const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_REPEAT;
+    const uint32_t done = begins ? 0 : specdec__automaton_node(m, at->node)->counter;
+    const uint32_t parent = begins ? at->node : specdec__automaton_node(m, at->node)->parent;
     const uint32_t after = record[4];
 
-    if (done < record[3]) { /* a counter beyond the least does not matter where there is no most */
+    if (done < record[3]) { /* without a limit, counts above the least are not told apart */
         const uint32_t more = record[3] == UINT32_MAX && done >= record[2] ? done : done + 1;
 
-        specdec__machine_visit(m, record[1], specdec__machine_push(m, after, more, parent));
+        specdec__automaton_visit_state(m, record[1], specdec__automaton_push_node(m, after, more, parent));
     }
     if (done >= record[2])
-        specdec__machine_return(m, parent);
+        specdec__automaton_end_rule(m, parent);
 }
 
-static void specdec__machine_plain(specdec__machine *m, const specdec__thread *at, uint32_t byte)
+/* Reads a byte in a PLAIN state: by its edges, in the rules that it calls, or behind the end of its rule. */
+static void specdec__automaton_read_plain(specdec__automaton *m, const specdec__automaton_thread *at, uint32_t byte)
 {
-    const uint32_t *record = m->words + at->state, edges = SPECDEC__VERTEX_EDGES(record[0]);
-    const uint32_t *edge = specdec__vertex_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
+    const uint32_t *record = m->words + at->state, edges = SPECDEC__RECORD_EDGES(record[0]);
+    const uint32_t *edge = specdec__record_find_edge(record + 2, edges, byte), *call = record + 2 + 2 * edges;
     uint32_t i;
 
     if (edge)
-        specdec__machine_arrive(m, edge[1], at->node);
+        specdec__automaton_add_thread(m, edge[1], at->node);
     for (i = 0; i < record[1]; i++, call += 2) {
         const specdec__rule *rule = &m->rules[call[0]];
         uint32_t height;
 
         if (!(rule->first[byte >> 5] >> (byte & 31) & 1))
             continue;
-        height = specdec__machine_height(m, at->node);
+        height = specdec__automaton_stack_height(m, at->node);
         if (!call[1])
-            specdec__machine_visit(m, rule->start, at->node);
+            specdec__automaton_visit_state(m, rule->start, at->node);
         else if (height + 1 + rule->need <= SPECDEC__STACK_HEIGHT &&
-                 height + SPECDEC__VERTEX_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
-            specdec__machine_visit(m, rule->start, specdec__machine_push(m, call[1], 0, at->node));
+                 height + SPECDEC__RECORD_NEED(m->words[call[1]]) <= SPECDEC__STACK_HEIGHT)
+            specdec__automaton_visit_state(m, rule->start, specdec__automaton_push_node(m, call[1], 0, at->node));
     }
-    if (record[0] & SPECDEC__VERTEX_FINAL)
-        specdec__machine_return(m, at->node);
+    if (record[0] & SPECDEC__RECORD_FINAL)
+        specdec__automaton_end_rule(m, at->node);
 }
 
-/* A member's key was read: its object's node counts it. */
-static void specdec__machine_set(specdec__machine *m, const specdec__thread *at)
+/* Counts the member whose key was read, in a new stack node of its object, then visits the state behind the key. */
+static void specdec__automaton_count_member(specdec__automaton *m, const specdec__automaton_thread *at)
 {
     const uint32_t *record = m->words + at->state;
-    const specdec__stack_node *node = specdec__machine_node(m, at->node);
-    const uint32_t *object = m->words + m->words[node->back + 1];
-    uint32_t index = record[2] == SPECDEC__OBJECT_KEEP ? object[SPECDEC__OBJECT_COUNT] : record[2];
+    const specdec__stack_node *node = specdec__automaton_node(m, at->node);
+    const uint32_t *object = m->words + m->words[node->return_state + 1];
+    uint32_t index = record[2] == SPECDEC__OBJECT_UNLISTED ? object[SPECDEC__OBJECT_COUNT] : record[2];
     uint32_t seen = node->counter >> 16;
 
-    if (object[SPECDEC__OBJECT_COUNTS] && seen < 0xffff)
+    if (object[SPECDEC__OBJECT_COUNTS_MEMBERS] && seen < 0xffff)
         seen++;
-    specdec__machine_visit(m, record[1], specdec__machine_push(m, node->back, index | seen << 16, node->parent));
+    specdec__automaton_visit_state(
+        m, record[1], specdec__automaton_push_node(m, node->return_state, index | seen << 16, node->parent));
 }
 
-/* All threads behind a byte, into m->out. */
-static void specdec__machine_step(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t byte)
+/* Reads a byte with all threads; the threads behind it are written to m->next_threads. */
+static void specdec__automaton_read_byte(specdec__automaton *m, const specdec__automaton_thread *threads,
+                                         uint32_t count, uint32_t byte)
 {
     uint32_t i;
 
-    m->out_count = m->item_count = 0;
-    m->fresh_from = m->fresh_count;
+    m->next_count = m->visit_count = 0;
+    m->first_new = m->new_count;
     for (i = 0; i < count; i++)
-        specdec__machine_visit(m, threads[i].state, threads[i].node);
-    for (i = 0; i < m->item_count; i++) {
-        const specdec__thread at = m->items[i];
+        specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
+    for (i = 0; i < m->visit_count; i++) {
+        const specdec__automaton_thread at = m->visits[i];
 
-        switch (SPECDEC__VERTEX_KIND(m->words[at.state])) {
-        case SPECDEC__VERTEX_PLAIN: specdec__machine_plain(m, &at, byte); break;
-        case SPECDEC__VERTEX_KEY: specdec__machine_key(m, &at, byte); break;
-        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
-        case SPECDEC__VERTEX_OBJECT: case SPECDEC__VERTEX_AFTER_MEMBER: specdec__machine_object(m, &at, byte); break;
-        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
-        default: specdec__machine_array(m, &at, byte);
+        switch (SPECDEC__RECORD_KIND(m->words[at.state])) {
+        case SPECDEC__RECORD_PLAIN: specdec__automaton_read_plain(m, &at, byte); break;
+        case SPECDEC__RECORD_KEY: specdec__automaton_read_key(m, &at, byte); break;
+        case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
+        case SPECDEC__RECORD_OBJECT:
+        case SPECDEC__RECORD_AFTER_MEMBER: specdec__automaton_read_object(m, &at, byte); break;
+        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
+        default: specdec__automaton_read_array(m, &at, byte);
         }
     }
 }
 
-/* Marks the nodes that threads lead to. Returns how many there are; live: (old_count + fresh_count) */
-static uint32_t specdec__machine_mark(const specdec__machine *m, const specdec__thread *threads, uint32_t count,
-                                      unsigned char *live)
+/* Marks the stack nodes that threads use in live (state_node_count + new_count). Returns how many are marked. */
+static uint32_t specdec__automaton_mark_nodes(const specdec__automaton *m, const specdec__automaton_thread *threads,
+                                              uint32_t count, unsigned char *live)
 {
     uint32_t i, node, marked = 0;
 
-    memset(live, 0, m->old_count + m->fresh_count);
+    memset(live, 0, m->state_node_count + m->new_count);
     for (i = 0; i < count; i++)
-        for (node = threads[i].node; node && !live[node]; node = specdec__machine_node(m, node)->parent) {
+        for (node = threads[i].node; node && !live[node]; node = specdec__automaton_node(m, node)->parent) {
             live[node] = 1;
             marked++;
         }
     return marked;
 }
 
-/* Drops threads until their nodes fit into a state. */
-static void specdec__machine_fit(specdec__machine *m, unsigned char *live)
+/* Drops the last threads until the stack nodes of the first ones fit into a state. */
+static void specdec__automaton_drop_threads(specdec__automaton *m, unsigned char *live)
 {
-    while (specdec__machine_mark(m, m->out, m->out_count, live) >= SPECDEC__STACK_NODES) {
-        m->out_count--;
+    while (specdec__automaton_mark_nodes(m, m->next_threads, m->next_count, live) >= SPECDEC__STACK_NODES) {
+        m->next_count--;
         m->dropped = 1;
     }
 }
 
-/* Puts the machine's threads and the nodes that they lead to into a state; old nodes may be those of that state. */
-static void specdec__machine_keep(specdec__machine *m, specdec_constraint_state *state)
+/* Stores the threads in m->next_threads and their stack nodes in a state, which may be the one that was read. */
+static void specdec__automaton_store_state(specdec__automaton *m, specdec_constraint_state *state)
 {
     unsigned char live[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint16_t place[SPECDEC__STACK_NODES + SPECDEC__STACK_NEW];
     uint32_t i, kept = 1;
 
-    if (m->fresh_count || m->old_count > 1) {
-        specdec__machine_fit(m, live);
+    if (m->new_count || m->state_node_count > 1) {
+        specdec__automaton_drop_threads(m, live);
         place[0] = 0;
-        for (i = 1; i < m->old_count + m->fresh_count; i++) {
+        for (i = 1; i < m->state_node_count + m->new_count; i++) {
             specdec__stack_node node;
 
             if (!live[i])
                 continue;
-            node = *specdec__machine_node(m, i);
+            node = *specdec__automaton_node(m, i);
             node.parent = place[node.parent];
             place[i] = (uint16_t)kept;
             state->node[kept++] = node;
         }
-        for (i = 0; i < m->out_count; i++)
-            m->out[i].node = place[m->out[i].node];
+        for (i = 0; i < m->next_count; i++)
+            m->next_threads[i].node = place[m->next_threads[i].node];
     }
-    memcpy(state->thread, m->out, m->out_count * sizeof *m->out);
-    state->threads = (uint16_t)m->out_count;
+    memcpy(state->thread, m->next_threads, m->next_count * sizeof *m->next_threads);
+    state->threads = (uint16_t)m->next_count;
     state->nodes = (uint16_t)kept;
     state->dropped |= m->dropped;
 }
 
-static void specdec__machine_begin(specdec__machine *m, const specdec_constraint *c,
-                                   const specdec_constraint_state *state)
+/* Prepares the working memory for reading a byte in a state. */
+static void specdec__automaton_load_state(specdec__automaton *m, const specdec_constraint *c,
+                                          const specdec_constraint_state *state)
 {
     memset(m, 0, sizeof *m);
     m->constraint = c;
     m->words = specdec__constraint_words(c);
     m->rules = specdec__constraint_rules(c);
-    m->old = state->node;
-    m->old_count = state->nodes;
+    m->state_nodes = state->node;
+    m->state_node_count = state->nodes;
 }
 
-/* Is the text of this state whole? */
-static int specdec__vertex_complete(const specdec_constraint *c, const specdec_constraint_state *state)
+/* Is the text complete in this state, so that it may end? */
+static int specdec__constraint_is_complete(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
+    specdec__automaton_thread items[SPECDEC__BYTE_VISITS];
+    specdec__automaton m;
     uint32_t i;
 
-    specdec__machine_begin(&m, c, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.items = items;
+    specdec__automaton_load_state(&m, c, state);
+    m.new_nodes = fresh;
+    m.new_room = SPECDEC__STACK_NEW;
+    m.visits = items;
     for (i = 0; i < state->threads; i++)
-        specdec__machine_visit(&m, state->thread[i].state, state->thread[i].node);
-    for (i = 0; i < m.item_count; i++) {
-        const specdec__thread at = items[i];
-        const uint32_t *record = m.words + at.state, kind = SPECDEC__VERTEX_KIND(record[0]);
+        specdec__automaton_visit_state(&m, state->thread[i].state, state->thread[i].node);
+    for (i = 0; i < m.visit_count; i++) {
+        const specdec__automaton_thread at = items[i];
+        const uint32_t *record = m.words + at.state, kind = SPECDEC__RECORD_KIND(record[0]);
 
-        if (kind == SPECDEC__VERTEX_PLAIN && record[0] & SPECDEC__VERTEX_FINAL && !specdec__machine_return(&m, at.node))
+        if (kind == SPECDEC__RECORD_PLAIN && record[0] & SPECDEC__RECORD_FINAL &&
+            !specdec__automaton_end_rule(&m, at.node))
             return 1;
-        if (kind == SPECDEC__VERTEX_AFTER_REPEAT && m.old[at.node].counter >= record[2] &&
-            !specdec__machine_return(&m, m.old[at.node].parent))
+        if (kind == SPECDEC__RECORD_AFTER_REPEAT && m.state_nodes[at.node].counter >= record[2] &&
+            !specdec__automaton_end_rule(&m, m.state_nodes[at.node].parent))
             return 1;
-        if (kind == SPECDEC__VERTEX_REPEAT && !record[2] && !specdec__machine_return(&m, at.node))
+        if (kind == SPECDEC__RECORD_REPEAT && !record[2] && !specdec__automaton_end_rule(&m, at.node))
             return 1;
     }
     return 0;
 }
 
-/* Reads a byte. Returns 0, and changes nothing, when it may not follow. */
-static int specdec__vertex_advance(const specdec_constraint *c, specdec_constraint_state *state, unsigned char byte)
+/* Reads a byte: the state becomes that behind the byte. Returns 0, and changes nothing, when the byte is not
+   allowed. */
+static int specdec__constraint_read_byte(const specdec_constraint *c, specdec_constraint_state *state,
+                                         unsigned char byte)
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread out[SPECDEC__THREADS], items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
+    specdec__automaton_thread out[SPECDEC__AUTOMATON_THREADS], items[SPECDEC__BYTE_VISITS];
+    specdec__automaton m;
 
-    if (state->threads == 1) { /* inside of strings and words: one thread, whose stack stays */
+    if (state->threads == 1) { /* fast path inside strings and words: a single thread, whose stack does not change */
         const uint32_t *words = specdec__constraint_words(c), *record = words + state->thread[0].state;
 
-        if (specdec__vertex_alone(record)) {
-            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+        if (specdec__record_only_edges(record)) {
+            const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
             const uint32_t node = state->thread[0].node, height = node ? state->node[node].height : 0;
 
-            if (!edge || height + SPECDEC__VERTEX_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
+            if (!edge || height + SPECDEC__RECORD_NEED(words[edge[1]]) > SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!node || !specdec__vertex_over(words + edge[1])) {
+            if (!node || !specdec__record_only_ends(words + edge[1])) {
                 state->thread[0].state = edge[1];
                 return 1;
             }
         }
     }
-    specdec__machine_begin(&m, c, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.out = out;
-    m.items = items;
-    specdec__machine_step(&m, state->thread, state->threads, byte);
-    if (!m.out_count)
+    specdec__automaton_load_state(&m, c, state);
+    m.new_nodes = fresh;
+    m.new_room = SPECDEC__STACK_NEW;
+    m.next_threads = out;
+    m.visits = items;
+    specdec__automaton_read_byte(&m, state->thread, state->threads, byte);
+    if (!m.next_count)
         return 0;
-    specdec__machine_keep(&m, state);
+    specdec__automaton_store_state(&m, state);
     return 1;
 }
 
-static SPECDEC__UNUSED void specdec__vertex_begin(const specdec_constraint *c, specdec_constraint_state *state)
+/* The state of an empty text: one thread at the start of the root rule. */
+static SPECDEC__UNUSED void specdec__constraint_first_state(const specdec_constraint *c,
+                                                            specdec_constraint_state *state)
 {
     memset(state, 0, sizeof *state);
     state->threads = state->nodes = 1;
     state->thread[0].state = specdec__constraint_rules(c)[c->root].start;
 }
 
-/* Adds the bytes that threads may read in this state to a set of 256 bits: perhaps more of them than are taken. */
-static void specdec__vertex_first(const specdec__machine *m, uint32_t state, uint32_t set[8])
+/* Adds the bytes that a state may read to a set of 256 bits; the set may hold bytes that are then refused. */
+static void specdec__record_first_bytes(const specdec__automaton *m, uint32_t state, uint32_t set[8])
 {
-    const uint32_t *record = m->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
-    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
-    uint32_t i, j, at = kind == SPECDEC__VERTEX_KEY ? 4 : 2;
+    const uint32_t *record = m->words + state, kind = SPECDEC__RECORD_KIND(record[0]);
+    const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
+    uint32_t i, j, at = kind == SPECDEC__RECORD_KEY ? 4 : 2;
 
-    if (kind == SPECDEC__VERTEX_PLAIN || kind == SPECDEC__VERTEX_KEY) {
+    if (kind == SPECDEC__RECORD_PLAIN || kind == SPECDEC__RECORD_KEY) {
         for (i = 0; i < edges; i++, at += 2)
             for (j = record[at] & 255; j <= record[at] >> 8; j++)
                 set[j >> 5] |= 1u << (j & 31);
-        for (i = 0; kind == SPECDEC__VERTEX_PLAIN && i < record[1]; i++, at += 2)
+        for (i = 0; kind == SPECDEC__RECORD_PLAIN && i < record[1]; i++, at += 2)
             for (j = 0; j < 8; j++)
                 set[j] |= m->rules[record[at]].first[j];
-        if (kind == SPECDEC__VERTEX_KEY && record[3])
-            specdec__vertex_first(m, record[3], set); /* a PLAIN one */
+        if (kind == SPECDEC__RECORD_KEY && record[3])
+            specdec__record_first_bytes(m, record[3], set); /* the state that reads unlisted keys is PLAIN */
     } else {
         for (j = 0; j < 8; j++)
             set[j] = UINT32_MAX;

@@ -8,97 +8,104 @@
 
 SPECDEC__FOR_SIZE
 
-/* Items of 32 bits that grow; a larger array replaces one that is full. */
+/* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
     uint32_t *data;
     uint32_t count, room;
 } specdec__vector;
 
-/* What a constraint is built in: the caller's block. Words grow from its front, all else from its back. */
+/* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
 typedef struct specdec__build {
     unsigned char *base;
-    size_t size, back;         /* bytes; where what grows from the back begins */
-    uint32_t *words;           /* (word_count) behind the header */
+    size_t size, scratch_at; /* size in bytes; offset where scratch memory begins */
+    uint32_t *words;         /* (word_count) words, behind the constraint's header */
     uint32_t word_count;
-    specdec__vector rules;     /* (rules) state that each begins in; 0: not built yet */
-    specdec__vector nullable;  /* (rules) not 0: it matches the empty text */
-    specdec__vector states;    /* all records */
-    specdec__vector tree;      /* (SPECDEC__TREE_WORDS) syntax trees */
-    specdec__vector ranges;    /* (2) of characters, for sets */
-    specdec__vector nfa;       /* (3) type | low << 8 | high << 16; next; next or rule */
-    uint32_t repeat_limit;     /* states above which a counted repetition becomes one with a counter; 0: never */
-    int strings;               /* characters as in a JSON string: some must be escaped */
-    int raw;                   /* strings are built as they are: nothing in them is escaped */
-    uint32_t kinds, kind_count; /* as in the header */
-    uint64_t work;             /* how much was done: a bound for what is hostile */
-    uint32_t body, character, quote; /* states inside a JSON string; rule of one character; where a string begins */
-    uint32_t crowd;            /* the state that has too many alternatives */
-    int failed;                /* SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
-    const char *why;
-    size_t at;                 /* place in the text that failed */
+    specdec__vector rules;                        /* (rules) first state of each rule; 0: not built yet */
+    specdec__vector nullable;                     /* (rules) not 0: the rule matches the empty text */
+    specdec__vector states;                       /* indices of all records among the words */
+    specdec__vector tree;                         /* (SPECDEC__SYNTAX_WORDS a node) syntax trees */
+    specdec__vector ranges;                       /* (2) first and last character of each range of a set */
+    specdec__vector nfa;                          /* (3) type | low byte << 8 | high byte << 16; next state; second next
+                                                     state, label or rule */
+    uint32_t repeat_limit;                        /* states above which a repetition is counted at run time instead of
+                                                     copied; 0: never */
+    int json_strings;                             /* 1: characters are spelled as in a JSON string, some with an
+                                                     escape */
+    int raw_strings;                              /* 1: listed strings are spelled without escapes */
+    uint32_t argument_kinds, argument_kind_count; /* as in struct specdec_constraint */
+    uint64_t work;                                /* units of work so far, limited by BUILD_WORK_MOST against hostile
+                                                     sources */
+    uint32_t string_body, string_character, string_quote; /* any JSON string: state inside it; rule of one character;
+                                                             state in front of its quote */
+    uint32_t crowded_state;                       /* state that was refused, as it has too many alternatives */
+    int failed;                                   /* 0, SPECDEC_ERROR_MEMORY, _FORMAT or _UNSUPPORTED */
+    const char *error_text;                       /* reason of the failure */
+    size_t error_at;                              /* byte offset of the error in the source */
 } specdec__build;
 
 enum {
-    SPECDEC__TREE_EMPTY, SPECDEC__TREE_SET, SPECDEC__TREE_ALL, SPECDEC__TREE_ANY, SPECDEC__TREE_REPEAT,
-    SPECDEC__TREE_RULE, SPECDEC__TREE_BEGIN, SPECDEC__TREE_END,
-    SPECDEC__TREE_COUNTED /* all of a rule: repetitions of the rule before it, which a counter counts */
+    SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
+    SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
+    SPECDEC__SYNTAX_COUNTED /* node of a rule by itself: repetitions of the rule before it, counted at run time */
 };
 
-/* A tree's node: kind; first child; next sibling; two numbers: ranges and their count, least and most, a rule. The
-   children of ALL are in reverse order. */
+/* Words of a tree's node: kind; first child; next sibling; two numbers A and B: a SET's first range and number of
+   ranges, a REPEAT's least and most, the RULE's number. Children of ALL (a concatenation) are in reverse order. */
 enum {
-    SPECDEC__TREE_KIND, SPECDEC__TREE_CHILD, SPECDEC__TREE_NEXT, SPECDEC__TREE_A, SPECDEC__TREE_B, SPECDEC__TREE_WORDS
+    SPECDEC__SYNTAX_KIND, SPECDEC__SYNTAX_CHILD, SPECDEC__SYNTAX_NEXT, SPECDEC__SYNTAX_A, SPECDEC__SYNTAX_B,
+    SPECDEC__SYNTAX_WORDS
 };
 
+/* Types of NFA states. */
 enum {
     SPECDEC__NFA_BYTE, SPECDEC__NFA_SPLIT, SPECDEC__NFA_CALL, SPECDEC__NFA_ACCEPT, SPECDEC__NFA_BEGIN, SPECDEC__NFA_END
 };
 
-#define SPECDEC__BUILD_WORK 30000000u
-#define SPECDEC__BUILD_NFA 60000u    /* states of one expression */
-#define SPECDEC__BUILD_DFA 8000u
-#define SPECDEC__BUILD_DEPTH 100     /* brackets in brackets */
+#define SPECDEC__BUILD_WORK_MOST 30000000u /* units of work that building a constraint may take */
+#define SPECDEC__NFA_STATES_MOST 60000u /* NFA states of one expression */
+#define SPECDEC__DFA_STATES_MOST 8000u /* states of one DFA */
+#define SPECDEC__BRACKETS_MOST 100   /* nesting of brackets in a source */
 #define SPECDEC__LAST_CHARACTER 0x10ffffu
 
-/* Ends the work; the first reason counts. Returns 0. */
+/* Stores an error, unless an earlier one is stored. Returns 0. */
 static int specdec__build_fail(specdec__build *b, int code, const char *why)
 {
     if (!b->failed) {
         b->failed = code;
-        b->why = why;
+        b->error_text = why;
     }
     return 0;
 }
 
-/* Counts work. Returns 0 when it is too much. */
-static int specdec__build_works(specdec__build *b, size_t amount)
+/* Adds to the units of work. Returns 0 when the build has failed or the work is above its limit. */
+static int specdec__build_count_work(specdec__build *b, size_t amount)
 {
     b->work += amount;
-    if (b->work > SPECDEC__BUILD_WORK)
+    if (b->work > SPECDEC__BUILD_WORK_MOST)
         specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
     return !b->failed;
 }
 
-/* Scratch memory for count items of 32 bits, not zeroed; NULL: there is none left. */
-static uint32_t *specdec__build_scratch(specdec__build *b, size_t count)
+/* Scratch memory for `count` items of 32 bits, not zeroed; NULL: the block is full. */
+static uint32_t *specdec__build_reserve_scratch(specdec__build *b, size_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
     const size_t bytes = (specdec__size_multiply(count, 4) + 7) & ~(size_t)7;
 
-    if (b->failed || count > SIZE_MAX / 8 || bytes > b->back - front) {
+    if (b->failed || count > SIZE_MAX / 8 || bytes > b->scratch_at - front) {
         specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
         return NULL;
     }
-    b->back -= bytes;
-    return (uint32_t *)(void *)(b->base + b->back);
+    b->scratch_at -= bytes;
+    return (uint32_t *)(void *)(b->base + b->scratch_at);
 }
 
-/* Room for so many more items. Returns their place, UINT32_MAX: there is no memory. */
-static uint32_t specdec__vector_add(specdec__build *b, specdec__vector *v, uint32_t count)
+/* Appends room for `count` items to a vector. Returns the index of the first one; UINT32_MAX: the block is full. */
+static uint32_t specdec__vector_extend(specdec__build *b, specdec__vector *v, uint32_t count)
 {
     if (count > v->room - v->count) {
         const uint32_t room = v->room + count > 2 * v->room ? v->room + count + 16 : 2 * v->room;
-        uint32_t *data = v->room < 1u << 28 ? specdec__build_scratch(b, room) : NULL;
+        uint32_t *data = v->room < 1u << 28 ? specdec__build_reserve_scratch(b, room) : NULL;
 
         if (!data)
             return UINT32_MAX;
@@ -111,21 +118,22 @@ static uint32_t specdec__vector_add(specdec__build *b, specdec__vector *v, uint3
     return v->count - count;
 }
 
+/* Appends an item to a vector. */
 static void specdec__vector_push(specdec__build *b, specdec__vector *v, uint32_t item)
 {
-    const uint32_t at = specdec__vector_add(b, v, 1);
+    const uint32_t at = specdec__vector_extend(b, v, 1);
 
     if (at != UINT32_MAX)
         v->data[at] = item;
 }
 
-/* Room for a record, or for what records name, zeroed. Returns its place; 0: there is no memory. */
-static uint32_t specdec__build_words(specdec__build *b, uint32_t count)
+/* Appends `count` zeroed words. Returns the index of the first one; 0: the block is full. */
+static uint32_t specdec__build_add_words(specdec__build *b, uint32_t count)
 {
     const size_t front = (size_t)((unsigned char *)(b->words + b->word_count) - b->base);
     const uint32_t at = b->word_count;
 
-    if (b->failed || (size_t)count * 4 > b->back - front || at > (1u << 28) - count) {
+    if (b->failed || (size_t)count * 4 > b->scratch_at - front || at > (1u << 28) - count) {
         specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
         return 0;
     }
@@ -134,10 +142,10 @@ static uint32_t specdec__build_words(specdec__build *b, uint32_t count)
     return at;
 }
 
-/* A record of a kind, of so many words. */
-static uint32_t specdec__build_state(specdec__build *b, uint32_t header, uint32_t count)
+/* Appends a record of `count` words with a header. Returns its state; 0: the block is full. */
+static uint32_t specdec__build_add_state(specdec__build *b, uint32_t header, uint32_t count)
 {
-    const uint32_t at = specdec__build_words(b, count);
+    const uint32_t at = specdec__build_add_words(b, count);
 
     if (at) {
         b->words[at] = header;
@@ -146,67 +154,71 @@ static uint32_t specdec__build_state(specdec__build *b, uint32_t header, uint32_
     return at;
 }
 
-static uint32_t specdec__build_rule(specdec__build *b)
+/* Adds a rule that is not built yet. Returns its number. */
+static uint32_t specdec__build_add_rule(specdec__build *b)
 {
     specdec__vector_push(b, &b->rules, 0);
     specdec__vector_push(b, &b->nullable, 0);
     return b->failed ? 0 : b->rules.count - 1;
 }
 
-/* ---- Trees. */
+/* ---- Syntax trees of expressions over characters. */
 
-static uint32_t specdec__tree_add(specdec__build *b, uint32_t kind, uint32_t child, uint32_t a, uint32_t more)
+/* Adds a node to the syntax trees. Returns its index. */
+static uint32_t specdec__syntax_add_node(specdec__build *b, uint32_t kind, uint32_t child, uint32_t a, uint32_t more)
 {
-    const uint32_t at = specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
+    const uint32_t at = specdec__vector_extend(b, &b->tree, SPECDEC__SYNTAX_WORDS);
     uint32_t *node;
 
     if (at == UINT32_MAX)
         return 0;
     node = b->tree.data + at;
-    node[SPECDEC__TREE_KIND] = kind;
-    node[SPECDEC__TREE_CHILD] = child;
-    node[SPECDEC__TREE_NEXT] = 0;
-    node[SPECDEC__TREE_A] = a;
-    node[SPECDEC__TREE_B] = more;
+    node[SPECDEC__SYNTAX_KIND] = kind;
+    node[SPECDEC__SYNTAX_CHILD] = child;
+    node[SPECDEC__SYNTAX_NEXT] = 0;
+    node[SPECDEC__SYNTAX_A] = a;
+    node[SPECDEC__SYNTAX_B] = more;
     return at;
 }
 
-/* Puts a node before the first child of another one. */
-static void specdec__tree_prepend(specdec__build *b, uint32_t parent, uint32_t child)
+/* Makes a node the first child of `parent`. */
+static void specdec__syntax_prepend_child(specdec__build *b, uint32_t parent, uint32_t child)
 {
     if (!b->failed) {
-        b->tree.data[child + SPECDEC__TREE_NEXT] = b->tree.data[parent + SPECDEC__TREE_CHILD];
-        b->tree.data[parent + SPECDEC__TREE_CHILD] = child;
+        b->tree.data[child + SPECDEC__SYNTAX_NEXT] = b->tree.data[parent + SPECDEC__SYNTAX_CHILD];
+        b->tree.data[parent + SPECDEC__SYNTAX_CHILD] = child;
     }
 }
 
-static void specdec__range_add(specdec__build *b, uint32_t low, uint32_t high)
+/* Adds the characters low to high to the ranges of the set that is being made. */
+static void specdec__syntax_add_range(specdec__build *b, uint32_t low, uint32_t high)
 {
     specdec__vector_push(b, &b->ranges, low);
     specdec__vector_push(b, &b->ranges, high);
 }
 
-/* A set of the ranges behind `from`. */
-static uint32_t specdec__tree_set(specdec__build *b, uint32_t from)
+/* A SET node of the ranges from index `from` to the last one. */
+static uint32_t specdec__syntax_add_set(specdec__build *b, uint32_t from)
 {
-    return specdec__tree_add(b, SPECDEC__TREE_SET, 0, from, (b->ranges.count - from) / 2);
+    return specdec__syntax_add_node(b, SPECDEC__SYNTAX_SET, 0, from, (b->ranges.count - from) / 2);
 }
 
-static uint32_t specdec__tree_character(specdec__build *b, uint32_t low, uint32_t high)
+/* A SET node of one range of characters. */
+static uint32_t specdec__syntax_add_character(specdec__build *b, uint32_t low, uint32_t high)
 {
     const uint32_t from = b->ranges.count;
 
-    specdec__range_add(b, low, high);
-    return specdec__tree_set(b, from);
+    specdec__syntax_add_range(b, low, high);
+    return specdec__syntax_add_set(b, from);
 }
 
-/* Turns the ranges behind `from` into all other characters. */
-static void specdec__ranges_negate(specdec__build *b, uint32_t from)
+/* Replaces the ranges from index `from` on by their complement in Unicode. */
+static void specdec__syntax_negate_ranges(specdec__build *b, uint32_t from)
 {
     const uint32_t count = (b->ranges.count - from) / 2;
     uint32_t *range = b->ranges.data + from, i, j, next = 0;
 
-    for (i = 1; i < count; i++) { /* in order of their beginnings */
+    for (i = 1; i < count; i++) { /* insertion sort by the first character */
         const uint32_t low = range[2 * i], high = range[2 * i + 1];
 
         for (j = i; j && range[2 * j - 2] > low; j--) {
@@ -216,10 +228,10 @@ static void specdec__ranges_negate(specdec__build *b, uint32_t from)
         range[2 * j] = low;
         range[2 * j + 1] = high;
     }
-    if (!specdec__build_works(b, (size_t)count * count / 8))
+    if (!specdec__build_count_work(b, (size_t)count * count / 8))
         return;
     b->ranges.count = from;
-    for (i = 0; i < count; i++) { /* what is written is never ahead of what is read */
+    for (i = 0; i < count; i++) { /* in place: a range is only written where it was read already */
         const uint32_t low = range[2 * i], high = range[2 * i + 1];
 
         if (low > next) {
@@ -229,16 +241,17 @@ static void specdec__ranges_negate(specdec__build *b, uint32_t from)
         next = high + 1 > next ? high + 1 : next;
     }
     if (next <= SPECDEC__LAST_CHARACTER)
-        specdec__range_add(b, next, SPECDEC__LAST_CHARACTER);
+        specdec__syntax_add_range(b, next, SPECDEC__LAST_CHARACTER);
 }
 
-/* ---- The NFA, built from its end: each function gets the state that follows, and returns the first one. */
+/* ---- The NFA (K. Thompson 1968), built from its end: a function gets the next state and returns the first one. */
 
-static uint32_t specdec__nfa_add(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
+/* Adds a state to the NFA. Returns its index; UINT32_MAX: failed. */
+static uint32_t specdec__nfa_add_state(specdec__build *b, uint32_t head, uint32_t next, uint32_t other)
 {
-    const uint32_t at = specdec__vector_add(b, &b->nfa, 3);
+    const uint32_t at = specdec__vector_extend(b, &b->nfa, 3);
 
-    if (at == UINT32_MAX || b->nfa.count > 3 * SPECDEC__BUILD_NFA) {
+    if (at == UINT32_MAX || b->nfa.count > 3 * SPECDEC__NFA_STATES_MOST) {
         specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
         return 0;
     }
@@ -248,14 +261,14 @@ static uint32_t specdec__nfa_add(specdec__build *b, uint32_t head, uint32_t next
     return at;
 }
 
-/* One of two; UINT32_MAX: nothing. */
-static uint32_t specdec__nfa_either(specdec__build *b, uint32_t one, uint32_t other)
+/* An NFA state that leads to two states without a byte. If one of them is UINT32_MAX, no state is added. */
+static uint32_t specdec__nfa_add_split(specdec__build *b, uint32_t one, uint32_t other)
 {
-    return one == UINT32_MAX ? other : specdec__nfa_add(b, SPECDEC__NFA_SPLIT, one, other);
+    return one == UINT32_MAX ? other : specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, one, other);
 }
 
-/* A byte; the same that was added behind `from` is used again. */
-static uint32_t specdec__nfa_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
+/* A BYTE state; an equal one that was added from index `from` on is used again. */
+static uint32_t specdec__nfa_add_byte(specdec__build *b, uint32_t from, uint32_t low, uint32_t high, uint32_t next)
 {
     const uint32_t head = SPECDEC__NFA_BYTE | low << 8 | high << 16;
     uint32_t i, tries = 0;
@@ -265,10 +278,11 @@ static uint32_t specdec__nfa_byte(specdec__build *b, uint32_t from, uint32_t low
         if (b->nfa.data[i] == head && b->nfa.data[i + 1] == next)
             return i;
     }
-    return specdec__nfa_add(b, head, next, 0);
+    return specdec__nfa_add_state(b, head, next, 0);
 }
 
-static uint32_t specdec__utf8(uint32_t code, unsigned char out[4])
+/* Writes a character as UTF-8. Returns its bytes. */
+static uint32_t specdec__utf8_encode(uint32_t code, unsigned char out[4])
 {
     if (code < 0x80) {
         out[0] = (unsigned char)code;
@@ -292,9 +306,10 @@ static uint32_t specdec__utf8(uint32_t code, unsigned char out[4])
     return 4;
 }
 
-/* Adds the characters low to high, as UTF-8, to those at `all`: cut where bytes behind the first run full circles. */
-static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
-                                  uint32_t next)
+/* Adds the characters low to high, as UTF-8, to the alternatives in `all`. The range is cut so that in each part all
+   bytes behind the first different one take all their values. */
+static uint32_t specdec__nfa_add_utf8(specdec__build *b, uint32_t from, uint32_t all, uint32_t low, uint32_t high,
+                                      uint32_t next)
 {
     static const uint32_t ends[] = {0x7f, 0x7ff, 0xd7ff, 0xdfff, 0xffff, SPECDEC__LAST_CHARACTER};
 
@@ -304,12 +319,12 @@ static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all
 
         for (i = 0; i < 6 && ends[i] < low; i++)
             ;
-        if (i == 3) { /* halves of pairs are no characters */
+        if (i == 3) { /* surrogates are no characters */
             low = 0xe000;
             continue;
         }
         end = end < ends[i] ? end : ends[i];
-        size = specdec__utf8(low, first);
+        size = specdec__utf8_encode(low, first);
         for (unit = 63, i = 1; i < size; i++, unit = unit << 6 | 63) {
             if ((low & ~unit) == (end & ~unit))
                 continue;
@@ -318,182 +333,190 @@ static uint32_t specdec__nfa_utf8(specdec__build *b, uint32_t from, uint32_t all
             else if ((end & unit) != unit)
                 end = (end & ~unit) - 1;
         }
-        specdec__utf8(low, first);
-        specdec__utf8(end, last);
+        specdec__utf8_encode(low, first);
+        specdec__utf8_encode(end, last);
         at = next;
         for (i = size; i-- > 0;)
-            at = specdec__nfa_byte(b, from, first[i], last[i], at);
-        all = specdec__nfa_either(b, all, at);
+            at = specdec__nfa_add_byte(b, from, first[i], last[i], at);
+        all = specdec__nfa_add_split(b, all, at);
         low = end + 1;
     }
     return all;
 }
 
-/* \u00XX, and for some the short form, in a JSON string. */
-static uint32_t specdec__nfa_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
+/* Adds a character's escapes in a JSON string, \u00XX and, if it has one, the short form, to the alternatives in
+   `all`. */
+static uint32_t specdec__nfa_add_escape(specdec__build *b, uint32_t from, uint32_t all, uint32_t code, uint32_t next)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
     const char *known = code ? strchr(meant, (int)code) : NULL;
     uint32_t at;
 
     if (known)
-        all = specdec__nfa_either(b, all, specdec__nfa_byte(b, from, '\\', '\\',
-                                          specdec__nfa_byte(b, from, (uint32_t)names[known - meant],
-                                                            (uint32_t)names[known - meant], next)));
+        all = specdec__nfa_add_split(b, all, specdec__nfa_add_byte(b, from, '\\', '\\',
+                                          specdec__nfa_add_byte(b, from, (uint32_t)names[known - meant],
+                                                                (uint32_t)names[known - meant], next)));
     if (code < 0x20) {
         const uint32_t digit = code & 15;
-        uint32_t last = digit < 10 ? specdec__nfa_byte(b, from, '0' + digit, '0' + digit, next)
-                                   : specdec__nfa_either(b, specdec__nfa_byte(b, from, 'a' + digit - 10,
-                                                                              'a' + digit - 10, next),
-                                                         specdec__nfa_byte(b, from, 'A' + digit - 10,
-                                                                           'A' + digit - 10, next));
+        uint32_t last = digit < 10 ? specdec__nfa_add_byte(b, from, '0' + digit, '0' + digit, next)
+                                   : specdec__nfa_add_split(b, specdec__nfa_add_byte(b, from, 'a' + digit - 10,
+                                                                                     'a' + digit - 10, next),
+                                                            specdec__nfa_add_byte(b, from, 'A' + digit - 10,
+                                                                                  'A' + digit - 10, next));
 
-        at = specdec__nfa_byte(b, from, '0' + (code >> 4), '0' + (code >> 4), last);
-        at = specdec__nfa_byte(b, from, '0', '0', specdec__nfa_byte(b, from, '0', '0', at));
-        at = specdec__nfa_byte(b, from, '\\', '\\', specdec__nfa_byte(b, from, 'u', 'u', at));
-        all = specdec__nfa_either(b, all, at);
+        at = specdec__nfa_add_byte(b, from, '0' + (code >> 4), '0' + (code >> 4), last);
+        at = specdec__nfa_add_byte(b, from, '0', '0', specdec__nfa_add_byte(b, from, '0', '0', at));
+        at = specdec__nfa_add_byte(b, from, '\\', '\\', specdec__nfa_add_byte(b, from, 'u', 'u', at));
+        all = specdec__nfa_add_split(b, all, at);
     }
     return all;
 }
 
-/* A character of so many ranges. No range: nothing matches. */
-static uint32_t specdec__nfa_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
+/* One character of a set of ranges; without ranges, a state that nothing matches. */
+static uint32_t specdec__nfa_add_set(specdec__build *b, uint32_t ranges, uint32_t count, uint32_t next)
 {
     const uint32_t from = b->nfa.count;
     uint32_t i, all = UINT32_MAX;
 
-    for (i = 0; i < count && specdec__build_works(b, 16); i++) {
+    for (i = 0; i < count && specdec__build_count_work(b, 16); i++) {
         uint32_t low = b->ranges.data[ranges + 2 * i];
         const uint32_t high = b->ranges.data[ranges + 2 * i + 1];
 
-        if (b->strings)
+        if (b->json_strings)
             for (; low <= high && low <= '\\'; low++) {
                 if (low < 0x20 || low == '"' || low == '\\') {
-                    all = specdec__nfa_escape(b, from, all, low, next);
-                } else { /* up to the next one that must be escaped */
+                    all = specdec__nfa_add_escape(b, from, all, low, next);
+                } else { /* stops in front of the next character that needs an escape */
                     const uint32_t limit = low < '"' ? '"' - 1 : '\\' - 1, end = high < limit ? high : limit;
 
-                    all = specdec__nfa_either(b, all, specdec__nfa_byte(b, from, low, end, next));
+                    all = specdec__nfa_add_split(b, all, specdec__nfa_add_byte(b, from, low, end, next));
                     low = end;
                 }
             }
-        all = specdec__nfa_utf8(b, from, all, low, high, next);
+        all = specdec__nfa_add_utf8(b, from, all, low, high, next);
     }
-    return all == UINT32_MAX ? specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1 << 8, next, 0) : all; /* low 1, high 0 */
+    /* an empty range of bytes: low 1, high 0 */
+    return all == UINT32_MAX ? specdec__nfa_add_state(b, SPECDEC__NFA_BYTE | 1 << 8, next, 0) : all;
 }
 
-static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next);
+static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next);
 
-/* A repetition, with copies of what is repeated. */
-static uint32_t specdec__nfa_repeat(specdec__build *b, uint32_t tree, uint32_t next)
+/* A repetition of a tree, as copies: `least` of them, then optional ones or a loop. */
+static uint32_t specdec__nfa_add_repeat(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t child = node[SPECDEC__TREE_CHILD], least = node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
+    const uint32_t child = node[SPECDEC__SYNTAX_CHILD], least = node[SPECDEC__SYNTAX_A], most = node[SPECDEC__SYNTAX_B];
     uint32_t i, at = next;
 
     if (most == UINT32_MAX) {
-        at = specdec__nfa_add(b, SPECDEC__NFA_SPLIT, next, next);
-        i = specdec__nfa_tree(b, child, at);
+        at = specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, next, next);
+        i = specdec__nfa_add_tree(b, child, at);
         if (!b->failed)
             b->nfa.data[at + 1] = i;
     }
-    for (i = most == UINT32_MAX ? least : most; i > least && specdec__build_works(b, 1); i--)
-        at = specdec__nfa_add(b, SPECDEC__NFA_SPLIT, specdec__nfa_tree(b, child, at), next);
-    for (; i && specdec__build_works(b, 1); i--)
-        at = specdec__nfa_tree(b, child, at);
+    for (i = most == UINT32_MAX ? least : most; i > least && specdec__build_count_work(b, 1); i--)
+        at = specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, specdec__nfa_add_tree(b, child, at), next);
+    for (; i && specdec__build_count_work(b, 1); i--)
+        at = specdec__nfa_add_tree(b, child, at);
     return at;
 }
 
-static uint32_t specdec__nfa_tree(specdec__build *b, uint32_t tree, uint32_t next)
+/* The NFA of a syntax tree, followed by the state `next`. Returns its first state. */
+static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t next)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t kind = node[SPECDEC__TREE_KIND], a = node[SPECDEC__TREE_A];
-    uint32_t child = node[SPECDEC__TREE_CHILD], all = UINT32_MAX;
+    const uint32_t kind = node[SPECDEC__SYNTAX_KIND], a = node[SPECDEC__SYNTAX_A];
+    uint32_t child = node[SPECDEC__SYNTAX_CHILD], all = UINT32_MAX;
 
-    if (!specdec__build_works(b, 1))
+    if (!specdec__build_count_work(b, 1))
         return 0;
     switch (kind) {
-    case SPECDEC__TREE_SET: return specdec__nfa_set(b, a, node[SPECDEC__TREE_B], next);
-    case SPECDEC__TREE_ALL:
-        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            next = specdec__nfa_tree(b, child, next);
+    case SPECDEC__SYNTAX_SET: return specdec__nfa_add_set(b, a, node[SPECDEC__SYNTAX_B], next);
+    case SPECDEC__SYNTAX_ALL:
+        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            next = specdec__nfa_add_tree(b, child, next);
         return next;
-    case SPECDEC__TREE_ANY:
-        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            all = specdec__nfa_either(b, all, specdec__nfa_tree(b, child, next));
+    case SPECDEC__SYNTAX_ANY:
+        for (; child && !b->failed; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            all = specdec__nfa_add_split(b, all, specdec__nfa_add_tree(b, child, next));
         return all == UINT32_MAX ? next : all;
-    case SPECDEC__TREE_REPEAT: return specdec__nfa_repeat(b, tree, next);
-    case SPECDEC__TREE_RULE:
-        all = specdec__nfa_add(b, SPECDEC__NFA_CALL, next, a);
-        return b->nullable.data[a] ? specdec__nfa_either(b, all, next) : all;
-    case SPECDEC__TREE_BEGIN: return specdec__nfa_add(b, SPECDEC__NFA_BEGIN, next, 0);
-    case SPECDEC__TREE_END: return specdec__nfa_add(b, SPECDEC__NFA_END, next, 0);
+    case SPECDEC__SYNTAX_REPEAT: return specdec__nfa_add_repeat(b, tree, next);
+    case SPECDEC__SYNTAX_RULE:
+        all = specdec__nfa_add_state(b, SPECDEC__NFA_CALL, next, a);
+        return b->nullable.data[a] ? specdec__nfa_add_split(b, all, next) : all;
+    case SPECDEC__SYNTAX_BEGIN: return specdec__nfa_add_state(b, SPECDEC__NFA_BEGIN, next, 0);
+    case SPECDEC__SYNTAX_END: return specdec__nfa_add_state(b, SPECDEC__NFA_END, next, 0);
     default: return next;
     }
 }
 
-/* ---- Subset construction. */
+/* ---- Subset construction: the DFA of an NFA. */
 
-/* A DFA. Classes of bytes are intervals. State 0 has no way out, 1 is the first. */
+/* A DFA over classes of bytes, which are intervals. State 0 rejects, state 1 is the first. */
 typedef struct specdec__dfa {
     uint32_t states, classes;
-    unsigned char low[257];  /* (classes) first byte of each; */
-    unsigned char of[256];   /* class of each byte */
-    specdec__vector next;    /* (states, classes) */
-    specdec__vector label;   /* (states) bits of what is accepted */
-    specdec__vector calls;   /* (3) state, rule, state behind it; in order of states */
-    specdec__vector sets;    /* while it is built: per state, place and count in members */
-    specdec__vector members, slots, mark, list;
-    uint32_t generation;
+    unsigned char class_first[257];     /* (classes) first byte of each class */
+    unsigned char class_of[256];        /* class of each byte */
+    specdec__vector next;               /* (states, classes) next state */
+    specdec__vector label;              /* (states) bits of the labels that are accepted in the state */
+    specdec__vector calls;              /* (3) state, rule that it calls, state behind the call; in order of states */
+    specdec__vector sets;               /* while it is built: first index and number of NFA states in members, for each
+                                           state */
+    specdec__vector members, set_table; /* NFA states of all sets; hash table of the sets */
+    specdec__vector visited, current;   /* (NFA states) generation in which each was visited; NFA states of the current
+                                           set */
+    uint32_t generation;                /* increases with each set */
 } specdec__dfa;
 
-/* Notes the borders between classes: 256 bits. */
-static void specdec__dfa_classes(specdec__dfa *d, const unsigned char *border)
+/* Sets the classes of bytes from their borders: border[i] is 1 where a class begins at byte i. */
+static void specdec__dfa_set_classes(specdec__dfa *d, const unsigned char *border)
 {
     uint32_t i;
 
     d->classes = 0;
     for (i = 0; i < 256; i++) {
         if (!i || border[i])
-            d->low[d->classes++] = (unsigned char)i;
-        d->of[i] = (unsigned char)(d->classes - 1);
+            d->class_first[d->classes++] = (unsigned char)i;
+        d->class_of[i] = (unsigned char)(d->classes - 1);
     }
 }
 
-static uint32_t specdec__dfa_high(const specdec__dfa *d, uint32_t class_of_bytes)
+/* The last byte of a class. */
+static uint32_t specdec__dfa_class_last(const specdec__dfa *d, uint32_t class_of_bytes)
 {
-    return class_of_bytes + 1 < d->classes ? (uint32_t)d->low[class_of_bytes + 1] - 1 : 255;
+    return class_of_bytes + 1 < d->classes ? (uint32_t)d->class_first[class_of_bytes + 1] - 1 : 255;
 }
 
-/* Adds a state of the NFA, and what it leads to without a byte, to d->list. first: nothing was read yet. */
-static void specdec__dfa_close(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
+/* Adds the epsilon closure of an NFA state to d->current. first: nothing was read yet; last: the text ends
+   here, so that anchors at its end hold. */
+static void specdec__dfa_add_closure(specdec__build *b, specdec__dfa *d, uint32_t state, int first, int last)
 {
-    uint32_t from = d->list.count, at = from;
+    uint32_t from = d->current.count, at = from;
 
-    specdec__vector_push(b, &d->list, state);
-    /* The list is its own work list: states that only lead on are taken out of it again. */
-    while (at < d->list.count && specdec__build_works(b, 1)) {
-        const uint32_t n = d->list.data[at], *node = b->nfa.data + n, type = node[0] & 255;
+    specdec__vector_push(b, &d->current, state);
+    /* The list is also the list of work: SPLIT and anchor states are replaced by the states behind them. */
+    while (at < d->current.count && specdec__build_count_work(b, 1)) {
+        const uint32_t n = d->current.data[at], *node = b->nfa.data + n, type = node[0] & 255;
         uint32_t i;
 
-        if (d->mark.data[n / 3] == d->generation) {
-            d->list.data[at] = d->list.data[--d->list.count];
+        if (d->visited.data[n / 3] == d->generation) {
+            d->current.data[at] = d->current.data[--d->current.count];
             continue;
         }
-        d->mark.data[n / 3] = d->generation;
+        d->visited.data[n / 3] = d->generation;
         if (type != SPECDEC__NFA_SPLIT && !(type == SPECDEC__NFA_BEGIN) && !(type == SPECDEC__NFA_END && last)) {
             at++;
             continue;
         }
-        d->list.data[at] = d->list.data[--d->list.count];
+        d->current.data[at] = d->current.data[--d->current.count];
         for (i = 1; i <= (type == SPECDEC__NFA_SPLIT ? 2u : 1u); i++)
             if (type != SPECDEC__NFA_BEGIN || first)
-                specdec__vector_push(b, &d->list, b->nfa.data[n + i]);
+                specdec__vector_push(b, &d->current, b->nfa.data[n + i]);
     }
 }
 
-/* Labels of a set of states: of what is accepted when the text ends here. */
-static uint32_t specdec__dfa_label(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
+/* Labels of a set of NFA states: bits of the ACCEPT states reached if the text ends here. */
+static uint32_t specdec__dfa_set_labels(specdec__build *b, specdec__dfa *d, uint32_t from, uint32_t count, int first)
 {
     uint32_t i, label = 0, ends = 0;
 
@@ -507,16 +530,17 @@ static uint32_t specdec__dfa_label(specdec__build *b, specdec__dfa *d, uint32_t 
     if (!ends)
         return label;
     d->generation++;
-    d->list.count = 0;
+    d->current.count = 0;
     for (i = from; i < from + count && !b->failed; i++)
-        specdec__dfa_close(b, d, d->members.data[i], first, 1);
-    for (i = 0; i < d->list.count && !b->failed; i++)
-        if ((b->nfa.data[d->list.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
-            label |= b->nfa.data[d->list.data[i] + 1];
+        specdec__dfa_add_closure(b, d, d->members.data[i], first, 1);
+    for (i = 0; i < d->current.count && !b->failed; i++)
+        if ((b->nfa.data[d->current.data[i]] & 255) == SPECDEC__NFA_ACCEPT)
+            label |= b->nfa.data[d->current.data[i] + 1];
     return label;
 }
 
-static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
+/* A hash of a set of NFA states, whatever their order. */
+static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
 {
     uint64_t sum = count;
     uint32_t i;
@@ -526,84 +550,86 @@ static uint32_t specdec__dfa_hash(const uint32_t *member, uint32_t count)
     return (uint32_t)(sum ^ sum >> 32);
 }
 
-/* Puts a state into the table of sets, which doubles when it is half full. */
-static void specdec__dfa_enter(specdec__build *b, specdec__dfa *d, uint32_t state)
+/* Enters a state into the hash table of sets, which doubles when it is half full. */
+static void specdec__dfa_store_set(specdec__build *b, specdec__dfa *d, uint32_t state)
 {
     uint32_t i, hash;
 
-    if (2 * (d->states + 1) > d->slots.count) {
-        const uint32_t count = d->slots.count ? 2 * d->slots.count : 32;
+    if (2 * (d->states + 1) > d->set_table.count) {
+        const uint32_t count = d->set_table.count ? 2 * d->set_table.count : 32;
 
-        d->slots.count = 0;
-        if (specdec__vector_add(b, &d->slots, count) == UINT32_MAX)
+        d->set_table.count = 0;
+        if (specdec__vector_extend(b, &d->set_table, count) == UINT32_MAX)
             return;
-        memset(d->slots.data, 0, (size_t)count * 4);
+        memset(d->set_table.data, 0, (size_t)count * 4);
         for (i = 1; i < state; i++)
-            specdec__dfa_enter(b, d, i);
+            specdec__dfa_store_set(b, d, i);
     }
-    hash = specdec__dfa_hash(d->members.data + d->sets.data[2 * state], d->sets.data[2 * state + 1]);
-    while (d->slots.data[hash & (d->slots.count - 1)])
+    hash = specdec__dfa_hash_set(d->members.data + d->sets.data[2 * state], d->sets.data[2 * state + 1]);
+    while (d->set_table.data[hash & (d->set_table.count - 1)])
         hash++;
-    d->slots.data[hash & (d->slots.count - 1)] = state;
+    d->set_table.data[hash & (d->set_table.count - 1)] = state;
 }
 
-/* The state of the set in d->list, whose members are those marked last; a new one where there is none. */
-static uint32_t specdec__dfa_state(specdec__build *b, specdec__dfa *d, int first)
+/* The state of the set in d->current, whose members are marked; a set that is new gets a new state. */
+static uint32_t specdec__dfa_find_state(specdec__build *b, specdec__dfa *d, int first)
 {
-    const uint32_t count = d->list.count;
+    const uint32_t count = d->current.count;
     uint32_t hash, i, state, from;
 
     if (!count || b->failed)
         return 0;
-    hash = specdec__dfa_hash(d->list.data, count);
-    for (; d->slots.count && (state = d->slots.data[hash & (d->slots.count - 1)]) != 0; hash++) {
+    hash = specdec__dfa_hash_set(d->current.data, count);
+    for (; d->set_table.count && (state = d->set_table.data[hash & (d->set_table.count - 1)]) != 0; hash++) {
         const uint32_t *member = d->members.data + d->sets.data[2 * state];
 
         if (d->sets.data[2 * state + 1] != count)
             continue;
-        for (i = 0; i < count && d->mark.data[member[i] / 3] == d->generation; i++)
+        for (i = 0; i < count && d->visited.data[member[i] / 3] == d->generation; i++)
             ;
         if (i == count)
             return state;
     }
-    if (d->states >= SPECDEC__BUILD_DFA)
+    if (d->states >= SPECDEC__DFA_STATES_MOST)
         return (uint32_t)specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
     state = d->states++;
-    from = specdec__vector_add(b, &d->members, count);
+    from = specdec__vector_extend(b, &d->members, count);
     if (from == UINT32_MAX)
         return 0;
-    memcpy(d->members.data + from, d->list.data, (size_t)count * 4);
+    memcpy(d->members.data + from, d->current.data, (size_t)count * 4);
     specdec__vector_push(b, &d->sets, from);
     specdec__vector_push(b, &d->sets, count);
     specdec__vector_push(b, &d->label, 0);
-    if (specdec__vector_add(b, &d->next, d->classes) == UINT32_MAX || b->failed)
+    if (specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX || b->failed)
         return 0;
     memset(d->next.data + (size_t)state * d->classes, 0, (size_t)d->classes * 4);
-    specdec__dfa_enter(b, d, state);
+    specdec__dfa_store_set(b, d, state);
     if (!b->failed)
-        d->label.data[state] = specdec__dfa_label(b, d, from, count, first);
+        d->label.data[state] = specdec__dfa_set_labels(b, d, from, count, first);
     return b->failed ? 0 : state;
 }
 
-/* The state behind a byte of a class, or behind a rule. */
-static uint32_t specdec__dfa_target(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type, uint32_t what)
+/* The state behind a byte (type BYTE), or behind the call of a rule (type CALL). */
+static uint32_t specdec__dfa_next_state(specdec__build *b, specdec__dfa *d, uint32_t state, uint32_t type,
+                                        uint32_t what)
 {
     const uint32_t from = d->sets.data[2 * state], count = d->sets.data[2 * state + 1];
     uint32_t i;
 
     d->generation++;
-    d->list.count = 0;
-    for (i = from; i < from + count && specdec__build_works(b, 1); i++) {
+    d->current.count = 0;
+    for (i = from; i < from + count && specdec__build_count_work(b, 1); i++) {
         const uint32_t *node = b->nfa.data + d->members.data[i];
 
         if ((node[0] & 255) != type)
             continue;
         if (type == SPECDEC__NFA_CALL ? node[2] == what : what >= (node[0] >> 8 & 255) && what <= node[0] >> 16)
-            specdec__dfa_close(b, d, node[1], 0, 0);
+            specdec__dfa_add_closure(b, d, node[1], 0, 0);
     }
-    return specdec__dfa_state(b, d, 0);
+    return specdec__dfa_find_state(b, d, 0);
 }
 
+/* An empty DFA, with state 0 only. */
 static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
 {
     memset(d, 0, sizeof *d);
@@ -613,7 +639,7 @@ static void specdec__dfa_begin(specdec__build *b, specdec__dfa *d)
     specdec__vector_push(b, &d->label, 0);
 }
 
-/* The DFA of the NFA that begins in a state. Returns 0 when it failed. */
+/* Builds the DFA of the NFA that begins in state `start`. Returns 0 when the build failed. */
 static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start)
 {
     unsigned char border[257];
@@ -624,18 +650,18 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
     for (i = 0; i < b->nfa.count; i += 3)
         if ((b->nfa.data[i] & 255) == SPECDEC__NFA_BYTE && b->nfa.data[i] >> 16 >= (b->nfa.data[i] >> 8 & 255))
             border[b->nfa.data[i] >> 8 & 255] = border[(b->nfa.data[i] >> 16) + 1] = 1;
-    specdec__dfa_classes(d, border);
-    if (specdec__vector_add(b, &d->mark, b->nfa.count / 3) == UINT32_MAX ||
-        specdec__vector_add(b, &d->next, d->classes) == UINT32_MAX)
+    specdec__dfa_set_classes(d, border);
+    if (specdec__vector_extend(b, &d->visited, b->nfa.count / 3) == UINT32_MAX ||
+        specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX)
         return 0;
-    memset(d->mark.data, 0, (size_t)d->mark.count * 4);
+    memset(d->visited.data, 0, (size_t)d->visited.count * 4);
     memset(d->next.data, 0, (size_t)d->classes * 4);
     d->generation = 1;
-    specdec__dfa_close(b, d, start, 1, 0);
-    specdec__dfa_state(b, d, 1);
+    specdec__dfa_add_closure(b, d, start, 1, 0);
+    specdec__dfa_find_state(b, d, 1);
     for (state = 1; state < d->states && !b->failed; state++) {
         for (c = 0; c < d->classes && !b->failed; c++) {
-            const uint32_t target = specdec__dfa_target(b, d, state, SPECDEC__NFA_BYTE, d->low[c]);
+            const uint32_t target = specdec__dfa_next_state(b, d, state, SPECDEC__NFA_BYTE, d->class_first[c]);
             d->next.data[(size_t)state * d->classes + c] = target;
         }
         for (i = 0; i < d->sets.data[2 * state + 1] && !b->failed; i++) {
@@ -648,7 +674,7 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
                 known |= d->calls.data[j - 2] == rule;
             if (known)
                 continue;
-            target = specdec__dfa_target(b, d, state, SPECDEC__NFA_CALL, rule);
+            target = specdec__dfa_next_state(b, d, state, SPECDEC__NFA_CALL, rule);
             specdec__vector_push(b, &d->calls, state);
             specdec__vector_push(b, &d->calls, rule);
             specdec__vector_push(b, &d->calls, target);
@@ -657,10 +683,11 @@ static int specdec__dfa_build(specdec__build *b, specdec__dfa *d, uint32_t start
     return !b->failed;
 }
 
-/* How two DFAs become one: labels of both, of the first only without the second, of either. */
+/* How a product of two DFAs accepts: where both do, where the first does and the second does not, where either does. */
 enum { SPECDEC__DFA_BOTH, SPECDEC__DFA_WITHOUT, SPECDEC__DFA_EITHER };
 
-/* The product of two DFAs without calls. Pairs of states are the members of its sets. */
+/* The product of two DFAs without calls: a state is a pair of states, kept in d->sets. Returns 0 when the build
+   failed. */
 static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specdec__dfa *x, const specdec__dfa *y,
                                 int how)
 {
@@ -670,14 +697,15 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     specdec__dfa_begin(b, d);
     memset(border, 0, sizeof border);
     for (i = 0; i < x->classes; i++)
-        border[x->low[i]] = 1;
+        border[x->class_first[i]] = 1;
     for (i = 0; i < y->classes; i++)
-        border[y->low[i]] = 1;
-    specdec__dfa_classes(d, border);
-    specdec__vector_add(b, &d->next, d->classes);
-    specdec__vector_push(b, &d->slots, 0); /* chains: of each state of x, the pairs that have it */
+        border[y->class_first[i]] = 1;
+    specdec__dfa_set_classes(d, border);
+    specdec__vector_extend(b, &d->next, d->classes);
+    specdec__vector_push(b, &d->set_table, 0); /* first pair of each state of x; pairs of one state are chained through
+                                              members */
     for (i = 1; i < x->states; i++)
-        specdec__vector_push(b, &d->slots, 0);
+        specdec__vector_push(b, &d->set_table, 0);
     if (b->failed)
         return 0;
     memset(d->next.data, 0, (size_t)d->classes * 4);
@@ -685,16 +713,18 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     for (state = 0; state < d->states && !b->failed; state++)
         for (c = state ? 0 : d->classes - 1; c < d->classes; c++) {
             const uint32_t one = state ? d->sets.data[2 * state] : 0, two = state ? d->sets.data[2 * state + 1] : 0;
-            const uint32_t p = state ? x->next.data[(size_t)one * x->classes + x->of[d->low[c]]] : x->states > 1;
-            const uint32_t q = state ? y->next.data[(size_t)two * y->classes + y->of[d->low[c]]] : y->states > 1;
+            const uint32_t p = state ? x->next.data[(size_t)one * x->classes + x->class_of[d->class_first[c]]]
+                                     : x->states > 1;
+            const uint32_t q = state ? y->next.data[(size_t)two * y->classes + y->class_of[d->class_first[c]]]
+                                     : y->states > 1;
             uint32_t at, label;
 
             if ((!p && (how != SPECDEC__DFA_EITHER || !q)) || (!q && how == SPECDEC__DFA_BOTH))
                 continue;
-            for (at = d->slots.data[p]; at && d->sets.data[2 * at + 1] != q && specdec__build_works(b, 1);)
+            for (at = d->set_table.data[p]; at && d->sets.data[2 * at + 1] != q && specdec__build_count_work(b, 1);)
                 at = d->members.data[at];
             if (!at) {
-                if (d->states >= SPECDEC__BUILD_DFA)
+                if (d->states >= SPECDEC__DFA_STATES_MOST)
                     return specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
                 at = d->states++;
                 label = how == SPECDEC__DFA_EITHER ? x->label.data[p] | y->label.data[q]
@@ -702,10 +732,10 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
                 specdec__vector_push(b, &d->sets, p);
                 specdec__vector_push(b, &d->sets, q);
                 specdec__vector_push(b, &d->label, label);
-                specdec__vector_push(b, &d->members, d->slots.data[p]);
-                if (specdec__vector_add(b, &d->next, d->classes) == UINT32_MAX || b->failed)
+                specdec__vector_push(b, &d->members, d->set_table.data[p]);
+                if (specdec__vector_extend(b, &d->next, d->classes) == UINT32_MAX || b->failed)
                     return 0;
-                d->slots.data[p] = at;
+                d->set_table.data[p] = at;
                 memset(d->next.data + (size_t)at * d->classes, 0, (size_t)d->classes * 4);
             }
             if (state)
@@ -714,29 +744,29 @@ static int specdec__dfa_product(specdec__build *b, specdec__dfa *d, const specde
     return !b->failed;
 }
 
-/* The state that a text leads to from another one. */
+/* The state in which a DFA is after it has read a text from `state` on. */
 static uint32_t specdec__dfa_walk(const specdec__dfa *d, uint32_t state, const unsigned char *text, size_t size)
 {
     size_t i;
 
     for (i = 0; i < size && state; i++)
-        state = d->next.data[(size_t)state * d->classes + d->of[text[i]]];
+        state = d->next.data[(size_t)state * d->classes + d->class_of[text[i]]];
     return state;
 }
 
-/* Marks the states of a DFA without calls from which something is accepted. Others become state 0 where they are led
-   to. Returns whether the first one is of these. */
+/* Replaces states from which no accepting state can be reached by state 0, in a DFA without calls. Returns 0 when state
+   1 is such a state, so that the DFA accepts no text. */
 static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
 {
     specdec__vector alive;
     uint32_t i, c, changed = 1;
 
     memset(&alive, 0, sizeof alive);
-    if (d->states < 2 || specdec__vector_add(b, &alive, d->states) == UINT32_MAX)
+    if (d->states < 2 || specdec__vector_extend(b, &alive, d->states) == UINT32_MAX)
         return 0;
     for (i = 0; i < d->states; i++)
         alive.data[i] = i && d->label.data[i];
-    while (changed && specdec__build_works(b, d->next.count))
+    while (changed && specdec__build_count_work(b, d->next.count))
         for (changed = 0, i = d->states; i-- > 1;)
             for (c = 0; c < d->classes && !alive.data[i]; c++)
                 if (alive.data[d->next.data[(size_t)i * d->classes + c]])
@@ -747,8 +777,8 @@ static int specdec__dfa_trim(specdec__build *b, specdec__dfa *d)
     return !b->failed && alive.data[1];
 }
 
-/* Are two states alike, by the blocks of what they lead to? */
-static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
+/* Are two states in one block, and do all classes lead them to equal blocks? */
+static int specdec__dfa_states_equal(const specdec__dfa *d, const uint32_t *block, uint32_t a, uint32_t c)
 {
     const uint32_t *x = d->next.data + (size_t)a * d->classes, *y = d->next.data + (size_t)c * d->classes;
     uint32_t i;
@@ -759,10 +789,10 @@ static int specdec__dfa_alike(const specdec__dfa *d, const uint32_t *block, uint
     return block[a] == block[c];
 }
 
-/* Splits blocks of states by what these lead to. Returns how many blocks there are then. now: (states) their numbers,
-   in order of their first states; slots: (mask + 1) an open hash. */
-static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
-                                   uint32_t *slots, uint32_t mask)
+/* Splits blocks of states by the blocks that their classes lead to (Moore's partition refinement). Returns the number
+   of blocks. now: (states) new block of each, in order of first states; slots: (mask + 1) hash table of blocks. */
+static uint32_t specdec__dfa_split_blocks(const specdec__dfa *d, const uint32_t *block, uint32_t *now, uint32_t *first,
+                                          uint32_t *slots, uint32_t mask)
 {
     uint32_t i, c, count = 0;
 
@@ -774,7 +804,7 @@ static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block,
         for (c = 0; c < d->classes; c++)
             hash = specdec__mix_bits(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
         for (; (other = slots[hash & mask]) != 0; hash++)
-            if (specdec__dfa_alike(d, block, first[other - 1], i))
+            if (specdec__dfa_states_equal(d, block, first[other - 1], i))
                 break;
         if (!other) {
             first[count] = i;
@@ -786,7 +816,7 @@ static uint32_t specdec__dfa_split(const specdec__dfa *d, const uint32_t *block,
     return count;
 }
 
-/* Makes one of states that nothing tells apart (E. F. Moore 1956), of a DFA without calls. State 1 stays the first. */
+/* Minimises a DFA without calls: equivalent states become one (E. F. Moore 1956). State 1 stays the first. */
 static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
 {
     uint32_t mask = 15, count = 0, before = 0, i, c, *block, *now, *first, *slots;
@@ -795,21 +825,21 @@ static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
         return;
     while (mask < 2 * d->states)
         mask = 2 * mask + 1;
-    block = specdec__build_scratch(b, 3 * (size_t)d->states);
-    slots = specdec__build_scratch(b, (size_t)mask + 1);
+    block = specdec__build_reserve_scratch(b, 3 * (size_t)d->states);
+    slots = specdec__build_reserve_scratch(b, (size_t)mask + 1);
     if (!block || !slots)
         return;
     now = block + d->states;
     first = now + d->states;
     for (i = 0; i < d->states; i++)
         block[i] = i ? d->label.data[i] + 1 : 0;
-    while ((count = specdec__dfa_split(d, block, now, first, slots, mask)) != before) {
-        if (!specdec__build_works(b, d->next.count / 4 + 1))
+    while ((count = specdec__dfa_split_blocks(d, block, now, first, slots, mask)) != before) {
+        if (!specdec__build_count_work(b, d->next.count / 4 + 1))
             return;
         before = count;
         memcpy(block, now, (size_t)d->states * 4);
     }
-    for (i = 0; i < count; i++) { /* a block's first state is never below its number */
+    for (i = 0; i < count; i++) { /* a block's first state is never below the block's number */
         d->label.data[i] = d->label.data[first[i]];
         for (c = 0; c < d->classes; c++)
             d->next.data[(size_t)i * d->classes + c] = block[d->next.data[(size_t)first[i] * d->classes + c]];
@@ -819,10 +849,11 @@ static void specdec__dfa_minimise(specdec__build *b, specdec__dfa *d)
     d->next.count = count * d->classes;
 }
 
-/* ---- Records. */
+/* ---- Records of the automaton from the states of a DFA. */
 
-/* What a DFA's state becomes: edges where classes that lead to the same state are one, and calls. */
-static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const uint32_t *place, uint32_t *out)
+/* Writes the edges of a DFA's state to `out` (NULL: only counts them); neighbouring classes with one target share an
+   edge. place: record of each state. Returns the number of edges. */
+static uint32_t specdec__dfa_write_edges(const specdec__dfa *d, uint32_t state, const uint32_t *place, uint32_t *out)
 {
     const uint32_t *next = d->next.data + (size_t)state * d->classes;
     uint32_t c, count = 0, previous = 0;
@@ -832,11 +863,11 @@ static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const
             continue;
         if (next[c] == previous) {
             if (out)
-                out[2 * count - 2] = (out[2 * count - 2] & 255) | specdec__dfa_high(d, c) << 8;
+                out[2 * count - 2] = (out[2 * count - 2] & 255) | specdec__dfa_class_last(d, c) << 8;
             continue;
         }
         if (out) {
-            out[2 * count] = d->low[c] | specdec__dfa_high(d, c) << 8;
+            out[2 * count] = d->class_first[c] | specdec__dfa_class_last(d, c) << 8;
             out[2 * count + 1] = place[next[c]];
         }
         count++;
@@ -844,14 +875,14 @@ static uint32_t specdec__emit_edges(const specdec__dfa *d, uint32_t state, const
     return count;
 }
 
-/* Records of a DFA, which becomes the least one. ends (32) says where a quote leads that ends each label; NULL:
-   accepting states end a rule. Returns the first one. places: those of all states, or NULL. */
-static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
+/* Minimises a DFA and appends its states as records. ends: (32) state behind the closing quote for each label; NULL:
+   accepting states end the rule. Returns the first state. places: receives the record of each state, or NULL. */
+static uint32_t specdec__dfa_write_records(specdec__build *b, specdec__dfa *d, const uint32_t *ends, uint32_t **places)
 {
     uint32_t *place, i, call = 0, at;
 
     specdec__dfa_minimise(b, d);
-    place = specdec__build_scratch(b, d->states);
+    place = specdec__build_reserve_scratch(b, d->states);
     if (!place || d->states < 2)
         return 0;
     place[0] = 0;
@@ -861,17 +892,17 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
         for (; call < d->calls.count && d->calls.data[call] == i; call += 3)
             calls++;
         place[i] = at;
-        at += 2 + 2 * (specdec__emit_edges(d, i, NULL, NULL) + calls + (ends && d->label.data[i] ? 1 : 0));
+        at += 2 + 2 * (specdec__dfa_write_edges(d, i, NULL, NULL) + calls + (ends && d->label.data[i] ? 1 : 0));
     }
     for (i = 1, call = 0; i < d->states && !b->failed; i++) {
         const uint32_t end = i + 1 < d->states ? place[i + 1] : at, label = d->label.data[i];
         uint32_t *record, edges;
 
-        if (!specdec__build_state(b, SPECDEC__VERTEX_PLAIN, end - place[i]))
+        if (!specdec__build_add_state(b, SPECDEC__RECORD_PLAIN, end - place[i]))
             return 0;
         record = b->words + place[i];
-        edges = specdec__emit_edges(d, i, place, record + 2);
-        if (ends && label) { /* in order of bytes; no byte of a string's inside is a quote */
+        edges = specdec__dfa_write_edges(d, i, place, record + 2);
+        if (ends && label) { /* edges stay in order of bytes; no string has a quote inside */
             uint32_t j, bit = 0;
 
             while (!(label >> bit & 1))
@@ -883,7 +914,7 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
             record[2 + 2 * j] = '"' | '"' << 8;
             record[3 + 2 * j] = ends[bit];
         }
-        record[0] |= edges << 16 | (!ends && label ? SPECDEC__VERTEX_FINAL : 0);
+        record[0] |= edges << 16 | (!ends && label ? SPECDEC__RECORD_FINAL : 0);
         for (; call < d->calls.count && d->calls.data[call] == i; call += 3) {
             uint32_t *out = record + 2 + 2 * (edges + record[1]++);
             const uint32_t target = d->calls.data[call + 2];
@@ -897,38 +928,38 @@ static uint32_t specdec__emit(specdec__build *b, specdec__dfa *d, const uint32_t
     return place[1];
 }
 
-/* Calls whose end is the end of their rule need no level of the stack. */
-static void specdec__build_tails(specdec__build *b)
+/* Turns calls whose return state only ends the caller's rule into tail calls, which need no level of the stack. */
+static void specdec__build_tail_calls(specdec__build *b)
 {
     uint32_t i, j;
 
     for (i = 0; i < b->states.count; i++) {
         uint32_t *record = b->words + b->states.data[i];
 
-        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
+        if (SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_PLAIN)
             continue;
         for (j = 0; j < record[1]; j++) {
-            uint32_t *call = record + 2 + 2 * (SPECDEC__VERTEX_EDGES(record[0]) + j);
+            uint32_t *call = record + 2 + 2 * (SPECDEC__RECORD_EDGES(record[0]) + j);
             const uint32_t *behind = b->words + call[1];
 
-            if (call[1] && behind[0] == (SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL) && !behind[1])
+            if (call[1] && behind[0] == (SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL) && !behind[1])
                 call[1] = 0;
         }
     }
 }
 
-/* Builds a rule from a tree. */
-static int specdec__build_expression(specdec__build *b, uint32_t rule, uint32_t tree)
+/* Builds a rule from a syntax tree. Returns 0 when the build failed. */
+static int specdec__build_rule_from_tree(specdec__build *b, uint32_t rule, uint32_t tree)
 {
     specdec__dfa d;
     uint32_t start;
 
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, tree, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, tree, start);
     if (b->failed || !specdec__dfa_build(b, &d, start))
         return 0;
-    start = specdec__emit(b, &d, NULL, NULL);
+    start = specdec__dfa_write_records(b, &d, NULL, NULL);
     if (!b->failed)
         b->rules.data[rule] = start;
     return !b->failed;

@@ -10,62 +10,62 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453)
+#define SPECDEC__CONSTRAINT_MAGIC UINT64_C(0x3153544e4f434453) /* "SDCONTS1" in little-endian order */
 
 /* Can a tree match the empty text? */
-static int specdec__tree_nullable(specdec__build *b, uint32_t tree)
+static int specdec__syntax_is_nullable(specdec__build *b, uint32_t tree)
 {
     const uint32_t *node = b->tree.data + tree;
-    uint32_t child = node[SPECDEC__TREE_CHILD];
+    uint32_t child = node[SPECDEC__SYNTAX_CHILD];
 
-    if (!specdec__build_works(b, 1))
+    if (!specdec__build_count_work(b, 1))
         return 0;
-    switch (node[SPECDEC__TREE_KIND]) {
-    case SPECDEC__TREE_SET: return 0;
-    case SPECDEC__TREE_RULE: return b->nullable.data[node[SPECDEC__TREE_A]] != 0;
-    case SPECDEC__TREE_REPEAT: case SPECDEC__TREE_COUNTED:
-        return !node[SPECDEC__TREE_A] || specdec__tree_nullable(b, child);
-    case SPECDEC__TREE_ALL:
-        for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            if (!specdec__tree_nullable(b, child))
+    switch (node[SPECDEC__SYNTAX_KIND]) {
+    case SPECDEC__SYNTAX_SET: return 0;
+    case SPECDEC__SYNTAX_RULE: return b->nullable.data[node[SPECDEC__SYNTAX_A]] != 0;
+    case SPECDEC__SYNTAX_REPEAT: case SPECDEC__SYNTAX_COUNTED:
+        return !node[SPECDEC__SYNTAX_A] || specdec__syntax_is_nullable(b, child);
+    case SPECDEC__SYNTAX_ALL:
+        for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            if (!specdec__syntax_is_nullable(b, child))
                 return 0;
         return 1;
-    case SPECDEC__TREE_ANY:
-        for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            if (specdec__tree_nullable(b, child))
+    case SPECDEC__SYNTAX_ANY:
+        for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            if (specdec__syntax_is_nullable(b, child))
                 return 1;
         return 0;
     default: return 1;
     }
 }
 
-/* Which rules match the empty text. trees: (rules) 0 where a rule is built otherwise. */
+/* Computes which rules match the empty text. trees: (rules) syntax tree of each, 0: the rule has none. */
 static void specdec__build_nullable(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i, changed = 1;
 
     while (changed && !b->failed)
         for (changed = 0, i = 0; i < trees->count && !b->failed; i++)
-            if (!b->nullable.data[i] && trees->data[i] && specdec__tree_nullable(b, trees->data[i]))
+            if (!b->nullable.data[i] && trees->data[i] && specdec__syntax_is_nullable(b, trees->data[i]))
                 b->nullable.data[i] = changed = 1;
 }
 
-/* A rule that counts how often its body is repeated, behind the rule of the body. The body's first state, which nothing
-   leads back to, is copied: it must read something. */
-static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint32_t *node)
+/* Builds a rule that counts the repetitions of its body at run time; the body is the rule before it. The body's first
+   state is copied without its end, so that each repetition reads at least one byte. */
+static void specdec__build_counted_rule(specdec__build *b, uint32_t rule, const uint32_t *node)
 {
     const uint32_t body = b->rules.data[rule - 1];
-    const uint32_t least = b->nullable.data[rule - 1] ? 0 : node[SPECDEC__TREE_A], most = node[SPECDEC__TREE_B];
-    const uint32_t edges = SPECDEC__VERTEX_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
-    const uint32_t copy = specdec__build_state(b, 0, words);
-    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT, 5);
-    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT, 5);
+    const uint32_t least = b->nullable.data[rule - 1] ? 0 : node[SPECDEC__SYNTAX_A], most = node[SPECDEC__SYNTAX_B];
+    const uint32_t edges = SPECDEC__RECORD_EDGES(b->words[body]), words = 2 + 2 * (edges + b->words[body + 1]);
+    const uint32_t copy = specdec__build_add_state(b, 0, words);
+    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT, 5);
+    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT, 5);
     uint32_t i;
 
     if (b->failed)
         return;
     memcpy(b->words + copy, b->words + body, (size_t)words * 4);
-    b->words[copy] &= ~SPECDEC__VERTEX_FINAL;
+    b->words[copy] &= ~SPECDEC__RECORD_FINAL;
     for (i = 0; i < 2; i++) {
         uint32_t *record = b->words + (i ? after : start);
 
@@ -77,7 +77,7 @@ static void specdec__build_counter(specdec__build *b, uint32_t rule, const uint3
     b->rules.data[rule] = start;
 }
 
-/* Builds all rules that have trees. */
+/* Builds all rules that have syntax trees. */
 static void specdec__build_rules(specdec__build *b, const specdec__vector *trees)
 {
     uint32_t i;
@@ -88,31 +88,32 @@ static void specdec__build_rules(specdec__build *b, const specdec__vector *trees
 
         if (!trees->data[i] || b->rules.data[i])
             continue;
-        if (node[SPECDEC__TREE_KIND] == SPECDEC__TREE_COUNTED)
-            specdec__build_counter(b, i, node);
+        if (node[SPECDEC__SYNTAX_KIND] == SPECDEC__SYNTAX_COUNTED)
+            specdec__build_counted_rule(b, i, node);
         else
-            specdec__build_expression(b, i, trees->data[i]);
+            specdec__build_rule_from_tree(b, i, trees->data[i]);
     }
 }
 
-/* ---- Need: levels of the stack, above the state's own, until the end of its rule. */
+/* ---- Need: levels of the stack, above those of the state itself, until its rule ends. */
 
-static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *object)
+/* The need of an object: its most demanding required member, or the least demanding one that reaches `least`. */
+static uint32_t specdec__need_of_object(const specdec__build *b, const uint32_t *object)
 {
     const uint32_t count = object[SPECDEC__OBJECT_COUNT], *first = object + SPECDEC__OBJECT_WORDS;
     uint32_t i, need = 0, required = 0;
 
     for (i = first[0]; i < count; i = first[i + 1], required++) {
-        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
+        const uint32_t one = SPECDEC__RECORD_NEED(b->words[first[count + 1 + i]]);
         need = need > one ? need : one;
     }
     if (object[SPECDEC__OBJECT_LEAST] > required) {
         if (object[SPECDEC__OBJECT_OTHER]) {
-            const uint32_t one = SPECDEC__VERTEX_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
+            const uint32_t one = SPECDEC__RECORD_NEED(b->words[object[SPECDEC__OBJECT_OTHER]]);
             need = need > one ? need : one < 1 ? 1 : one;
         } else {
             for (i = 0; i < count; i++) {
-                const uint32_t one = SPECDEC__VERTEX_NEED(b->words[first[count + 1 + i]]);
+                const uint32_t one = SPECDEC__RECORD_NEED(b->words[first[count + 1 + i]]);
                 need = need > one ? need : one;
             }
             if (object[SPECDEC__OBJECT_LEAST] > count)
@@ -124,41 +125,44 @@ static uint32_t specdec__need_object(const specdec__build *b, const uint32_t *ob
     return need < 254 ? need + 1 : 255;
 }
 
-static uint32_t specdec__need_rule(const specdec__build *b, uint32_t rule)
+/* The need of a rule: that of its first state; 255: not built. */
+static uint32_t specdec__need_of_rule(const specdec__build *b, uint32_t rule)
 {
-    return SPECDEC__VERTEX_NEED(b->words[b->rules.data[rule]]);
+    return SPECDEC__RECORD_NEED(b->words[b->rules.data[rule]]);
 }
 
-static uint32_t specdec__need_array(const specdec__build *b, const uint32_t *array)
+/* The need of an array: its most demanding item among the least items. */
+static uint32_t specdec__need_of_array(const specdec__build *b, const uint32_t *array)
 {
     uint32_t i, need = 0;
 
     if (!array[SPECDEC__ARRAY_LEAST])
         return 0;
     for (i = 0; i < array[SPECDEC__ARRAY_LEAST] && i <= array[SPECDEC__ARRAY_COUNT]; i++) {
-        const uint32_t rule = specdec__array_rule(array, i);
-        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__need_rule(b, rule);
+        const uint32_t rule = specdec__array_item_rule(array, i);
+        const uint32_t one = rule == UINT32_MAX ? 255 : specdec__need_of_rule(b, rule);
 
         need = need > one ? need : one;
     }
     return need < 254 ? need + 1 : 255;
 }
 
-static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *record)
+/* The need of a PLAIN state: the least of its end, its edges and its calls. */
+static uint32_t specdec__need_of_plain(const specdec__build *b, const uint32_t *record)
 {
-    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
-    uint32_t i, need = record[0] & SPECDEC__VERTEX_FINAL ? 0 : 255;
+    const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
+    uint32_t i, need = record[0] & SPECDEC__RECORD_FINAL ? 0 : 255;
 
     for (i = 0; i < edges && need; i++) {
-        const uint32_t one = SPECDEC__VERTEX_NEED(b->words[record[3 + 2 * i]]);
+        const uint32_t one = SPECDEC__RECORD_NEED(b->words[record[3 + 2 * i]]);
         need = need < one ? need : one;
     }
     for (i = 0; i < record[1] && need; i++) {
         const uint32_t *call = record + 2 + 2 * (edges + i);
-        uint32_t one = specdec__need_rule(b, call[0]);
+        uint32_t one = specdec__need_of_rule(b, call[0]);
 
         if (call[1]) {
-            const uint32_t behind = SPECDEC__VERTEX_NEED(b->words[call[1]]);
+            const uint32_t behind = SPECDEC__RECORD_NEED(b->words[call[1]]);
 
             one = one < 254 ? one + 1 : 255;
             one = one > behind ? one : behind;
@@ -168,53 +172,54 @@ static uint32_t specdec__need_plain(const specdec__build *b, const uint32_t *rec
     return need;
 }
 
-static uint32_t specdec__need_of(const specdec__build *b, uint32_t state)
+/* The need of a state, from the needs of the states behind it. */
+static uint32_t specdec__need_of_state(const specdec__build *b, uint32_t state)
 {
     const uint32_t *record = b->words + state;
     uint32_t need;
 
-    switch (SPECDEC__VERTEX_KIND(record[0])) {
-    case SPECDEC__VERTEX_PLAIN: return specdec__need_plain(b, record);
-    case SPECDEC__VERTEX_SET: return SPECDEC__VERTEX_NEED(b->words[record[1]]);
-    case SPECDEC__VERTEX_OBJECT: return specdec__need_object(b, b->words + record[1]);
-    case SPECDEC__VERTEX_ARRAY: return specdec__need_array(b, b->words + record[1]);
-    case SPECDEC__VERTEX_REPEAT:
-        need = SPECDEC__VERTEX_NEED(b->words[record[1]]);
+    switch (SPECDEC__RECORD_KIND(record[0])) {
+    case SPECDEC__RECORD_PLAIN: return specdec__need_of_plain(b, record);
+    case SPECDEC__RECORD_SET: return SPECDEC__RECORD_NEED(b->words[record[1]]);
+    case SPECDEC__RECORD_OBJECT: return specdec__need_of_object(b, b->words + record[1]);
+    case SPECDEC__RECORD_ARRAY: return specdec__need_of_array(b, b->words + record[1]);
+    case SPECDEC__RECORD_REPEAT:
+        need = SPECDEC__RECORD_NEED(b->words[record[1]]);
         return !record[2] ? 0 : need < 254 ? need + 1 : 255;
-    default: return 0; /* nothing leads there that has no room to end */
+    default: return 0; /* KEY, AFTER and BEFORE states are only entered where a text can end */
     }
 }
 
-/* The least needs that agree with each other, from above. */
+/* Computes the needs of all states, from 255 down, until none changes. */
 static void specdec__build_needs(specdec__build *b)
 {
     uint32_t i, changed = 1;
 
     for (i = 0; i < b->states.count; i++)
         b->words[b->states.data[i]] |= 255u << 8;
-    while (changed && specdec__build_works(b, b->states.count))
+    while (changed && specdec__build_count_work(b, b->states.count))
         for (changed = 0, i = b->states.count; i-- > 0;) {
-            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__VERTEX_NEED(*header), now;
+            uint32_t *header = b->words + b->states.data[i], need = SPECDEC__RECORD_NEED(*header), now;
 
-            if (!need || (now = specdec__need_of(b, b->states.data[i])) >= need)
+            if (!need || (now = specdec__need_of_state(b, b->states.data[i])) >= need)
                 continue;
             *header = (*header & ~(255u << 8)) | now << 8;
             changed = 1;
         }
 }
 
-/* Takes away calls of rules that nothing matches. */
-static void specdec__build_prune(specdec__build *b)
+/* Removes calls of rules that match no text. */
+static void specdec__build_drop_calls(specdec__build *b)
 {
     uint32_t i, k, kept;
 
     for (i = 0; i < b->states.count; i++) {
-        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+        uint32_t *record = b->words + b->states.data[i], *call = record + 2 + 2 * SPECDEC__RECORD_EDGES(record[0]);
 
-        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN)
+        if (SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_PLAIN)
             continue;
         for (k = kept = 0; k < record[1]; k++)
-            if (specdec__need_rule(b, call[2 * k]) < 255) {
+            if (specdec__need_of_rule(b, call[2 * k]) < 255) {
                 call[2 * kept] = call[2 * k];
                 call[2 * kept++ + 1] = call[2 * k + 1];
             }
@@ -222,45 +227,47 @@ static void specdec__build_prune(specdec__build *b)
     }
 }
 
-/* Refuses states where so many alternatives begin with the same byte that a text could not have a thread for each. */
-static void specdec__build_crowds(specdec__build *b, const specdec__rule *rules)
+/* Refuses a state in which more alternatives begin with one byte than a text may have threads. */
+static void specdec__build_refuse_crowds(specdec__build *b, const specdec__rule *rules)
 {
     uint32_t i, k, byte;
 
     for (i = 0; i < b->states.count && !b->failed; i++) {
         const uint32_t *record = b->words + b->states.data[i];
-        const uint32_t *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
+        const uint32_t *call = record + 2 + 2 * SPECDEC__RECORD_EDGES(record[0]);
 
-        if (SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_PLAIN || record[1] <= SPECDEC__THREADS)
+        if (SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_PLAIN || record[1] <= SPECDEC__AUTOMATON_THREADS)
             continue;
-        for (byte = 0; byte < 256 && specdec__build_works(b, record[1]); byte++) {
+        for (byte = 0; byte < 256 && specdec__build_count_work(b, record[1]); byte++) {
             uint32_t count = 0;
 
             for (k = 0; k < record[1]; k++)
                 count += rules[call[2 * k]].first[byte >> 5] >> (byte & 31) & 1;
-            if (count > SPECDEC__THREADS) {
-                b->crowd = b->states.data[i];
+            if (count > SPECDEC__AUTOMATON_THREADS) {
+                b->crowded_state = b->states.data[i];
                 specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in one place");
             }
         }
     }
 }
 
-/* ---- Kinds of bytes that may follow in any number, and order, up to a limit. */
+/* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_BYTES of them. */
 
-/* The edge of a byte among those of a state; NULL: there is none. */
-static const uint32_t *specdec__live_edge(const specdec__build *b, uint32_t state, uint32_t byte)
+/* The edge of a state for a byte; NULL: none. */
+static const uint32_t *specdec__live_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
 
-    return specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+    return specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 }
 
-/* The kinds that may follow whole characters of one form of UTF-8, from its byte `at` on; 0: some may not, or need more
-   of the stack. self not 0: all kinds if all these characters lead there. */
-static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
+/* The kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on; 0: some
+   character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to that
+   state. */
+static uint32_t specdec__live_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
 {
-    static const unsigned char forms[8][5] = { /* bytes; first from, to; second from, to */
+    static const unsigned char forms[8][5] = { /* bytes of a character; range of its first byte; range of its second
+                                                  byte */
         {2, 0xc2, 0xdf, 0x80, 0xbf}, {3, 0xe0, 0xe0, 0xa0, 0xbf}, {3, 0xe1, 0xec, 0x80, 0xbf},
         {3, 0xed, 0xed, 0x80, 0x9f}, {3, 0xee, 0xef, 0x80, 0xbf}, {4, 0xf0, 0xf0, 0x90, 0xbf},
         {4, 0xf1, 0xf3, 0x80, 0xbf}, {4, 0xf4, 0xf4, 0x80, 0x8f}};
@@ -268,13 +275,13 @@ static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int 
     uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
 
     while (byte <= high && live) {
-        const uint32_t *edge = specdec__live_edge(b, state, byte);
+        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
 
-        if (!edge || SPECDEC__VERTEX_KIND(b->words[edge[1]]) != SPECDEC__VERTEX_PLAIN ||
-            SPECDEC__VERTEX_NEED(b->words[edge[1]]) > SPECDEC__VERTEX_NEED(b->words[state]))
+        if (!edge || SPECDEC__RECORD_KIND(b->words[edge[1]]) != SPECDEC__RECORD_PLAIN ||
+            SPECDEC__RECORD_NEED(b->words[edge[1]]) > SPECDEC__RECORD_NEED(b->words[state]))
             return 0;
         if (at + 1u < forms[form][0])
-            live &= specdec__live_wide(b, edge[1], form, at + 1, self);
+            live &= specdec__live_behind_utf8(b, edge[1], form, at + 1, self);
         else
             live &= !self ? SPECDEC__LIVE(b->words[edge[1]]) : edge[1] == self ? SPECDEC__KINDS_PLAIN : 0;
         byte = (edge[0] >> 8) + 1;
@@ -282,8 +289,8 @@ static uint32_t specdec__live_wide(const specdec__build *b, uint32_t state, int 
     return live;
 }
 
-/* Kinds that may follow in a state, as far as the states behind it allow them, too. */
-static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
+/* The live kinds of a state as far as the states behind it have them, too. */
+static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
 {
     uint32_t live = SPECDEC__LIVE(b->words[state]), byte = 0x20, next = 0, target = 0;
     int form;
@@ -294,9 +301,9 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
         if (!(kind & live))
             continue;
         if (byte >= next) {
-            const uint32_t *edge = specdec__live_edge(b, state, byte);
+            const uint32_t *edge = specdec__live_find_edge(b, state, byte);
 
-            target = edge && SPECDEC__VERTEX_NEED(b->words[edge[1]]) <= SPECDEC__VERTEX_NEED(b->words[state])
+            target = edge && SPECDEC__RECORD_NEED(b->words[edge[1]]) <= SPECDEC__RECORD_NEED(b->words[state])
                          ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
             next = edge ? (edge[0] >> 8) + 1 : byte + 1;
             if (!edge)
@@ -305,85 +312,86 @@ static uint32_t specdec__live_of(const specdec__build *b, uint32_t state)
         live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
     }
     for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
-        const uint32_t behind = specdec__live_wide(b, state, form, 0, 0);
+        const uint32_t behind = specdec__live_behind_utf8(b, state, form, 0, 0);
 
         live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
     }
     return live;
 }
 
-/* Does every character that needs no escape in a JSON string lead back to a state, and no control character on? */
-static int specdec__live_loops(const specdec__build *b, uint32_t state)
+/* Does every character that needs no escape in a JSON string lead back to the state, and no control character on? */
+static int specdec__live_is_string(const specdec__build *b, uint32_t state)
 {
     uint32_t byte;
     int form;
 
     for (byte = 0; byte < 0x80; byte++) {
-        const uint32_t *edge = specdec__live_edge(b, state, byte);
+        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
 
         if (byte < 0x20 ? edge != NULL : byte != '"' && byte != '\\' && (!edge || edge[1] != state))
             return 0;
     }
     for (form = 0; form < 8; form++)
-        if (!specdec__live_wide(b, state, form, 0, state))
+        if (!specdec__live_behind_utf8(b, state, form, 0, state))
             return 0;
     return 1;
 }
 
-/* Of all states that only read bytes; each round is one more byte. States come in order, so that a round sees what the
-   one before it found of those behind. */
-static void specdec__build_live(specdec__build *b)
+/* Computes the live kinds of all states without calls. Each round extends them by one byte, and uses what it has
+   already found for other states. */
+static void specdec__build_live_kinds(specdec__build *b)
 {
     uint32_t i, round, changed = 1;
 
     for (i = 0; i < b->states.count; i++) {
         uint32_t *record = b->words + b->states.data[i];
 
-        if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN && !record[1] &&
-            SPECDEC__VERTEX_EDGES(record[0]) && SPECDEC__VERTEX_NEED(record[0]) < 255)
+        if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN && !record[1] &&
+            SPECDEC__RECORD_EDGES(record[0]) && SPECDEC__RECORD_NEED(record[0]) < 255)
             record[0] |= SPECDEC__KINDS_PLAIN << SPECDEC__LIVE_SHIFT;
     }
-    for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_works(b, b->states.count); round++)
+    for (round = 0; round < SPECDEC__LIVE_BYTES && changed && specdec__build_count_work(b, b->states.count); round++)
         for (changed = 0, i = 0; i < b->states.count; i++) {
             uint32_t *header = b->words + b->states.data[i], before = SPECDEC__LIVE(*header), live;
 
-            if (!before || (live = specdec__live_of(b, b->states.data[i])) == before)
+            if (!before || (live = specdec__live_kinds_of(b, b->states.data[i])) == before)
                 continue;
             *header = (*header & ((1u << SPECDEC__LIVE_SHIFT) - 1)) | live << SPECDEC__LIVE_SHIFT;
             changed = 1;
         }
     for (i = 0; i < b->states.count; i++)
         if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
-            !(b->words[b->states.data[i]] & SPECDEC__VERTEX_FINAL) && specdec__live_loops(b, b->states.data[i]))
-            b->words[b->states.data[i]] |= SPECDEC__VERTEX_STRING;
+            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) && specdec__live_is_string(b, b->states.data[i]))
+            b->words[b->states.data[i]] |= SPECDEC__RECORD_STRING;
 }
 
 /* ---- First bytes of rules. */
 
-/* Adds the first bytes that a state accepts to a rule's set. Returns 1 if the set has changed. */
-static int specdec__first_of(const specdec__build *b, specdec__rule *rules, uint32_t state, specdec__rule *out)
+/* Adds the bytes that a state may read to the first bytes of rule `out`. Returns 1 if the set has changed. */
+static int specdec__rule_add_first_bytes(const specdec__build *b, specdec__rule *rules, uint32_t state,
+                                         specdec__rule *out)
 {
-    const uint32_t *record = b->words + state, kind = SPECDEC__VERTEX_KIND(record[0]);
-    const uint32_t edges = SPECDEC__VERTEX_EDGES(record[0]);
+    const uint32_t *record = b->words + state, kind = SPECDEC__RECORD_KIND(record[0]);
+    const uint32_t edges = SPECDEC__RECORD_EDGES(record[0]);
     uint32_t before[8], i, j;
 
     memcpy(before, out->first, sizeof before);
-    if (kind == SPECDEC__VERTEX_PLAIN) {
+    if (kind == SPECDEC__RECORD_PLAIN) {
         for (i = 0; i < edges; i++)
             for (j = record[2 + 2 * i] & 255; j <= record[2 + 2 * i] >> 8; j++)
                 out->first[j >> 5] |= 1u << (j & 31);
         for (i = 0; i < record[1]; i++)
             for (j = 0; j < 8; j++)
                 out->first[j] |= rules[record[2 + 2 * (edges + i)]].first[j];
-    } else if (kind == SPECDEC__VERTEX_REPEAT) {
-        return specdec__first_of(b, rules, record[1], out);
+    } else if (kind == SPECDEC__RECORD_REPEAT) {
+        return specdec__rule_add_first_bytes(b, rules, record[1], out);
     } else {
-        memset(out->first, 255, sizeof out->first); /* the state behind a bracket: not the first one of a rule */
+        memset(out->first, 255, sizeof out->first); /* the state behind a bracket is never a rule's first one */
     }
     return memcmp(before, out->first, sizeof before) != 0;
 }
 
-/* Puts header, rules and words together at the front of the block. Returns 0 when it failed. */
+/* Writes header, rules and words of the constraint to the front of the block. Returns 0 when the build failed. */
 static int specdec__build_finish(specdec__build *b, uint32_t root, int free_space)
 {
     const size_t header = sizeof(specdec_constraint), size = b->rules.count * sizeof(specdec__rule);
@@ -391,25 +399,25 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     specdec__rule *rules;
     uint32_t i, changed = 1;
 
-    specdec__build_tails(b);
+    specdec__build_tail_calls(b);
     specdec__build_needs(b);
-    specdec__build_prune(b);
-    specdec__build_live(b);
-    rules = (specdec__rule *)(void *)specdec__build_scratch(b, size / 4);
+    specdec__build_drop_calls(b);
+    specdec__build_live_kinds(b);
+    rules = (specdec__rule *)(void *)specdec__build_reserve_scratch(b, size / 4);
     if (b->failed)
         return 0;
     memset(rules, 0, size);
-    while (changed && specdec__build_works(b, b->rules.count))
+    while (changed && specdec__build_count_work(b, b->rules.count))
         for (changed = 0, i = b->rules.count; i-- > 0;) {
             rules[i].start = b->rules.data[i];
-            rules[i].need = specdec__need_rule(b, i);
-            changed |= (uint32_t)specdec__first_of(b, rules, rules[i].start, &rules[i]);
+            rules[i].need = specdec__need_of_rule(b, i);
+            changed |= (uint32_t)specdec__rule_add_first_bytes(b, rules, rules[i].start, &rules[i]);
         }
-    specdec__build_crowds(b, rules);
-    if (!b->failed && specdec__need_rule(b, root) > SPECDEC__STACK_HEIGHT)
-        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_rule(b, root) == 255 ? "nothing matches it"
+    specdec__build_refuse_crowds(b, rules);
+    if (!b->failed && specdec__need_of_rule(b, root) > SPECDEC__STACK_HEIGHT)
+        specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_of_rule(b, root) == 255 ? "nothing matches it"
                                                                                         : "it is nested too deeply");
-    if ((size_t)((unsigned char *)(b->words + b->word_count) - b->base) + size > b->back)
+    if ((size_t)((unsigned char *)(b->words + b->word_count) - b->base) + size > b->scratch_at)
         specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
     if (b->failed)
         return 0;
@@ -422,14 +430,14 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
     c->words = b->word_count;
     c->root = root;
     c->free_space = (uint32_t)free_space;
-    c->kinds = b->kinds;
-    c->kind_count = b->kind_count;
+    c->argument_kinds = b->argument_kinds;
+    c->argument_kind_count = b->argument_kind_count;
     c->hash = specdec__hash(SPECDEC__HASH, b->base + header, c->bytes - header);
     c->hash = specdec__hash(c->hash, (const unsigned char *)&c->rules, 6 * sizeof c->rules);
     return 1;
 }
 
-/* Begins to build in a block. Returns 0 when that is too small for anything. */
+/* Begins to build a constraint in a block. Returns 0 when the block is too small for a header. */
 static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
 {
     memset(b, 0, sizeof *b);
@@ -437,11 +445,11 @@ static int specdec__build_begin(specdec__build *b, void *memory, size_t bytes)
         return specdec__build_fail(b, SPECDEC_ERROR_MEMORY, "");
     b->base = (unsigned char *)memory;
     b->size = bytes;
-    b->back = bytes & ~(size_t)7;
+    b->scratch_at = bytes & ~(size_t)7;
     b->words = (uint32_t *)(void *)(b->base + sizeof(specdec_constraint));
-    specdec__build_words(b, 2); /* state 0 is none */
-    specdec__vector_add(b, &b->tree, SPECDEC__TREE_WORDS);
-    specdec__vector_add(b, &b->ranges, 2);
+    specdec__build_add_words(b, 2); /* no record begins at index 0 */
+    specdec__vector_extend(b, &b->tree, SPECDEC__SYNTAX_WORDS);
+    specdec__vector_extend(b, &b->ranges, 2);
     return !b->failed;
 }
 

@@ -11,20 +11,20 @@
 
 SPECDEC__FOR_SIZE
 
-/* A grammar that is being parsed. Rules are numbered in the order in which their names come. */
+/* A GBNF grammar that is being parsed. Rules are numbered in the order in which their names first appear. */
 typedef struct specdec__gbnf {
     specdec__source source;
-    specdec__vector names; /* (3) place and length of a rule's name, 1: it was defined */
-    specdec__vector number; /* of that rule */
-    specdec__vector trees; /* (rules) */
-    specdec__vector slots; /* (power of two) open hash of names: 1 + index */
+    specdec__vector names;       /* (3) offset and length of each name in the source; 1: its rule was defined */
+    specdec__vector rule_number; /* (names) number of the rule */
+    specdec__vector trees;       /* (rules) syntax tree of each rule */
+    specdec__vector name_table;  /* (power of two) hash table of names: 1 + index of a name, 0: free */
 } specdec__gbnf;
 
-/* White space and comments; new lines too, where they mean nothing. */
-static void specdec__gbnf_space(specdec__source *s, int lines)
+/* Skips spaces and comments; also line ends if `lines`. */
+static void specdec__gbnf_skip_space(specdec__source *s, int lines)
 {
     for (;; s->at++) {
-        const int c = specdec__source_peek(s);
+        const int c = specdec__source_peek_byte(s);
 
         if (c == '#')
             while (s->at + 1 < s->size && s->text[s->at + 1] != '\n' && s->text[s->at + 1] != '\r')
@@ -34,144 +34,146 @@ static void specdec__gbnf_space(specdec__source *s, int lines)
     }
 }
 
-static int specdec__gbnf_letter(int c)
+/* Is a byte a letter of a rule's name? */
+static int specdec__gbnf_is_name_byte(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* Enters a name into the table, which doubles when it is half full. Returns its index; new ones get a rule. */
-static uint32_t specdec__gbnf_find(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
+/* The index of a name; a new name is added, with a rule. The hash table doubles when it is half full. */
+static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, size_t at, size_t size)
 {
     const unsigned char *text = g->source.text;
     uint64_t hash = specdec__hash(SPECDEC__HASH, text + at, size);
     uint32_t i, entry, count = g->names.count / 3;
 
-    if (2 * (count + 1) > g->slots.count) {
-        const uint32_t room = g->slots.count ? 2 * g->slots.count : 64;
+    if (2 * (count + 1) > g->name_table.count) {
+        const uint32_t room = g->name_table.count ? 2 * g->name_table.count : 64;
 
-        g->slots.count = 0;
-        if (specdec__vector_add(b, &g->slots, room) == UINT32_MAX)
+        g->name_table.count = 0;
+        if (specdec__vector_extend(b, &g->name_table, room) == UINT32_MAX)
             return 0;
-        memset(g->slots.data, 0, (size_t)room * 4);
+        memset(g->name_table.data, 0, (size_t)room * 4);
         for (i = 0; i < count; i++) {
             uint64_t place = specdec__hash(SPECDEC__HASH, text + g->names.data[3 * i], g->names.data[3 * i + 1]);
 
-            while (g->slots.data[place & (room - 1)])
+            while (g->name_table.data[place & (room - 1)])
                 place++;
-            g->slots.data[place & (room - 1)] = i + 1;
+            g->name_table.data[place & (room - 1)] = i + 1;
         }
     }
-    for (; (entry = g->slots.data[hash & (g->slots.count - 1)]) != 0; hash++)
+    for (; (entry = g->name_table.data[hash & (g->name_table.count - 1)]) != 0; hash++)
         if (g->names.data[3 * entry - 2] == size && memcmp(text + g->names.data[3 * entry - 3], text + at, size) == 0)
             return entry - 1;
-    g->slots.data[hash & (g->slots.count - 1)] = count + 1;
+    g->name_table.data[hash & (g->name_table.count - 1)] = count + 1;
     specdec__vector_push(b, &g->names, (uint32_t)at);
     specdec__vector_push(b, &g->names, (uint32_t)size);
     specdec__vector_push(b, &g->names, 0);
-    specdec__vector_push(b, &g->number, specdec__build_rule(b));
+    specdec__vector_push(b, &g->rule_number, specdec__build_add_rule(b));
     specdec__vector_push(b, &g->trees, 0);
     return count;
 }
 
-/* A name. Returns its index. */
-static uint32_t specdec__gbnf_name(specdec__build *b, specdec__gbnf *g)
+/* Reads a rule's name. Returns the index of the name. */
+static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
     const size_t from = s->at;
 
-    while (specdec__gbnf_letter(specdec__source_peek(s)))
+    while (specdec__gbnf_is_name_byte(specdec__source_peek_byte(s)))
         s->at++;
     if (s->at == from)
         return specdec__source_fail(b, s, "a name is missing");
-    return specdec__gbnf_find(b, g, from, s->at - from);
+    return specdec__gbnf_find_name(b, g, from, s->at - from);
 }
 
-/* A character of a string or class, perhaps escaped. */
-static uint32_t specdec__gbnf_character(specdec__build *b, specdec__source *s)
+/* Reads a character of a string or class, perhaps an escape. */
+static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source *s)
 {
     static const char names[] = "nrt\"\\[]'/-^", meant[] = "\n\r\t\"\\[]'/-^";
     const char *known;
     int c;
 
-    if (!specdec__source_accept(s, '\\'))
-        return specdec__source_character(b, s);
-    c = specdec__source_peek(s);
+    if (!specdec__source_accept_byte(s, '\\'))
+        return specdec__source_read_character(b, s);
+    c = specdec__source_peek_byte(s);
     known = c > 0 ? strchr(names, c) : NULL;
     s->at += c >= 0;
     if (known)
         return (unsigned char)meant[known - names];
     if (c == 'x' || c == 'u' || c == 'U')
-        return specdec__source_hex(b, s, c == 'x' ? 2 : c == 'u' ? 4 : 8);
+        return specdec__source_read_hex(b, s, c == 'x' ? 2 : c == 'u' ? 4 : 8);
     s->at--;
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
-/* A class, whose [ was read. */
-static uint32_t specdec__gbnf_class(specdec__build *b, specdec__source *s)
+/* Reads a class of characters, behind its [. */
+static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
 {
-    const int negated = specdec__source_accept(s, '^');
+    const int negated = specdec__source_accept_byte(s, '^');
     const uint32_t from = b->ranges.count;
 
-    while (!b->failed && !specdec__source_accept(s, ']')) {
-        const uint32_t low = specdec__gbnf_character(b, s);
+    while (!b->failed && !specdec__source_accept_byte(s, ']')) {
+        const uint32_t low = specdec__gbnf_read_character(b, s);
         uint32_t high = low;
 
         if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']') {
             s->at++;
-            high = specdec__gbnf_character(b, s);
+            high = specdec__gbnf_read_character(b, s);
             if (!b->failed && high < low)
                 return specdec__source_fail(b, s, "a range ends before it begins");
         }
-        specdec__range_add(b, low, high);
+        specdec__syntax_add_range(b, low, high);
     }
     if (negated && !b->failed)
-        specdec__ranges_negate(b, from);
-    return specdec__tree_set(b, from);
+        specdec__syntax_negate_ranges(b, from);
+    return specdec__syntax_add_set(b, from);
 }
 
-static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside);
+static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside);
 
-/* A string, a class, a rule, or alternatives in brackets; 0, and nothing is read, when none is here. */
-static uint32_t specdec__gbnf_item(specdec__build *b, specdec__gbnf *g)
+/* Reads a string, a class, a rule's name, or alternatives in parentheses; 0, and reads nothing, when none begins
+   here. */
+static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
-    const int c = specdec__source_peek(s);
+    const int c = specdec__source_peek_byte(s);
     uint32_t tree;
 
     if (c == '"') {
-        tree = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        tree = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         s->at++;
-        while (!b->failed && !specdec__source_accept(s, '"')) {
-            const uint32_t character = specdec__gbnf_character(b, s);
-            specdec__tree_prepend(b, tree, specdec__tree_character(b, character, character));
+        while (!b->failed && !specdec__source_accept_byte(s, '"')) {
+            const uint32_t character = specdec__gbnf_read_character(b, s);
+            specdec__syntax_prepend_child(b, tree, specdec__syntax_add_character(b, character, character));
         }
         return tree;
     }
     if (c == '[') {
         s->at++;
-        return specdec__gbnf_class(b, s);
+        return specdec__gbnf_read_class(b, s);
     }
     if (c == '.') {
         s->at++;
-        return specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+        return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
     }
     if (c == '(') {
         s->at++;
-        specdec__gbnf_space(s, 1);
-        tree = specdec__gbnf_any(b, g, 1);
-        return specdec__source_accept(s, ')') ? tree : specdec__source_fail(b, s, "a bracket is not closed");
+        specdec__gbnf_skip_space(s, 1);
+        tree = specdec__gbnf_read_alternatives(b, g, 1);
+        return specdec__source_accept_byte(s, ')') ? tree : specdec__source_fail(b, s, "a bracket is not closed");
     }
-    if (specdec__gbnf_letter(c)) {
-        const uint32_t name = specdec__gbnf_name(b, g);
-        return b->failed ? 0 : specdec__tree_add(b, SPECDEC__TREE_RULE, 0, g->number.data[name], 0);
+    if (specdec__gbnf_is_name_byte(c)) {
+        const uint32_t name = specdec__gbnf_read_name(b, g);
+        return b->failed ? 0 : specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, g->rule_number.data[name], 0);
     }
     return 0;
 }
 
-/* How often an item comes, if that is said. */
-static int specdec__gbnf_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
+/* Reads a quantifier (* + ? {n,m}) of an item. Returns 0 when there is none. */
+static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, uint32_t *least, uint32_t *most)
 {
-    const int c = specdec__source_peek(s);
+    const int c = specdec__source_peek_byte(s);
 
     *least = c == '+';
     *most = c == '?' ? 1 : UINT32_MAX;
@@ -182,65 +184,66 @@ static int specdec__gbnf_quantifier(specdec__build *b, specdec__source *s, uint3
     if (c != '{')
         return 0;
     s->at++;
-    specdec__gbnf_space(s, 0);
-    *least = specdec__source_number(s);
-    specdec__gbnf_space(s, 0);
-    if (*least == UINT32_MAX && specdec__source_peek(s) != ',')
+    specdec__gbnf_skip_space(s, 0);
+    *least = specdec__source_read_number(s);
+    specdec__gbnf_skip_space(s, 0);
+    if (*least == UINT32_MAX && specdec__source_peek_byte(s) != ',')
         return (int)specdec__source_fail(b, s, "a number is missing");
     *most = *least;
     *least = *least == UINT32_MAX ? 0 : *least;
-    if (specdec__source_accept(s, ',')) {
-        specdec__gbnf_space(s, 0);
-        *most = specdec__source_number(s);
-        specdec__gbnf_space(s, 0);
+    if (specdec__source_accept_byte(s, ',')) {
+        specdec__gbnf_skip_space(s, 0);
+        *most = specdec__source_read_number(s);
+        specdec__gbnf_skip_space(s, 0);
     }
     if (*least > *most)
         return (int)specdec__source_fail(b, s, "a repetition's least is above its most");
-    return specdec__source_accept(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
+    return specdec__source_accept_byte(s, '}') ? 1 : (int)specdec__source_fail(b, s, "} is missing");
 }
 
-/* Items behind each other. */
-static uint32_t specdec__gbnf_all(specdec__build *b, specdec__gbnf *g, int inside)
+/* Reads a concatenation of quantified items. */
+static uint32_t specdec__gbnf_read_concatenation(specdec__build *b, specdec__gbnf *g, int inside)
 {
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t tree, least, most;
 
-    while (!b->failed && (tree = specdec__gbnf_item(b, g)) != 0) {
-        specdec__gbnf_space(&g->source, inside);
-        while (!b->failed && specdec__gbnf_quantifier(b, &g->source, &least, &most)) {
-            tree = specdec__tree_repeat(b, &g->trees, tree, least, most);
-            specdec__gbnf_space(&g->source, inside);
+    while (!b->failed && (tree = specdec__gbnf_read_item(b, g)) != 0) {
+        specdec__gbnf_skip_space(&g->source, inside);
+        while (!b->failed && specdec__gbnf_read_quantifier(b, &g->source, &least, &most)) {
+            tree = specdec__syntax_add_repeat(b, &g->trees, tree, least, most);
+            specdec__gbnf_skip_space(&g->source, inside);
         }
-        specdec__tree_prepend(b, all, tree);
+        specdec__syntax_prepend_child(b, all, tree);
     }
     return all;
 }
 
-static uint32_t specdec__gbnf_any(specdec__build *b, specdec__gbnf *g, int inside)
+/* Reads alternatives between bars. */
+static uint32_t specdec__gbnf_read_alternatives(specdec__build *b, specdec__gbnf *g, int inside)
 {
     uint32_t any = 0, tree;
 
-    if (++g->source.depth > SPECDEC__BUILD_DEPTH)
+    if (++g->source.depth > SPECDEC__BRACKETS_MOST)
         return specdec__source_fail(b, &g->source, "it is nested too deeply");
-    tree = specdec__gbnf_all(b, g, inside);
-    while (!b->failed && specdec__source_accept(&g->source, '|')) {
-        specdec__gbnf_space(&g->source, 1);
+    tree = specdec__gbnf_read_concatenation(b, g, inside);
+    while (!b->failed && specdec__source_accept_byte(&g->source, '|')) {
+        specdec__gbnf_skip_space(&g->source, 1);
         if (!any)
-            specdec__tree_prepend(b, any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), tree);
-        specdec__tree_prepend(b, any, specdec__gbnf_all(b, g, inside));
+            specdec__syntax_prepend_child(b, any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), tree);
+        specdec__syntax_prepend_child(b, any, specdec__gbnf_read_concatenation(b, g, inside));
     }
     g->source.depth--;
     return any ? any : tree;
 }
 
-/* name ::= alternatives */
-static void specdec__gbnf_rule(specdec__build *b, specdec__gbnf *g)
+/* Reads the definition of a rule: name ::= alternatives */
+static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
-    const uint32_t name = specdec__gbnf_name(b, g);
+    const uint32_t name = specdec__gbnf_read_name(b, g);
     uint32_t tree;
 
-    specdec__gbnf_space(s, 0);
+    specdec__gbnf_skip_space(s, 0);
     if (!b->failed && (s->size - s->at < 3 || memcmp(s->text + s->at, "::=", 3) != 0))
         specdec__source_fail(b, s, "::= is missing");
     if (!b->failed && g->names.data[3 * name + 2])
@@ -248,46 +251,47 @@ static void specdec__gbnf_rule(specdec__build *b, specdec__gbnf *g)
     s->at += 3;
     if (b->failed)
         return;
-    specdec__gbnf_space(s, 1);
-    tree = specdec__gbnf_any(b, g, 0);
+    specdec__gbnf_skip_space(s, 1);
+    tree = specdec__gbnf_read_alternatives(b, g, 0);
     if (b->failed)
         return;
-    g->trees.data[g->number.data[name]] = tree;
+    g->trees.data[g->rule_number.data[name]] = tree;
     g->names.data[3 * name + 2] = 1;
-    if (specdec__source_peek(s) >= 0 && specdec__source_peek(s) != '\n' && specdec__source_peek(s) != '\r')
+    if (specdec__source_peek_byte(s) >= 0 && specdec__source_peek_byte(s) != '\n' &&
+        specdec__source_peek_byte(s) != '\r')
         specdec__source_fail(b, s, "this cannot stand here");
-    specdec__gbnf_space(s, 1);
+    specdec__gbnf_skip_space(s, 1);
 }
 
-/* Adds the rules that a tree may begin with to a list. Returns whether it may be empty. */
-static int specdec__gbnf_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
+/* Adds the rules that may stand at the beginning of a tree to a list. Returns whether the tree may be empty. */
+static int specdec__gbnf_add_leftmost(specdec__build *b, uint32_t tree, specdec__vector *list)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t kind = node[SPECDEC__TREE_KIND];
+    const uint32_t kind = node[SPECDEC__SYNTAX_KIND];
     uint32_t child, last = 0;
 
-    if (!specdec__build_works(b, 1))
+    if (!specdec__build_count_work(b, 1))
         return 0;
-    if (kind == SPECDEC__TREE_RULE)
-        specdec__vector_push(b, list, node[SPECDEC__TREE_A]);
-    if (kind != SPECDEC__TREE_ALL) {
-        for (child = node[SPECDEC__TREE_CHILD]; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-            specdec__gbnf_leftmost(b, child, list);
-        return specdec__tree_nullable(b, tree);
+    if (kind == SPECDEC__SYNTAX_RULE)
+        specdec__vector_push(b, list, node[SPECDEC__SYNTAX_A]);
+    if (kind != SPECDEC__SYNTAX_ALL) {
+        for (child = node[SPECDEC__SYNTAX_CHILD]; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+            specdec__gbnf_add_leftmost(b, child, list);
+        return specdec__syntax_is_nullable(b, tree);
     }
-    for (child = node[SPECDEC__TREE_CHILD]; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-        if (!specdec__tree_nullable(b, child))
-            last = child; /* of these the first: nothing behind it is leftmost */
-    child = node[SPECDEC__TREE_CHILD];
+    for (child = node[SPECDEC__SYNTAX_CHILD]; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+        if (!specdec__syntax_is_nullable(b, child))
+            last = child; /* the leftmost child that is not empty */
+    child = node[SPECDEC__SYNTAX_CHILD];
     while (child && last && child != last)
-        child = b->tree.data[child + SPECDEC__TREE_NEXT];
-    for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT])
-        specdec__gbnf_leftmost(b, child, list);
+        child = b->tree.data[child + SPECDEC__SYNTAX_NEXT];
+    for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT])
+        specdec__gbnf_add_leftmost(b, child, list);
     return !last;
 }
 
-/* Refuses a rule that begins with itself before it reads anything. Depth-first, with a stack of its own. */
-static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
+/* Refuses left recursion: a rule that begins with itself. Searches depth-first, with a stack of its own. */
+static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf *g)
 {
     specdec__vector list, from, stack, color;
     uint32_t i, j;
@@ -300,7 +304,7 @@ static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
         specdec__vector_push(b, &from, list.count);
         specdec__vector_push(b, &color, 0);
         if (g->trees.data[i])
-            specdec__gbnf_leftmost(b, g->trees.data[i], &list);
+            specdec__gbnf_add_leftmost(b, g->trees.data[i], &list);
     }
     specdec__vector_push(b, &from, list.count);
     for (i = 0; i < g->trees.count && !b->failed; i++) {
@@ -321,16 +325,16 @@ static void specdec__gbnf_recursion(specdec__build *b, specdec__gbnf *g)
                 specdec__vector_push(b, &stack, other);
                 specdec__vector_push(b, &stack, from.data[other]);
             } else if (color.data[other] == 1) {
-                for (j = 0; j < g->number.count && g->number.data[j] != other; j++)
+                for (j = 0; j < g->rule_number.count && g->rule_number.data[j] != other; j++)
                     ;
-                g->source.at = j < g->number.count ? g->names.data[3 * j] : 0;
+                g->source.at = j < g->rule_number.count ? g->names.data[3 * j] : 0;
                 specdec__source_fail(b, &g->source, "left recursion: this rule may begin with itself");
             }
         }
     }
 }
 
-/* Builds a grammar whose first rule is "root". */
+/* Builds the constraint of a GBNF grammar, whose first rule is "root". */
 static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, size_t size)
 {
     specdec__gbnf g;
@@ -344,26 +348,26 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
         specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "the text is too long");
         return;
     }
-    specdec__gbnf_space(&g.source, 1);
+    specdec__gbnf_skip_space(&g.source, 1);
     while (!b->failed && g.source.at < size)
-        specdec__gbnf_rule(b, &g);
+        specdec__gbnf_read_rule(b, &g);
     for (i = 0; i < g.names.count && !b->failed; i += 3)
         if (!g.names.data[i + 2]) {
             g.source.at = g.names.data[i];
             specdec__source_fail(b, &g.source, "this rule is not defined");
         }
-    for (root = 0; root < g.number.count && !b->failed; root++)
+    for (root = 0; root < g.rule_number.count && !b->failed; root++)
         if (g.names.data[3 * root + 1] == 4 && memcmp(text + g.names.data[3 * root], "root", 4) == 0)
             break;
-    if (!b->failed && root == g.number.count)
+    if (!b->failed && root == g.rule_number.count)
         specdec__source_fail(b, &g.source, "there is no rule root");
     if (b->failed)
         return;
     specdec__build_nullable(b, &g.trees);
-    specdec__gbnf_recursion(b, &g);
+    specdec__gbnf_refuse_left_recursion(b, &g);
     specdec__build_rules(b, &g.trees);
     if (!b->failed)
-        specdec__build_finish(b, g.number.data[root], 0);
+        specdec__build_finish(b, g.rule_number.data[root], 0);
 }
 
 SPECDEC__FOR_SPEED

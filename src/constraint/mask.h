@@ -7,117 +7,122 @@
 #include "automaton.h"
 #include "trie.h"
 
-enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_FRESH = 512, SPECDEC__MASK_ALONE = 8 };
+/* Most threads of a walk; most new stack nodes of a walk; most threads of a state that are walked one by one. */
+enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MASK_SINGLE_THREADS = 8 };
 
-/* A node on the way down the tree: its threads, how many nodes the stack had, and where its children end. */
+/* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
-    uint32_t end;
-    uint16_t from, count, fresh;
-    unsigned char set, clean; /* set: there is one of bytes that its children may have; clean: all bytes are plain */
+    uint32_t children_end;
+    uint16_t first_thread, thread_count, new_count;
+    unsigned char has_set;  /* 1: byte_sets[depth] holds the bytes that its children may have */
+    unsigned char is_plain; /* 1: no byte of the path is KIND_OTHER */
 } specdec__mask_level;
 
-/* The memory of a call. */
+/* The working memory of computing a mask. */
 typedef struct specdec__mask_walk {
-    specdec__machine m;
+    specdec__automaton automaton;
     const specdec_constraint_state *state;
     const specdec_token_trie *trie;
     const specdec__trie_tree *tree;
     uint32_t *mask;
-    uint32_t low, high;   /* plain characters in front of an entry that count */
-    uint32_t threads_most; /* of a step */
-    uint32_t brief;        /* plain tokens of so many bytes were added beforehand */
-    uint32_t sets[4][8];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__thread threads[SPECDEC__MASK_THREADS];
-    specdec__stack_node fresh[SPECDEC__MASK_FRESH];
+    uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
+    uint32_t threads_most;            /* most threads behind one byte so far */
+    uint32_t brief_bytes;             /* plain tokens of up to brief_bytes bytes are in the mask already */
+    uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
+    specdec__automaton_thread visits[SPECDEC__BYTE_VISITS];
+    specdec__automaton_thread threads[SPECDEC__MASK_THREADS];
+    specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES];
     specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
-    uint32_t keys[SPECDEC__TRIE_LONGEST + 2], ends[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the way down */
-    unsigned char live[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_FRESH];
+    uint32_t key_states[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path */
+    uint32_t key_ends[SPECDEC__TRIE_LONGEST + 2];   /* trie nodes behind their children */
+    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES];
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
 
-/* Adds the bytes that threads may read to a set. */
-static void specdec__machine_next(specdec__machine *m, const specdec__thread *threads, uint32_t count, uint32_t set[8])
+/* Adds the bytes that threads may read to a set of 256 bits. */
+static void specdec__automaton_next_bytes(specdec__automaton *m, const specdec__automaton_thread *threads,
+                                          uint32_t count, uint32_t set[8])
 {
     uint32_t i, j;
 
-    m->item_count = 0;
-    m->fresh_from = m->fresh_count;
+    m->visit_count = 0;
+    m->first_new = m->new_count;
     for (i = 0; i < count; i++)
-        specdec__machine_visit(m, threads[i].state, threads[i].node);
-    for (i = 0; i < m->item_count; i++) {
-        const specdec__thread at = m->items[i];
+        specdec__automaton_visit_state(m, threads[i].state, threads[i].node);
+    for (i = 0; i < m->visit_count; i++) {
+        const specdec__automaton_thread at = m->visits[i];
         const uint32_t *record = m->words + at.state;
 
-        switch (SPECDEC__VERTEX_KIND(record[0])) {
-        case SPECDEC__VERTEX_PLAIN:
-            specdec__vertex_first(m, at.state, set);
-            if (record[0] & SPECDEC__VERTEX_FINAL)
-                specdec__machine_return(m, at.node);
+        switch (SPECDEC__RECORD_KIND(record[0])) {
+        case SPECDEC__RECORD_PLAIN:
+            specdec__record_first_bytes(m, at.state, set);
+            if (record[0] & SPECDEC__RECORD_FINAL)
+                specdec__automaton_end_rule(m, at.node);
             break;
-        case SPECDEC__VERTEX_KEY: specdec__vertex_first(m, at.state, set); break;
-        case SPECDEC__VERTEX_SET: specdec__machine_set(m, &at); break;
-        case SPECDEC__VERTEX_REPEAT: case SPECDEC__VERTEX_AFTER_REPEAT: specdec__machine_repeat(m, &at); break;
+        case SPECDEC__RECORD_KEY: specdec__record_first_bytes(m, at.state, set); break;
+        case SPECDEC__RECORD_SET: specdec__automaton_count_member(m, &at); break;
+        case SPECDEC__RECORD_REPEAT: case SPECDEC__RECORD_AFTER_REPEAT: specdec__automaton_repeat_body(m, &at); break;
         default:
             for (j = 0; j < 128; j++)
                 if (j == '"' || j == '}' || j == ',' || j == ']' || (m->constraint->free_space && (j == ' ' || j == 9 ||
                                                                                             j == 10 || j == 13)))
                     set[j >> 5] |= 1u << (j & 31);
-            if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY ||
-                SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_BEFORE_ITEM) {
-                const uint32_t items = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_ARRAY
-                                           ? 0 : specdec__machine_node(m, at.node)->counter;
-                const uint32_t rule = specdec__array_rule(m->words + record[1], items);
+            if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_ARRAY ||
+                SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_BEFORE_ITEM) {
+                const uint32_t items = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_ARRAY
+                                           ? 0 : specdec__automaton_node(m, at.node)->counter;
+                const uint32_t rule = specdec__array_item_rule(m->words + record[1], items);
 
                 for (j = 0; j < 8 && rule != UINT32_MAX; j++)
                     set[j] |= m->rules[rule].first[j];
             }
         }
     }
-    m->fresh_count = m->fresh_from;
+    m->new_count = m->first_new;
 }
 
-/* Do these bytes follow? Reads them from a copy of the state. */
-static SPECDEC__NOINLINE int specdec__vertex_allows(const specdec_constraint *c, const specdec_constraint_state *state,
-                                                    const unsigned char *bytes, size_t count)
+/* May a text be continued with `count` bytes? They are read with a copy of its state. */
+static SPECDEC__NOINLINE int specdec__constraint_allows_bytes(const specdec_constraint *c,
+                                                              const specdec_constraint_state *state,
+                                                              const unsigned char *bytes, size_t count)
 {
     specdec_constraint_state copy = *state;
     size_t i;
 
     for (i = 0; i < count; i++)
-        if (!specdec__vertex_advance(c, &copy, bytes[i]))
+        if (!specdec__constraint_read_byte(c, &copy, bytes[i]))
             return 0;
     return 1;
 }
 
-/* The bytes that may follow, at most (SPECDEC__STEP_ITEMS and what they push are on the stack). */
-static SPECDEC__NOINLINE void specdec__mask_first(const specdec_constraint *constraint,
-                                                  const specdec_constraint_state *state, uint32_t mask[8])
+/* The bytes that may follow, as a mask of 256 bits, which may have some bits too many. */
+static SPECDEC__NOINLINE void specdec__mask_next_bytes(const specdec_constraint *constraint,
+                                                       const specdec_constraint_state *state, uint32_t mask[8])
 {
     specdec__stack_node fresh[SPECDEC__STACK_NEW];
-    specdec__thread items[SPECDEC__STEP_ITEMS];
-    specdec__machine m;
+    specdec__automaton_thread items[SPECDEC__BYTE_VISITS];
+    specdec__automaton m;
 
-    specdec__machine_begin(&m, constraint, state);
-    m.fresh = fresh;
-    m.fresh_room = SPECDEC__STACK_NEW;
-    m.items = items;
+    specdec__automaton_load_state(&m, constraint, state);
+    m.new_nodes = fresh;
+    m.new_room = SPECDEC__STACK_NEW;
+    m.visits = items;
     memset(mask, 0, 8 * sizeof *mask);
-    specdec__machine_next(&m, state->thread, state->threads, mask);
+    specdec__automaton_next_bytes(&m, state->thread, state->threads, mask);
 }
 
-/* The one byte that may follow; -1: none may; 256: several may. */
-static int specdec__mask_only(const specdec_constraint *c, const specdec_constraint_state *state)
+/* The only byte that may follow; -1: no byte may; 256: several may. */
+static int specdec__mask_only_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
     uint32_t mask[8], i;
     int found = -1;
 
-    specdec__mask_first(c, state, mask);
+    specdec__mask_next_bytes(c, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
-        if (!(mask[i >> 5] >> (i & 31) & 1) || !specdec__vertex_allows(c, state, &byte, 1))
+        if (!(mask[i >> 5] >> (i & 31) & 1) || !specdec__constraint_allows_bytes(c, state, &byte, 1))
             continue;
         if (found >= 0)
             return 256;
@@ -126,149 +131,155 @@ static int specdec__mask_only(const specdec_constraint *c, const specdec_constra
     return found;
 }
 
-/* The byte that must follow, as the text is not whole and no other one may; -1: there is none. */
-static SPECDEC__UNUSED int specdec__mask_forced(const specdec_constraint *c, const specdec_constraint_state *state)
+/* The byte that must follow because the text is not complete and only one byte may follow; -1: no byte must. */
+static SPECDEC__UNUSED int specdec__mask_forced_byte(const specdec_constraint *c, const specdec_constraint_state *state)
 {
-    const int byte = specdec__mask_only(c, state);
+    const int byte = specdec__mask_only_byte(c, state);
 
-    return byte < 0 || byte > 255 || specdec__vertex_complete(c, state) ? -1 : byte;
+    return byte < 0 || byte > 255 || specdec__constraint_is_complete(c, state) ? -1 : byte;
 }
 
-/* Tokens below a node one by one, from the text's own state: where a walk has no memory left. */
-static void specdec__mask_slowly(specdec__mask_walk *w, uint32_t node, uint32_t end)
+/* Adds tokens below a trie node one by one, read from the text's own state: for walks that ran out of memory. */
+static void specdec__mask_test_tokens(specdec__mask_walk *w, uint32_t node, uint32_t end)
 {
-    uint32_t entry = w->tree->nodes[node].first_kinds >> 8;
+    uint32_t entry = w->tree->nodes[node].first_and_kinds >> 8;
 
-    for (end = w->tree->nodes[end].first_kinds >> 8; entry < end; entry++) {
-        const uint32_t token = w->tree->tokens[entry], at = w->trie->at[token];
+    for (end = w->tree->nodes[end].first_and_kinds >> 8; entry < end; entry++) {
+        const uint32_t token = w->tree->tokens[entry], at = w->trie->offset[token];
 
-        if (specdec__vertex_allows(w->m.constraint, w->state, w->trie->text + at, w->trie->at[token + 1] - at))
+        if (specdec__constraint_allows_bytes(w->automaton.constraint, w->state, w->trie->text + at,
+                                             w->trie->offset[token + 1] - at))
             SPECDEC__MASK_SET(w->mask, token);
     }
 }
 
-/* Entries [from, to) are allowed. */
-SPECDEC__INLINE void specdec__mask_add(specdec__mask_walk *w, uint32_t from, uint32_t to)
+/* Adds the tokens of entries [from, to) to the mask. */
+SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t from, uint32_t to)
 {
     for (; from < to; from++) {
         const uint32_t token = w->tree->tokens[from];
 
-        if (w->tree == &w->trie->all || (w->trie->characters[token] >= w->low && w->trie->characters[token] <= w->high))
+        if (w->tree == &w->trie->all ||
+            (w->trie->plain_characters[token] >= w->plain_least && w->trie->plain_characters[token] <= w->plain_most))
             SPECDEC__MASK_SET(w->mask, token);
     }
 }
 
-/* Is a thread where bytes of these kinds may follow, as many as height says, whatever they are? */
-SPECDEC__INLINE int specdec__mask_free(const specdec__mask_walk *w, const specdec__thread *at, uint32_t kinds,
-                                       uint32_t height)
+/* Is a thread in a state where `height` bytes of these kinds, in any order, may follow? */
+SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
+                                               uint32_t kinds, uint32_t height)
 {
-    const uint32_t *record = w->m.words + at->state;
+    const uint32_t *record = w->automaton.words + at->state;
 
-    if (record[0] & SPECDEC__VERTEX_STRING)
+    if (record[0] & SPECDEC__RECORD_STRING)
         return !(kinds & SPECDEC__KIND_OTHER);
-    if (SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN)
+    if (SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN)
         return !(kinds & ~SPECDEC__LIVE(record[0])) && height <= SPECDEC__LIVE_BYTES;
-    if (!(record[0] & SPECDEC__VERTEX_STRINGS) || SPECDEC__VERTEX_KIND(record[0]) != SPECDEC__VERTEX_AFTER_REPEAT)
+    if (!(record[0] & SPECDEC__RECORD_STRINGS) || SPECDEC__RECORD_KIND(record[0]) != SPECDEC__RECORD_AFTER_REPEAT)
         return 0;
     return !(kinds & SPECDEC__KIND_OTHER) &&
-           (record[3] == UINT32_MAX || record[3] - specdec__machine_node(&w->m, at->node)->counter >= height);
+           (record[3] == UINT32_MAX || record[3] - specdec__automaton_node(&w->automaton, at->node)->counter >= height);
 }
 
-/* A plain character in a string that is counted: one more, as what the machine would do. */
-static uint32_t specdec__mask_character(specdec__mask_walk *w, const specdec__thread *at)
+/* Reads a plain character inside a string with length limits, as specdec__automaton_read_byte does, but faster. */
+static uint32_t specdec__mask_count_character(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
-    specdec__machine *m = &w->m;
+    specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state;
-    const specdec__stack_node node = *specdec__machine_node(m, at->node);
+    const specdec__stack_node node = *specdec__automaton_node(m, at->node);
 
     if (node.counter >= record[3])
         return 0;
-    m->fresh_from = m->fresh_count;
-    m->out->state = at->state;
-    m->out->node = specdec__machine_push(m, node.back, record[3] == UINT32_MAX && node.counter >= record[2]
-                                                           ? node.counter : node.counter + 1, node.parent);
+    m->first_new = m->new_count;
+    m->next_threads->state = at->state;
+    m->next_threads->node = specdec__automaton_push_node(
+        m, node.return_state, record[3] == UINT32_MAX && node.counter >= record[2] ? node.counter : node.counter + 1,
+        node.parent);
     return 1;
 }
 
-/* The threads behind a byte of a level's children, at the end of those of the level. Returns how many; UINT32_MAX:
-   there is no memory. */
-SPECDEC__INLINE uint32_t specdec__mask_step(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
+/* Reads a byte with the threads of a trie node on the path; the threads behind the byte are stored behind them. Returns
+   their number; UINT32_MAX: out of memory. */
+SPECDEC__INLINE uint32_t specdec__mask_read_byte(specdec__mask_walk *w, const specdec__mask_level *level, uint32_t byte)
 {
-    const specdec__thread *threads = w->threads + level->from;
-    specdec__machine *m = &w->m;
+    const specdec__automaton_thread *threads = w->threads + level->first_thread;
+    specdec__automaton *m = &w->automaton;
 
-    m->out = w->threads + level->from + level->count;
-    if (level->count == 1) {
+    m->next_threads = w->threads + level->first_thread + level->thread_count;
+    if (level->thread_count == 1) {
         const uint32_t *record = m->words + threads->state;
 
-        if (specdec__vertex_alone(record)) {
-            const uint32_t *edge = specdec__vertex_edge(record + 2, SPECDEC__VERTEX_EDGES(record[0]), byte);
+        if (specdec__record_only_edges(record)) {
+            const uint32_t *edge = specdec__record_find_edge(record + 2, SPECDEC__RECORD_EDGES(record[0]), byte);
 
-            if (!edge || specdec__machine_height(m, threads->node) + SPECDEC__VERTEX_NEED(m->words[edge[1]]) >
+            if (!edge || specdec__automaton_stack_height(m, threads->node) + SPECDEC__RECORD_NEED(m->words[edge[1]]) >
                              SPECDEC__STACK_HEIGHT)
                 return 0;
-            if (!threads->node || !specdec__vertex_over(m->words + edge[1])) {
-                m->out->state = edge[1];
-                m->out->node = threads->node;
-                return level->from + level->count + 1u <= (unsigned)SPECDEC__MASK_THREADS - (unsigned)SPECDEC__THREADS
+            if (!threads->node || !specdec__record_only_ends(m->words + edge[1])) {
+                m->next_threads->state = edge[1];
+                m->next_threads->node = threads->node;
+                return level->first_thread + level->thread_count + 1u <=
+                               (unsigned)SPECDEC__MASK_THREADS - (unsigned)SPECDEC__AUTOMATON_THREADS
                            ? 1
                            : UINT32_MAX;
             }
         }
     }
-    if (level->from + level->count + SPECDEC__THREADS > SPECDEC__MASK_THREADS ||
-        m->fresh_count + SPECDEC__STACK_NEW > SPECDEC__MASK_FRESH)
+    if (level->first_thread + level->thread_count + SPECDEC__AUTOMATON_THREADS > SPECDEC__MASK_THREADS ||
+        m->new_count + SPECDEC__STACK_NEW > SPECDEC__MASK_NEW_NODES)
         return UINT32_MAX;
-    if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-        m->words[threads->state] & SPECDEC__VERTEX_STRINGS &&
-        SPECDEC__VERTEX_KIND(m->words[threads->state]) == SPECDEC__VERTEX_AFTER_REPEAT &&
-        m->old_count + m->fresh_count < SPECDEC__STACK_NODES)
-        return specdec__mask_character(w, threads);
-    specdec__machine_step(m, threads, level->count, byte);
-    if (m->old_count + m->fresh_count > SPECDEC__STACK_NODES)
-        specdec__machine_fit(m, w->live);
-    w->threads_most = m->out_count > w->threads_most ? m->out_count : w->threads_most;
-    return m->out_count;
+    if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+        m->words[threads->state] & SPECDEC__RECORD_STRINGS &&
+        SPECDEC__RECORD_KIND(m->words[threads->state]) == SPECDEC__RECORD_AFTER_REPEAT &&
+        m->state_node_count + m->new_count < SPECDEC__STACK_NODES)
+        return specdec__mask_count_character(w, threads);
+    specdec__automaton_read_byte(m, threads, level->thread_count, byte);
+    if (m->state_node_count + m->new_count > SPECDEC__STACK_NODES)
+        specdec__automaton_drop_threads(m, w->live_nodes);
+    w->threads_most = m->next_count > w->threads_most ? m->next_count : w->threads_most;
+    return m->next_count;
 }
 
-/* Walks a node's children, from the first one to what follows them, with the threads of level 0. */
-static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
+/* Adds the tokens of the trie nodes i to end - 1, all children of one node, by a depth-first walk from the threads of
+   level 0. */
+static void specdec__mask_walk_children(specdec__mask_walk *w, const specdec__trie_tree *tree, uint32_t i, uint32_t end)
 {
     const specdec__trie_node *nodes = tree->nodes;
     specdec__mask_level *level = w->levels;
     uint32_t depth = 0;
 
     w->tree = tree;
-    level->end = end;
-    level->fresh = (uint16_t)w->m.fresh_count;
-    level->set = level->clean = 1;
-    memset(w->sets[0], 0, sizeof w->sets[0]);
-    specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[0]);
+    level->children_end = end;
+    level->new_count = (uint16_t)w->automaton.new_count;
+    level->has_set = level->is_plain = 1;
+    memset(w->byte_sets[0], 0, sizeof w->byte_sets[0]);
+    specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                  w->byte_sets[0]);
     for (;;) {
         uint32_t byte, next, count, first, k;
 
-        while (i >= level->end) {
+        while (i >= level->children_end) {
             if (!depth)
                 return;
             level = &w->levels[--depth];
         }
-        byte = nodes[i].next_byte & 255;
-        next = nodes[i].next_byte >> 8;
-        first = nodes[i].first_kinds >> 8;
-        if (level->set && !(w->sets[depth][byte >> 5] >> (byte & 31) & 1)) {
+        byte = nodes[i].next_and_byte & 255;
+        next = nodes[i].next_and_byte >> 8;
+        first = nodes[i].first_and_kinds >> 8;
+        if (level->has_set && !(w->byte_sets[depth][byte >> 5] >> (byte & 31) & 1)) {
             i = next;
             continue;
         }
-        w->m.fresh_count = level->fresh;
-        if (level->count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
-            w->m.words[w->threads[level->from].state] & SPECDEC__VERTEX_STRING) {
-            w->threads[level->from + 1] = w->threads[level->from];
+        w->automaton.new_count = level->new_count;
+        if (level->thread_count == 1 && byte < 0x80 && byte >= 0x20 && byte != '"' && byte != '\\' &&
+            w->automaton.words[w->threads[level->first_thread].state] & SPECDEC__RECORD_STRING) {
+            w->threads[level->first_thread + 1] = w->threads[level->first_thread];
             count = 1;
         } else {
-            count = specdec__mask_step(w, level, byte);
+            count = specdec__mask_read_byte(w, level, byte);
         }
         if (count == UINT32_MAX) {
-            specdec__mask_slowly(w, i, next);
+            specdec__mask_test_tokens(w, i, next);
             i = next;
             continue;
         }
@@ -277,45 +288,49 @@ static void specdec__mask_down(specdec__mask_walk *w, const specdec__trie_tree *
             continue;
         }
         for (k = 0; k < count && k < 4; k++)
-            if (specdec__mask_free(w, w->threads + level->from + level->count + k, nodes[i].first_kinds & 255,
-                                   tree->heights[i]))
+            if (specdec__mask_allows_kinds(w, w->threads + level->first_thread + level->thread_count + k,
+                                           nodes[i].first_and_kinds & 255, tree->heights[i]))
                 break;
         if (k < count && k < 4) {
-            const uint32_t *record = w->m.words + w->threads[level->from + level->count + k].state;
+            const uint32_t *record = w->automaton.words +
+                                     w->threads[level->first_thread + level->thread_count + k].state;
 
-            /* What is brief was added beforehand; a state where nothing is live is inside a character. */
-            if (depth + 1 + tree->heights[i] > w->brief || !level->clean || !SPECDEC__LIVE(record[0]) ||
+            /* short plain tokens are in the mask already; a state without live kinds is inside a character */
+            if (depth + 1 + tree->heights[i] > w->brief_bytes || !level->is_plain || !SPECDEC__LIVE(record[0]) ||
                 (byte < 0x80 && specdec__byte_kind(byte) == SPECDEC__KIND_OTHER))
-                specdec__mask_add(w, first, nodes[next].first_kinds >> 8);
+                specdec__mask_add_entries(w, first, nodes[next].first_and_kinds >> 8);
             i = next;
             continue;
         }
-        specdec__mask_add(w, first, next == i + 1 ? nodes[next].first_kinds >> 8 : nodes[i + 1].first_kinds >> 8);
+        specdec__mask_add_entries(w, first,
+                                  next == i + 1 ? nodes[next].first_and_kinds >> 8 : nodes[i + 1].first_and_kinds >> 8);
         if (next == i + 1) {
             i = next;
             continue;
         }
-        w->levels[depth + 1].from = (uint16_t)(level->from + level->count);
-        w->levels[depth + 1].clean = level->clean && (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
+        w->levels[depth + 1].first_thread = (uint16_t)(level->first_thread + level->thread_count);
+        w->levels[depth + 1].is_plain = level->is_plain &&
+                                        (byte >= 0x80 || specdec__byte_kind(byte) != SPECDEC__KIND_OTHER);
         level = &w->levels[++depth];
-        level->count = (uint16_t)count;
-        level->fresh = (uint16_t)w->m.fresh_count;
-        level->end = next;
-        level->set = 0;
+        level->thread_count = (uint16_t)count;
+        level->new_count = (uint16_t)w->automaton.new_count;
+        level->children_end = next;
+        level->has_set = 0;
         if (depth < 4 && next - i > 64) {
-            level->set = 1;
-            memset(w->sets[depth], 0, sizeof w->sets[depth]);
-            if (w->m.fresh_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_FRESH)
-                specdec__machine_next(&w->m, w->threads + level->from, level->count, w->sets[depth]);
+            level->has_set = 1;
+            memset(w->byte_sets[depth], 0, sizeof w->byte_sets[depth]);
+            if (w->automaton.new_count + SPECDEC__STACK_NEW <= SPECDEC__MASK_NEW_NODES)
+                specdec__automaton_next_bytes(&w->automaton, w->threads + level->first_thread, level->thread_count,
+                                              w->byte_sets[depth]);
             else
-                level->set = 0;
+                level->has_set = 0;
         }
         i++;
     }
 }
 
-/* Tokens of so many plain characters at most. */
-static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
+/* Adds tokens that consist of at most `most` plain characters. */
+static void specdec__mask_add_plain(specdec__mask_walk *w, uint32_t most)
 {
     const specdec_token_trie *t = w->trie;
     uint32_t i;
@@ -325,38 +340,39 @@ static void specdec__mask_plain(specdec__mask_walk *w, uint32_t most)
             w->mask[i] |= t->plain[i];
         return;
     }
-    for (i = 0; i < t->length_at[most + 1]; i++)
+    for (i = 0; i < t->length_begin[most + 1]; i++)
         SPECDEC__MASK_SET(w->mask, t->by_length[i]);
 }
 
-/* The mask of a thread inside a string that has limits: entries are grouped by the characters in front of them that
-   lead to the same. In front of the first character the stack is made as that one would make it. */
-static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *at)
+/* Adds the tokens that a thread allows inside a string with length limits. Entries are grouped by the number of plain
+   characters in front: all numbers of a group lead to one counter. In front of the quote the stack node of the
+   repetition is pushed first. */
+static void specdec__mask_add_counted_string(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
-    specdec__machine *m = &w->m;
-    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__VERTEX_EDGES(record[0]);
-    const int begins = SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_PLAIN;
+    specdec__automaton *m = &w->automaton;
+    const uint32_t *record = m->words + at->state, *call = record + 2 + 2 * SPECDEC__RECORD_EDGES(record[0]);
+    const int begins = SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_PLAIN;
     const uint32_t after = begins ? m->words[m->rules[call[0]].start + 4] : at->state;
     const uint32_t least = m->words[after + 2], most = m->words[after + 3];
     uint32_t p, last = 0, done = 0, parent;
 
-    m->fresh_count = m->fresh_from = 0;
+    m->new_count = m->first_new = 0;
     if (begins) {
-        parent = specdec__machine_push(m, call[1], 0, at->node);
+        parent = specdec__automaton_push_node(m, call[1], 0, at->node);
         if (parent == UINT32_MAX)
             return;
     } else {
         parent = w->state->node[at->node].parent;
         done = w->state->node[at->node].counter;
     }
-    specdec__mask_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
+    specdec__mask_add_plain(w, most == UINT32_MAX ? SPECDEC__TRIE_LONGEST : most - done);
     for (p = 0; p <= SPECDEC__TRIE_LONGEST && (most == UINT32_MAX || done + p <= most); p = last + 1) {
-        uint32_t any = w->trie->lengths[p];
+        uint32_t any = w->trie->rest_lengths[p];
 
         last = p;
         if (done + p >= least &&
             (most == UINT32_MAX || most - done >= SPECDEC__TRIE_LONGEST + w->trie->rest_longest)) {
-            last = SPECDEC__TRIE_LONGEST; /* no limit is near, whatever comes */
+            last = SPECDEC__TRIE_LONGEST; /* no limit is within reach of any entry */
             any = 1;
         } else if (done + p >= least && most - done > p + w->trie->rest_longest) {
             last = most - done - w->trie->rest_longest - 1;
@@ -364,155 +380,156 @@ static void specdec__mask_counted(specdec__mask_walk *w, const specdec__thread *
         }
         if (!any)
             continue;
-        w->low = p;
-        w->high = last;
-        m->fresh_count = m->fresh_from = begins ? 1 : 0;
+        w->plain_least = p;
+        w->plain_most = last;
+        m->new_count = m->first_new = begins ? 1 : 0;
         w->threads[0].state = after;
-        w->threads[0].node = specdec__machine_push(m, after, most == UINT32_MAX && done + p > least
+        w->threads[0].node = specdec__automaton_push_node(m, after, most == UINT32_MAX && done + p > least
                                                                  ? (done > least ? done : least) : done + p, parent);
         if (w->threads[0].node == UINT32_MAX)
             return;
-        w->levels[0].from = 0;
-        w->levels[0].count = 1;
-        specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
+        w->levels[0].first_thread = 0;
+        w->levels[0].thread_count = 1;
+        specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
     }
-    m->fresh_count = 0;
+    m->new_count = 0;
 }
 
-/* Walks a tree with these threads. */
-static void specdec__mask_walk_with(specdec__mask_walk *w, const specdec__thread *threads, uint32_t count,
+/* Adds the tokens that threads allow, by a walk over a whole trie. */
+static void specdec__mask_walk_trie(specdec__mask_walk *w, const specdec__automaton_thread *threads, uint32_t count,
                                     const specdec__trie_tree *tree)
 {
-    w->low = 0;
-    w->high = SPECDEC__TRIE_LONGEST;
-    w->m.fresh_count = 0;
-    w->levels[0].from = 0;
-    w->levels[0].count = (uint16_t)count;
+    w->plain_least = 0;
+    w->plain_most = SPECDEC__TRIE_LONGEST;
+    w->automaton.new_count = 0;
+    w->levels[0].first_thread = 0;
+    w->levels[0].thread_count = (uint16_t)count;
     memcpy(w->threads, threads, count * sizeof *threads);
-    specdec__mask_down(w, tree, 1, tree->count);
+    specdec__mask_walk_children(w, tree, 1, tree->count);
 }
 
-/* May keys that are not listed follow a KEY state, as in any string? */
-static int specdec__mask_any_key(const specdec__mask_walk *w, const specdec__thread *at)
+/* May any unlisted key follow a KEY state, read by the state of unlimited strings? */
+static int specdec__mask_allows_any_key(const specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
-    const specdec__machine *m = &w->m;
+    const specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state, *object = m->words + record[1];
 
-    return SPECDEC__VERTEX_KIND(record[0]) == SPECDEC__VERTEX_KEY && record[3] &&
-           m->words[record[3]] & SPECDEC__VERTEX_STRING &&
-           SPECDEC__VERTEX_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__VERTEX_SET &&
-           specdec__object_takes_other(m, object, specdec__machine_node(m, at->node)->counter,
-                                       specdec__machine_height(m, at->node));
+    return SPECDEC__RECORD_KIND(record[0]) == SPECDEC__RECORD_KEY && record[3] &&
+           m->words[record[3]] & SPECDEC__RECORD_STRING &&
+           SPECDEC__RECORD_KIND(m->words[object[SPECDEC__OBJECT_OTHER]]) == SPECDEC__RECORD_SET &&
+           specdec__object_allows_unlisted(m, object, specdec__automaton_node(m, at->node)->counter,
+                                           specdec__automaton_stack_height(m, at->node));
 }
 
-/* Tokens below a node, and those that end in it, anew: threads[0] is in front of its byte. */
-static void specdec__mask_again(specdec__mask_walk *w, uint32_t node)
+/* Computes the tokens at and below a trie node anew, from the thread in threads[0], which stands in front of its
+   byte. */
+static void specdec__mask_redo_node(specdec__mask_walk *w, uint32_t node)
 {
     const specdec__trie_tree *tree = &w->trie->all;
-    const uint32_t next = tree->nodes[node].next_byte >> 8, first = tree->nodes[node].first_kinds >> 8;
+    const uint32_t next = tree->nodes[node].next_and_byte >> 8, first = tree->nodes[node].first_and_kinds >> 8;
     uint32_t entry, count;
 
     w->tree = tree;
-    for (entry = first; entry < tree->nodes[next].first_kinds >> 8; entry++)
+    for (entry = first; entry < tree->nodes[next].first_and_kinds >> 8; entry++)
         w->mask[tree->tokens[entry] / 32] &= ~(1u << tree->tokens[entry] % 32);
-    w->m.fresh_count = 0;
-    w->levels[0].from = 0;
-    w->levels[0].count = 1;
-    count = specdec__mask_step(w, &w->levels[0], tree->nodes[node].next_byte & 255);
+    w->automaton.new_count = 0;
+    w->levels[0].first_thread = 0;
+    w->levels[0].thread_count = 1;
+    count = specdec__mask_read_byte(w, &w->levels[0], tree->nodes[node].next_and_byte & 255);
     if (!count)
         return;
     memmove(w->threads, w->threads + 1, count * sizeof *w->threads);
-    w->levels[0].count = (uint16_t)count;
-    specdec__mask_add(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_kinds >> 8);
+    w->levels[0].thread_count = (uint16_t)count;
+    specdec__mask_add_entries(w, first, tree->nodes[next == node + 1 ? next : node + 1].first_and_kinds >> 8);
     if (next > node + 1)
-        specdec__mask_down(w, tree, node + 1, next);
+        specdec__mask_walk_children(w, tree, node + 1, next);
 }
 
-/* The mask of a thread at a key, where others than those that are listed may come, too: that of a string that is such a
-   key, and anew what follows the tree of those that are listed. */
-static void specdec__mask_key(specdec__mask_walk *w, const specdec__thread *at)
+/* Adds the tokens that a thread allows at a key, where listed and unlisted keys may follow: first those of an unlimited
+   string; then tokens that begin like a listed key are computed anew. */
+static void specdec__mask_add_key(specdec__mask_walk *w, const specdec__automaton_thread *at)
 {
-    specdec__machine *m = &w->m;
+    specdec__automaton *m = &w->automaton;
     const uint32_t *record = m->words + at->state;
     const specdec__trie_node *nodes = w->trie->all.nodes;
     uint32_t i = 1, depth = 0, end = w->trie->all.count;
 
-    specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
-    w->low = 0;
-    w->high = SPECDEC__TRIE_LONGEST;
-    m->fresh_count = m->fresh_from = 0;
+    specdec__mask_add_plain(w, SPECDEC__TRIE_LONGEST);
+    w->plain_least = 0;
+    w->plain_most = SPECDEC__TRIE_LONGEST;
+    m->new_count = m->first_new = 0;
     w->threads[0].state = record[3];
-    w->threads[0].node = specdec__machine_push(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
-    w->levels[0].from = 0;
-    w->levels[0].count = 1;
-    specdec__mask_down(w, &w->trie->rest, 1, w->trie->rest.count);
-    w->keys[0] = at->state;
-    w->ends[0] = end;
-    for (;;) { /* along the tree of keys */
+    w->threads[0].node = specdec__automaton_push_node(m, m->words[record[1] + SPECDEC__OBJECT_OTHER], 0, at->node);
+    w->levels[0].first_thread = 0;
+    w->levels[0].thread_count = 1;
+    specdec__mask_walk_children(w, &w->trie->rest, 1, w->trie->rest.count);
+    w->key_states[0] = at->state;
+    w->key_ends[0] = end;
+    for (;;) { /* along the tree of listed keys */
         const uint32_t *edge;
 
-        while (i >= w->ends[depth]) {
+        while (i >= w->key_ends[depth]) {
             if (!depth)
                 return;
             depth--;
         }
-        record = m->words + w->keys[depth];
-        end = nodes[i].next_byte >> 8;
-        edge = specdec__vertex_edge(record + 4, SPECDEC__VERTEX_EDGES(record[0]), nodes[i].next_byte & 255);
-        if (edge && SPECDEC__VERTEX_KIND(m->words[edge[1]]) == SPECDEC__VERTEX_KEY && end > i + 1 &&
-            specdec__object_has_key(m, edge[1], at->node)) {
-            w->keys[++depth] = edge[1]; /* tokens that end here may follow, as for any string */
-            w->ends[depth] = end;
+        record = m->words + w->key_states[depth];
+        end = nodes[i].next_and_byte >> 8;
+        edge = specdec__record_find_edge(record + 4, SPECDEC__RECORD_EDGES(record[0]), nodes[i].next_and_byte & 255);
+        if (edge && SPECDEC__RECORD_KIND(m->words[edge[1]]) == SPECDEC__RECORD_KEY && end > i + 1 &&
+            specdec__object_allows_key(m, edge[1], at->node)) {
+            w->key_states[++depth] = edge[1]; /* tokens that end here are allowed, as in any string */
+            w->key_ends[depth] = end;
             i++;
             continue;
         }
         if (edge) {
-            w->threads[0].state = w->keys[depth];
+            w->threads[0].state = w->key_states[depth];
             w->threads[0].node = at->node;
-            specdec__mask_again(w, i);
+            specdec__mask_redo_node(w, i);
         }
         i = end;
     }
 }
 
-/* All tokens that may follow, but for those that end a text. Threads inside of strings are walked alone: none may be
-   dropped where they are walked together, else that is done. */
-static void specdec__mask_fill(specdec__mask_walk *w)
+/* Adds all tokens that may follow, except end-of-text tokens. Threads inside strings are walked one by one, with the
+   tries for strings; if threads would be dropped in a walk with all of them, that walk is made instead. */
+static void specdec__mask_add_threads(specdec__mask_walk *w)
 {
     const specdec_constraint_state *state = w->state;
-    specdec__thread others[SPECDEC__THREADS];
+    specdec__automaton_thread others[SPECDEC__AUTOMATON_THREADS];
     uint32_t i, count = 0, sum = 0, key = UINT32_MAX;
 
-    if (state->threads <= SPECDEC__MASK_ALONE) {
+    if (state->threads <= SPECDEC__MASK_SINGLE_THREADS) {
         for (i = 0; i < state->threads && key == UINT32_MAX; i++)
-            if (specdec__mask_any_key(w, &state->thread[i]))
+            if (specdec__mask_allows_any_key(w, &state->thread[i]))
                 key = i;
         w->threads_most = 1;
-        if (key != UINT32_MAX) { /* first, as it takes tokens away, too */
-            specdec__mask_key(w, &state->thread[key]);
+        if (key != UINT32_MAX) { /* first, as it also takes tokens away */
+            specdec__mask_add_key(w, &state->thread[key]);
             sum += w->threads_most;
         }
         for (i = 0; i < state->threads; i++) {
-            const specdec__thread *at = &state->thread[i];
-            const uint32_t header = w->m.words[at->state];
+            const specdec__automaton_thread *at = &state->thread[i];
+            const uint32_t header = w->automaton.words[at->state];
 
             if (i == key)
                 continue;
             w->threads_most = 1;
-            if (header & SPECDEC__VERTEX_STRING) {
-                specdec__mask_plain(w, SPECDEC__TRIE_LONGEST);
-                specdec__mask_walk_with(w, at, 1, &w->trie->rest);
-            } else if (header & SPECDEC__VERTEX_STRINGS && SPECDEC__VERTEX_KIND(header) != SPECDEC__VERTEX_REPEAT) {
-                specdec__mask_counted(w, at);
-            } else if (SPECDEC__VERTEX_KIND(header) == SPECDEC__VERTEX_PLAIN &&
+            if (header & SPECDEC__RECORD_STRING) {
+                specdec__mask_add_plain(w, SPECDEC__TRIE_LONGEST);
+                specdec__mask_walk_trie(w, at, 1, &w->trie->rest);
+            } else if (header & SPECDEC__RECORD_STRINGS && SPECDEC__RECORD_KIND(header) != SPECDEC__RECORD_REPEAT) {
+                specdec__mask_add_counted_string(w, at);
+            } else if (SPECDEC__RECORD_KIND(header) == SPECDEC__RECORD_PLAIN &&
                        SPECDEC__LIVE(header) == SPECDEC__KINDS_PLAIN) {
                 uint32_t k;
 
                 for (k = 0; k < w->trie->words; k++)
                     w->mask[k] |= w->trie->brief[k];
-                w->brief = SPECDEC__LIVE_BYTES;
-                specdec__mask_walk_with(w, at, 1, &w->trie->all);
-                w->brief = 0;
+                w->brief_bytes = SPECDEC__LIVE_BYTES;
+                specdec__mask_walk_trie(w, at, 1, &w->trie->all);
+                w->brief_bytes = 0;
             } else {
                 others[count++] = *at;
                 continue;
@@ -521,34 +538,34 @@ static void specdec__mask_fill(specdec__mask_walk *w)
         }
         w->threads_most = 1;
         if (count)
-            specdec__mask_walk_with(w, others, count, &w->trie->all);
+            specdec__mask_walk_trie(w, others, count, &w->trie->all);
         sum += w->threads_most;
-        if (!w->m.dropped && sum <= SPECDEC__THREADS)
+        if (!w->automaton.dropped && sum <= SPECDEC__AUTOMATON_THREADS)
             return;
     }
     memset(w->mask, 0, (size_t)w->trie->words * 4);
-    specdec__mask_walk_with(w, state->thread, state->threads, &w->trie->all);
+    specdec__mask_walk_trie(w, state->thread, state->threads, &w->trie->all);
 }
 
-/* The mask of a state. memory: sizeof(specdec__mask_walk) */
-static SPECDEC__UNUSED void specdec__mask_make(const specdec_constraint *c, const specdec_constraint_state *state,
-                                               const specdec_token_trie *trie, uint32_t *mask, void *memory)
+/* Computes the mask of a state: bit i is 1 if token i may follow. memory: sizeof(specdec__mask_walk) */
+static SPECDEC__UNUSED void specdec__mask_compute(const specdec_constraint *c, const specdec_constraint_state *state,
+                                                  const specdec_token_trie *trie, uint32_t *mask, void *memory)
 {
     specdec__mask_walk *w = (specdec__mask_walk *)memory;
     const specdec__vocab *v = trie->vocab;
-    const int complete = specdec__vertex_complete(c, state);
+    const int complete = specdec__constraint_is_complete(c, state);
     int i;
 
-    specdec__machine_begin(&w->m, c, state);
-    w->m.fresh = w->fresh;
-    w->m.fresh_room = SPECDEC__MASK_FRESH;
-    w->m.items = w->items;
+    specdec__automaton_load_state(&w->automaton, c, state);
+    w->automaton.new_nodes = w->new_nodes;
+    w->automaton.new_room = SPECDEC__MASK_NEW_NODES;
+    w->automaton.visits = w->visits;
     w->state = state;
     w->trie = trie;
     w->mask = mask;
-    w->brief = 0;
+    w->brief_bytes = 0;
     memset(mask, 0, (size_t)trie->words * 4);
-    specdec__mask_fill(w);
+    specdec__mask_add_threads(w);
     for (i = 0; i < v->end_count; i++) {
         const uint32_t token = (uint32_t)v->ends[i];
 

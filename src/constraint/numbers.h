@@ -11,16 +11,16 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DECIMAL_DIGITS 48
+#define SPECDEC__DECIMAL_DIGITS 48 /* most digits of a number in a schema */
 
-/* A decimal number: digits in front of the point, without leading zeros (none: 0), and behind it, without zeros at the
-   end. */
+/* A decimal number: its digits, `whole` of them in front of the point, without leading zeros, `fraction` of them behind
+   it, without trailing zeros. */
 typedef struct specdec__decimal {
     int negative, whole, fraction;
     char digits[SPECDEC__DECIMAL_DIGITS];
 } specdec__decimal;
 
-/* The value of a number's text. Returns 0 when it has too many digits. */
+/* Reads the decimal number of a JSON text, with its exponent. Returns 0 when it has too many digits. */
 static int specdec__decimal_read(specdec__bytes raw, specdec__decimal *d)
 {
     char digits[2 * SPECDEC__DECIMAL_DIGITS];
@@ -69,7 +69,7 @@ static int specdec__decimal_read(specdec__bytes raw, specdec__decimal *d)
     return 1;
 }
 
-/* -1, 0, 1: a is below, equal to or above another one. */
+/* Compares two numbers: -1, 0 or 1 where a is below, equal to or above c. */
 static int specdec__decimal_compare(const specdec__decimal *a, const specdec__decimal *c)
 {
     const int sign = a->negative ? -1 : 1;
@@ -88,13 +88,14 @@ static int specdec__decimal_compare(const specdec__decimal *a, const specdec__de
     return order;
 }
 
-/* Expressions are written as text, and then parsed. */
+/* The text of a regular expression that is being written. */
 typedef struct specdec__pattern {
     char text[6000];
     size_t size;
 } specdec__pattern;
 
-static void specdec__pattern_add(specdec__pattern *p, const char *text)
+/* Appends a text to a regular expression. */
+static void specdec__pattern_append(specdec__pattern *p, const char *text)
 {
     const size_t size = strlen(text);
 
@@ -106,7 +107,8 @@ static void specdec__pattern_add(specdec__pattern *p, const char *text)
     }
 }
 
-static void specdec__pattern_range(specdec__pattern *p, int low, int high)
+/* Appends the set of characters low to high; an empty set when low is above high. */
+static void specdec__pattern_append_range(specdec__pattern *p, int low, int high)
 {
     char text[6];
 
@@ -116,90 +118,97 @@ static void specdec__pattern_range(specdec__pattern *p, int low, int high)
     text[3] = (char)high;
     text[4] = ']';
     text[5] = 0;
-    specdec__pattern_add(p, low > high ? "[]" : text);
+    specdec__pattern_append(p, low > high ? "[]" : text);
 }
 
-static void specdec__pattern_copies(specdec__pattern *p, const char *text, int count)
+/* Appends `count` copies of a text. */
+static void specdec__pattern_append_copies(specdec__pattern *p, const char *text, int count)
 {
     while (count-- > 0)
-        specdec__pattern_add(p, text);
+        specdec__pattern_append(p, text);
 }
 
-static void specdec__pattern_digits(specdec__pattern *p, const char *digits, int count)
+/* Appends `count` digits as they are. */
+static void specdec__pattern_append_digits(specdec__pattern *p, const char *digits, int count)
 {
     int i;
 
     for (i = 0; i < count; i++)
-        specdec__pattern_range(p, digits[i], digits[i]);
+        specdec__pattern_append_range(p, digits[i], digits[i]);
 }
 
-/* Digits behind the whole part that make the number at least (at most) what `digits` say; strict: above (below). */
-static void specdec__pattern_fraction(specdec__pattern *p, const char *digits, int count, int at_least, int strict)
+/* Appends the fractions that are at least (at_least) or at most 0.digits; strict: above or below. */
+static void specdec__pattern_append_fraction(specdec__pattern *p, const char *digits, int count, int at_least,
+                                             int strict)
 {
     int k;
 
-    specdec__pattern_add(p, "("); /* a point, and so many equal digits, then one that decides */
+    specdec__pattern_append(p, "("); /* a point, equal digits, then one that decides */
     for (k = 0; k < count; k++) {
-        specdec__pattern_add(p, k ? "|\\." : "\\.");
-        specdec__pattern_digits(p, digits, k);
-        specdec__pattern_range(p, at_least ? digits[k] + 1 : '0', at_least ? '9' : digits[k] - 1);
-        specdec__pattern_add(p, "\\d*");
+        specdec__pattern_append(p, k ? "|\\." : "\\.");
+        specdec__pattern_append_digits(p, digits, k);
+        specdec__pattern_append_range(p, at_least ? digits[k] + 1 : '0', at_least ? '9' : digits[k] - 1);
+        specdec__pattern_append(p, "\\d*");
     }
     if (at_least || !strict || count)
-        specdec__pattern_add(p, count ? "|" : "");
-    if (at_least) { /* all digits are equal */
-        specdec__pattern_add(p, "\\.");
-        specdec__pattern_digits(p, digits, count);
-        specdec__pattern_add(p, strict ? "\\d*[1-9]\\d*" : count ? "\\d*" : "\\d+|");
+        specdec__pattern_append(p, count ? "|" : "");
+    if (at_least) { /* the same digits, then more of them */
+        specdec__pattern_append(p, "\\.");
+        specdec__pattern_append_digits(p, digits, count);
+        specdec__pattern_append(p, strict ? "\\d*[1-9]\\d*" : count ? "\\d*" : "\\d+|");
     } else {
-        for (k = 0; k < count; k++) { /* fewer digits */
+        for (k = 0; k < count; k++) { /* a part of the digits */
             if (k)
-                specdec__pattern_add(p, "\\.");
-            specdec__pattern_digits(p, digits, k);
-            specdec__pattern_add(p, "|");
+                specdec__pattern_append(p, "\\.");
+            specdec__pattern_append_digits(p, digits, k);
+            specdec__pattern_append(p, "|");
         }
         if (strict) {
-            specdec__pattern_add(p, "[]");
+            specdec__pattern_append(p, "[]");
         } else {
-            specdec__pattern_add(p, "\\.");
-            specdec__pattern_digits(p, digits, count);
-            specdec__pattern_add(p, count ? "0*" : "0+|");
+            specdec__pattern_append(p, "\\.");
+            specdec__pattern_append_digits(p, digits, count);
+            specdec__pattern_append(p, count ? "0*" : "0+|");
         }
     }
-    specdec__pattern_add(p, ")");
+    specdec__pattern_append(p, ")");
 }
 
-/* Numbers without sign that are at least (at most) d without its sign. */
-static void specdec__pattern_magnitude(specdec__pattern *p, const specdec__decimal *d, int at_least, int strict)
+/* Appends the magnitudes that are at least (at_least) or at most |d|; strict: above or below. */
+static void specdec__pattern_append_magnitude(specdec__pattern *p, const specdec__decimal *d, int at_least, int strict)
 {
     const char *whole = d->whole ? d->digits : "0";
     const int count = d->whole ? d->whole : 1;
     int k;
 
-    specdec__pattern_add(p, "(");
-    if (at_least) { /* more digits */
-        specdec__pattern_add(p, "[1-9]");
-        specdec__pattern_copies(p, "\\d", count);
-        specdec__pattern_add(p, "\\d*(\\.\\d+)?|");
+    specdec__pattern_append(p, "(");
+    if (at_least) { /* more digits in front of the point */
+        specdec__pattern_append(p, "[1-9]");
+        specdec__pattern_append_copies(p, "\\d", count);
+        specdec__pattern_append(p, "\\d*(\\.\\d+)?|");
     }
-    for (k = 1; !at_least && k < count; k++) { /* fewer: one digit may be 0 */
-        specdec__pattern_add(p, k > 1 ? "[1-9]" : "\\d");
-        specdec__pattern_copies(p, "\\d", k - 1);
-        specdec__pattern_add(p, "(\\.\\d+)?|");
+    for (k = 1; !at_least && k < count; k++) { /* fewer digits in front of the point; a single one may be 0 */
+        specdec__pattern_append(p, k > 1 ? "[1-9]" : "\\d");
+        specdec__pattern_append_copies(p, "\\d", k - 1);
+        specdec__pattern_append(p, "(\\.\\d+)?|");
     }
-    for (k = 0; k < count; k++) { /* as many: so many are equal, then one decides */
-        specdec__pattern_digits(p, whole, k);
-        specdec__pattern_range(p, at_least ? whole[k] + 1 : k || count == 1 ? '0' : '1', at_least ? '9' : whole[k] - 1);
-        specdec__pattern_copies(p, "\\d", count - k - 1);
-        specdec__pattern_add(p, "(\\.\\d+)?|");
+    for (k = 0; k < count; k++) { /* as many digits in front of the point: equal ones, then one that decides */
+        specdec__pattern_append_digits(p, whole, k);
+        specdec__pattern_append_range(p,
+                                      at_least          ? whole[k] + 1
+                                      : k || count == 1 ? '0'
+                                                        : '1',
+                                      at_least ? '9' : whole[k] - 1);
+        specdec__pattern_append_copies(p, "\\d", count - k - 1);
+        specdec__pattern_append(p, "(\\.\\d+)?|");
     }
-    specdec__pattern_digits(p, whole, count);
-    specdec__pattern_fraction(p, d->digits + d->whole, d->fraction, at_least, strict);
-    specdec__pattern_add(p, ")");
+    specdec__pattern_append_digits(p, whole, count);
+    specdec__pattern_append_fraction(p, d->digits + d->whole, d->fraction, at_least, strict);
+    specdec__pattern_append(p, ")");
 }
 
-/* The DFA of an expression. */
-static int specdec__numbers_parse(specdec__build *b, specdec__dfa *d, const char *text, size_t size)
+/* Builds the DFA of a regular expression over bytes. Returns 0 when the build failed. */
+static int specdec__numbers_regex_dfa(specdec__build *b, specdec__dfa *d, const char *text, size_t size)
 {
     specdec__source s;
     specdec__vector none;
@@ -211,16 +220,16 @@ static int specdec__numbers_parse(specdec__build *b, specdec__dfa *d, const char
     s.size = size;
     tree = specdec__regex_parse(b, &s, &none, 1);
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, tree, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, tree, start);
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
-/* Numbers without exponent that are at least (at most) d; strict: above (below). */
-static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__dfa *out, const specdec__decimal *d,
-                                                    int at_least, int strict)
+/* Builds the DFA of numbers, without exponent, that are at least (at_least) or at most d; strict: above or below. */
+static SPECDEC__NOINLINE int specdec__numbers_limit_dfa(specdec__build *b, specdec__dfa *out, const specdec__decimal *d,
+                                                        int at_least, int strict)
 {
-    specdec__pattern *p = (specdec__pattern *)(void *)specdec__build_scratch(b, sizeof *p / 4 + 1);
+    specdec__pattern *p = (specdec__pattern *)(void *)specdec__build_reserve_scratch(b, sizeof *p / 4 + 1);
     const int zero = !d->whole && !d->fraction;
 
     if (!p)
@@ -228,25 +237,26 @@ static SPECDEC__NOINLINE int specdec__numbers_limit(specdec__build *b, specdec__
     p->size = 0;
     if (at_least) {
         if (d->negative)
-            specdec__pattern_add(p, "(0|[1-9]\\d*)(\\.\\d+)?|-");
-        specdec__pattern_magnitude(p, d, !d->negative, strict);
+            specdec__pattern_append(p, "(0|[1-9]\\d*)(\\.\\d+)?|-");
+        specdec__pattern_append_magnitude(p, d, !d->negative, strict);
     } else if (d->negative) {
-        specdec__pattern_add(p, "-");
-        specdec__pattern_magnitude(p, d, 1, strict);
+        specdec__pattern_append(p, "-");
+        specdec__pattern_append_magnitude(p, d, 1, strict);
     } else {
-        specdec__pattern_add(p, zero ? "-(0\\.\\d*[1-9]\\d*|[1-9]\\d*(\\.\\d+)?)|" : "-(0|[1-9]\\d*)(\\.\\d+)?|");
-        specdec__pattern_magnitude(p, d, 0, strict);
+        specdec__pattern_append(p, zero ? "-(0\\.\\d*[1-9]\\d*|[1-9]\\d*(\\.\\d+)?)|" : "-(0|[1-9]\\d*)(\\.\\d+)?|");
+        specdec__pattern_append_magnitude(p, d, 0, strict);
     }
     if (p->size == sizeof p->text)
         return specdec__build_fail(b, SPECDEC_ERROR_UNSUPPORTED, "too many digits");
-    return specdec__numbers_parse(b, out, p->text, p->size);
+    return specdec__numbers_regex_dfa(b, out, p->text, p->size);
 }
 
-#define SPECDEC__MULTIPLE_MOST 2000
+#define SPECDEC__MULTIPLE_MOST 2000 /* most unit * (places + 1) of multipleOf: its DFA has as many states */
 
-/* Multiples of unit * 10^-places, without exponent. States: 1 begin, 2 behind the sign, 3 a whole 0; from 4 on the
-   remainder of the whole part; then, for each number of digits behind the point, the remainder of all; then zeros. */
-static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
+/* Builds the DFA of multiples of unit * 10^-places, without exponent. States: 1 start; 2 behind the sign; 3 behind a
+   whole part of 0; from 4 on the remainder of the whole part, modulo unit; then, for 0 to `places` digits behind the
+   point, the remainder of all digits; last: zeros behind `places` digits of a multiple. */
+static int specdec__numbers_multiple_dfa(specdec__build *b, specdec__dfa *d, uint32_t unit, uint32_t places)
 {
     const uint32_t points = 4 + unit, rest = points + unit * (places + 1), states = rest + 1;
     unsigned char border[257];
@@ -257,15 +267,15 @@ static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_
     for (i = '0'; i <= '9'; i++)
         border[i] = 1;
     specdec__dfa_begin(b, d);
-    specdec__dfa_classes(d, border);
+    specdec__dfa_set_classes(d, border);
     d->states = states;
     d->label.count = 0;
-    if (specdec__vector_add(b, &d->label, states) == UINT32_MAX ||
-        specdec__vector_add(b, &d->next, states * d->classes) == UINT32_MAX)
+    if (specdec__vector_extend(b, &d->label, states) == UINT32_MAX ||
+        specdec__vector_extend(b, &d->next, states * d->classes) == UINT32_MAX)
         return 0;
     memset(d->label.data, 0, (size_t)states * 4);
     memset(d->next.data, 0, (size_t)states * d->classes * 4);
-#define SPECDEC__NEXT(state, byte) d->next.data[(size_t)(state) * d->classes + d->of[(int)(byte)]]
+#define SPECDEC__NEXT(state, byte) d->next.data[(size_t)(state) * d->classes + d->class_of[(int)(byte)]]
     SPECDEC__NEXT(1, '-') = 2;
     for (digit = 0; digit < 10; digit++)
         SPECDEC__NEXT(1, '0' + digit) = SPECDEC__NEXT(2, '0' + digit) = digit ? 4 + digit % unit : 3;
@@ -289,7 +299,7 @@ static int specdec__numbers_multiple(specdec__build *b, specdec__dfa *d, uint32_
             d->label.data[points + unit * k + i] = !value;
         }
     }
-    SPECDEC__NEXT(points + unit * places, '0') = rest; /* more zeros; all digits are there, and the remainder is 0 */
+    SPECDEC__NEXT(points + unit * places, '0') = rest; /* further zeros change nothing */
     SPECDEC__NEXT(rest, '0') = rest;
     d->label.data[rest] = 1;
 #undef SPECDEC__NEXT

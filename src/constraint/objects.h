@@ -18,32 +18,33 @@
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__TERMS = 64, SPECDEC__PROPERTIES = 20000 };
+/* Most terms of a member's conjunction; most properties of an object. */
+enum { SPECDEC__TERMS_MOST = 64, SPECDEC__PROPERTIES_MOST = 20000 };
 
-/* An object that is being built. */
+/* The members of an object, collected from all facts of a shape. */
 typedef struct specdec__members {
-    specdec__vector names;    /* nodes of names, in order; */
-    specdec__vector required; /* (names) not 0: must be there; */
-    specdec__vector texts;    /* (2 * names) place in text, size: as they are spelled, */
-    specdec__vector sorted;   /* (names) in order of bytes */
+    specdec__vector names;    /* JSON nodes of the listed names, in order of the schema */
+    specdec__vector required; /* (names) not 0: the member is required */
+    specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
+    specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
     unsigned char *text;
     size_t text_size;
-    uint32_t patterns;
-    uint32_t pattern_name[SPECDEC__SCHEMA_PATTERNS], pattern_owner[SPECDEC__SCHEMA_PATTERNS];
-    specdec__dfa pattern[SPECDEC__SCHEMA_PATTERNS];
-    specdec__dfa allowed;     /* names that propertyNames allows */
-    int limited;              /* some are not */
-    uint32_t least, most, owner;
+    uint32_t patterns; /* number of patternProperties */
+    uint32_t pattern_name[SPECDEC__PATTERNS_MOST], pattern_owner[SPECDEC__PATTERNS_MOST];
+    specdec__dfa pattern[SPECDEC__PATTERNS_MOST];
+    specdec__dfa allowed;        /* names that propertyNames allows */
+    int names_limited;           /* 1: propertyNames refuses some names */
+    uint32_t least, most, owner; /* numbers of members; schema to name in errors */
 } specdec__members;
 
-/* Is a name among those of an object? Returns 1 + its place. */
-static uint32_t specdec__members_find(specdec__schema *s, const specdec__members *m, uint32_t name)
+/* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
+static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__members *m, uint32_t name)
 {
-    const specdec__json_node *node = specdec__schema_node(s, name);
+    const specdec__json_node *node = specdec__schema_json_node(s, name);
     uint32_t i;
 
-    for (i = 0; i < m->names.count && specdec__build_works(s->b, 1); i++) {
-        const specdec__json_node *other = specdec__schema_node(s, m->names.data[i]);
+    for (i = 0; i < m->names.count && specdec__build_count_work(s->b, 1); i++) {
+        const specdec__json_node *other = specdec__schema_json_node(s, m->names.data[i]);
 
         if (m->names.data[i] == name)
             return i + 1;
@@ -58,42 +59,43 @@ static uint32_t specdec__members_find(specdec__schema *s, const specdec__members
     return 0;
 }
 
-static void specdec__members_add(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
+/* Adds a name to an object's listed names, if it is new; required = 1: the member is required. */
+static void specdec__members_add_name(specdec__schema *s, specdec__members *m, uint32_t name, uint32_t required)
 {
-    const uint32_t known = specdec__members_find(s, m, name);
+    const uint32_t known = specdec__members_find_name(s, m, name);
 
     if (s->b->failed)
         return;
-    if (specdec__schema_node(s, name)->kind != SPECDEC__JSON_STRING) {
-        specdec__schema_fail(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
+    if (specdec__schema_json_node(s, name)->kind != SPECDEC__JSON_STRING) {
+        specdec__schema_fail_keyword(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
         return;
     }
     if (known) {
         m->required.data[known - 1] |= required;
         return;
     }
-    if (m->names.count == SPECDEC__PROPERTIES)
-        specdec__schema_fail(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+    if (m->names.count == SPECDEC__PROPERTIES_MOST)
+        specdec__schema_fail_keyword(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
     specdec__vector_push(s->b, &m->names, name);
     specdec__vector_push(s->b, &m->required, required);
 }
 
-/* The strings that a schema of names allows. */
-static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
+/* Builds the DFA of the strings that a schema in propertyNames allows. Returns 0 when it allows none. */
+static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, specdec__dfa *d, int depth)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, at = 0;
     specdec__dfa one;
     int any = 0;
 
-    if (!specdec__strings_length(s->b, d, 0, UINT32_MAX))
+    if (!specdec__strings_length_dfa(s->b, d, 0, UINT32_MAX))
         return 0;
     any = 1;
-    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_FALSE)
-        return specdec__schema_listed(s, d, node, 0); /* no string: none */
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+    if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_FALSE)
+        return specdec__schema_listed_dfa(s, d, node, 0); /* the empty list: no string is allowed */
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
-    while (specdec__schema_each(s, node, &at) && !s->b->failed) {
-        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+    while (specdec__schema_next_child(s, node, &at) && !s->b->failed) {
+        const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
         specdec__fact fact;
 
         if (!key || key->kind == SPECDEC__KEY_NOTE)
@@ -102,110 +104,111 @@ static int specdec__members_allowed(specdec__schema *s, uint32_t node, specdec__
         fact.node = at + 1;
         fact.owner = node;
         fact.more = 0;
-        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_types(s, at + 1) & SPECDEC__TYPE_STRING)
+        if (key->kind == SPECDEC__KEY_TYPE && specdec__schema_read_types(s, at + 1) & SPECDEC__TYPE_STRING)
             continue;
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
-            const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_target(s, node, at + 1) : at + 1;
+            const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
-            if (!s->b->failed && specdec__members_allowed(s, other, &one, depth + 1))
-                specdec__strings_and(s->b, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
+            if (!s->b->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
+                specdec__strings_intersect(s->b, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
         } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
-            specdec__schema_string_fact(s, &fact, d, &any, length);
+            specdec__schema_apply_string_fact(s, &fact, d, &any, length);
         } else if (key->types & SPECDEC__TYPE_STRING) {
-            specdec__schema_fail(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
-                                 "a keyword in it is not supported");
+            specdec__schema_fail_keyword(s, node, "propertyNames", SPECDEC_ERROR_UNSUPPORTED,
+                                         "a keyword in it is not supported");
         }
     }
     length[2] = 0;
     length[3] = UINT32_MAX;
-    specdec__schema_limit(s, d, &any, length, node);
+    specdec__schema_limit_length(s, d, &any, length, node);
     return !s->b->failed;
 }
 
-/* Patterns of names of a schema. */
-static void specdec__members_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
+/* Builds the DFAs of a schema's patternProperties. */
+static void specdec__members_build_patterns(specdec__schema *s, specdec__members *m, uint32_t owner)
 {
-    const uint32_t patterns = specdec__schema_get(s, owner, "patternProperties");
+    const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
     uint32_t at = 0;
 
-    while (patterns && specdec__schema_each(s, patterns, &at) && !s->b->failed) {
+    while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->b->failed) {
         specdec__fact fact;
         uint32_t tree;
 
-        if (m->patterns == SPECDEC__SCHEMA_PATTERNS) {
-            specdec__schema_fail(s, owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too many");
+        if (m->patterns == SPECDEC__PATTERNS_MOST) {
+            specdec__schema_fail_keyword(s, owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too many");
             return;
         }
         fact.kind = SPECDEC__KEY_PATTERN;
         fact.node = at;
         fact.owner = owner;
         fact.more = 0;
-        tree = specdec__schema_expression(s, &fact, 0);
+        tree = specdec__schema_parse_pattern(s, &fact, 0);
         m->pattern_name[m->patterns] = at;
         m->pattern_owner[m->patterns] = owner;
-        if (!s->b->failed && specdec__strings_tree(s->b, &m->pattern[m->patterns], tree))
+        if (!s->b->failed && specdec__strings_tree_dfa(s->b, &m->pattern[m->patterns], tree))
             m->patterns++;
     }
 }
 
-/* Reads all facts about objects. Returns 0 when no object obeys them. */
-static int specdec__members_read(specdec__schema *s, specdec__members *m)
+/* Collects the members from all facts about objects. Returns 0 when no object obeys the facts. */
+static int specdec__members_collect(specdec__schema *s, specdec__members *m)
 {
     specdec__dfa one;
     uint32_t i, count;
 
     m->most = UINT32_MAX;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
-        const uint32_t value = fact.node ? specdec__schema_node(s, fact.node)->kind : 0;
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
+        const uint32_t value = fact.node ? specdec__schema_json_node(s, fact.node)->kind : 0;
         uint32_t at = 0, list;
 
         if (fact.kind >= SPECDEC__KEY_PROPERTIES && fact.kind <= SPECDEC__KEY_NAMES)
             m->owner = fact.owner;
         switch (fact.kind) {
         case SPECDEC__KEY_PROPERTIES:
-            list = specdec__schema_get(s, fact.owner, "properties");
-            while (list && specdec__schema_each(s, list, &at) && !s->b->failed)
-                specdec__members_add(s, m, at, 0);
-            specdec__members_patterns(s, m, fact.owner);
+            list = specdec__schema_get_member(s, fact.owner, "properties");
+            while (list && specdec__schema_next_child(s, list, &at) && !s->b->failed)
+                specdec__members_add_name(s, m, at, 0);
+            specdec__members_build_patterns(s, m, fact.owner);
             break;
         case SPECDEC__KEY_MIN_PROPERTIES: case SPECDEC__KEY_MAX_PROPERTIES:
-            count = specdec__schema_count(s, &fact);
+            count = specdec__schema_read_count(s, &fact);
             if ((fact.kind == SPECDEC__KEY_MIN_PROPERTIES) != (fact.more != 0))
                 m->least = count + fact.more > m->least ? count + fact.more : m->least;
             else
                 m->most = count - fact.more < m->most ? count - fact.more : m->most;
             break;
         case SPECDEC__KEY_NAMES:
-            if (specdec__members_allowed(s, fact.node, &one, 0))
-                specdec__strings_and(s->b, &m->allowed, &m->limited, &one, 0);
+            if (specdec__members_build_allowed(s, fact.node, &one, 0))
+                specdec__strings_intersect(s->b, &m->allowed, &m->names_limited, &one, 0);
             break;
-        case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add(s, m, fact.node, 0); break;
+        case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add_name(s, m, fact.node, 0); break;
         default: (void)value; break;
         }
     }
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* behind those that are listed in order */
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* required names behind the listed ones, in their
+                                                                   order */
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         uint32_t at = 0;
 
         if (fact.kind == SPECDEC__FACT_PRESENT)
-            specdec__members_add(s, m, fact.node, 1);
-        if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-            while (specdec__schema_each(s, fact.node, &at) && !s->b->failed)
-                specdec__members_add(s, m, at, 1);
+            specdec__members_add_name(s, m, fact.node, 1);
+        if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+            while (specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+                specdec__members_add_name(s, m, at, 1);
     }
     return !s->b->failed && m->least <= m->most;
 }
 
-/* Spells all names. */
-static void specdec__members_spell(specdec__schema *s, specdec__members *m)
+/* Spells all listed names as in a JSON string. */
+static void specdec__members_spell_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i;
 
     for (i = 0; i < m->names.count && !s->b->failed; i++) {
         size_t size;
-        unsigned char *text = specdec__schema_spelled(s, m->names.data[i], &size);
+        unsigned char *text = specdec__schema_spell_string(s, m->names.data[i], &size);
 
         if (!text)
             return;
@@ -215,7 +218,8 @@ static void specdec__members_spell(specdec__schema *s, specdec__members *m)
     m->text = s->b->base;
 }
 
-static int specdec__members_before(const specdec__members *m, uint32_t a, uint32_t c)
+/* Does name a come before name c, in order of their bytes? */
+static int specdec__members_name_before(const specdec__members *m, uint32_t a, uint32_t c)
 {
     const uint32_t one = m->texts.data[2 * a + 1], two = m->texts.data[2 * c + 1];
     const int order = memcmp(m->text + m->texts.data[2 * a], m->text + m->texts.data[2 * c], one < two ? one : two);
@@ -223,16 +227,16 @@ static int specdec__members_before(const specdec__members *m, uint32_t a, uint32
     return order ? order < 0 : one < two;
 }
 
-SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_before)
+SPECDEC__HEAP(specdec__members_sink, uint32_t, specdec__members, specdec__members_name_before)
 
-/* The order of names by their bytes. */
-static void specdec__members_sort(specdec__schema *s, specdec__members *m)
+/* Sorts the listed names by their bytes into m->sorted (heap sort). */
+static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
 {
     uint32_t i, count = m->names.count;
 
     for (i = 0; i < count; i++)
         specdec__vector_push(s->b, &m->sorted, i);
-    if (s->b->failed || !specdec__build_works(s->b, count))
+    if (s->b->failed || !specdec__build_count_work(s->b, count))
         return;
     for (i = count / 2; i-- > 0;)
         specdec__members_sink(m->sorted.data, m, (int)count, (int)i);
@@ -243,14 +247,16 @@ static void specdec__members_sort(specdec__schema *s, specdec__members *m)
         m->sorted.data[count] = last;
         specdec__members_sink(m->sorted.data, m, (int)count, 0);
     }
-    /* The heap's root is what comes last: it has filled the list from its end. */
+    /* The root of the heap is the last name: it has filled the list from the end. */
 }
 
-/* The rule of a member: the terms of all schemas that say something of its name. place: of that among the names,
-   UINT32_MAX: it is not listed, and matches these patterns (bits). */
-static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members *m, uint32_t place, uint32_t matched)
+/* The rule of a member's value: the conjunction of all schemas that apply to its name. place: index of the name;
+   UINT32_MAX: an unlisted name that matches the patterns in the bits of `matched`. Returns UINT32_MAX when the member
+   is forbidden. */
+static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__members *m, uint32_t place,
+                                            uint32_t matched)
 {
-    uint32_t term[SPECDEC__TERMS], count = 0, f, i;
+    uint32_t term[SPECDEC__TERMS_MOST], count = 0, f, i;
     const uint32_t name = place == UINT32_MAX ? 0 : m->names.data[place];
 
     if (name) {
@@ -260,15 +266,15 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
         for (i = 0; i < m->patterns; i++)
             if (m->pattern[i].states > 1 && m->pattern[i].label.data[specdec__dfa_walk(&m->pattern[i], 1, text, size)])
                 matched |= 1u << i;
-        if (m->limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
+        if (m->names_limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
             return UINT32_MAX;
     }
     for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, f);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t before = count, other;
 
-        if (count > (int)SPECDEC__TERMS - (int)SPECDEC__SCHEMA_PATTERNS - 2) {
-            specdec__schema_fail(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+        if (count > (int)SPECDEC__TERMS_MOST - (int)SPECDEC__PATTERNS_MOST - 2) {
+            specdec__schema_fail_keyword(s, fact.owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
             break;
         }
         if (name && fact.kind == SPECDEC__FACT_ABSENT && specdec__json_equal(s, fact.node, name))
@@ -277,31 +283,31 @@ static uint32_t specdec__members_rule(specdec__schema *s, const specdec__members
             term[count++] = fact.more;
         if (fact.kind != SPECDEC__KEY_PROPERTIES)
             continue;
-        other = name ? specdec__schema_named(s, specdec__schema_get(s, fact.owner, "properties"), name) : 0;
+        other = name ? specdec__schema_get_equal(s, specdec__schema_get_member(s, fact.owner, "properties"), name) : 0;
         if (other)
             term[count++] = other << 1;
         for (i = 0; i < m->patterns; i++)
             if (m->pattern_owner[i] == fact.owner && matched >> i & 1)
                 term[count++] = (m->pattern_name[i] + 1) << 1;
-        other = specdec__schema_get(s, fact.owner, "additionalProperties");
+        other = specdec__schema_get_member(s, fact.owner, "additionalProperties");
         if (count == before && other)
             term[count++] = other << 1;
     }
     if (s->b->failed)
         return 0;
     for (i = 0; i < count; i++)
-        if (specdec__schema_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
+        if (specdec__schema_json_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
             return UINT32_MAX;
-    return specdec__schema_rule(s, term, count);
+    return specdec__schema_conjunction_rule(s, term, count);
 }
 
-/* A state behind the quote of a key: the index of what comes next, then the state in front of the value. No rule: a
-   state without an end. */
-static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_t rule)
+/* A SET state, behind the closing quote of a key: counts the member, and leads to the state in front of its value. rule
+   UINT32_MAX: the member is forbidden, so the state leads nowhere. */
+static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
-    const uint32_t before = rule == UINT32_MAX ? specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN, 2)
-                                               : specdec__schema_value(s, rule, 1);
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_SET, 3);
+    const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN, 2)
+                                               : specdec__schema_value_state(s, rule, 1);
+    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_SET, 3);
 
     if (s->b->failed)
         return 0;
@@ -310,29 +316,30 @@ static uint32_t specdec__members_set(specdec__schema *s, uint32_t index, uint32_
     return state;
 }
 
-/* States that read keys that are not listed. Returns the object's OTHER; *d and *place: what reads them from their
-   first byte on. */
-static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, specdec__dfa *d, uint32_t **place)
+/* Builds the states that read unlisted keys. Returns the OTHER of the object. *d and *place: the DFA that reads such
+   keys from their first byte on, and its states. */
+static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
+                                              uint32_t **place)
 {
     specdec__build *b = s->b;
     uint32_t ends[32], matched[32], kinds = 0, i, k, none = 1;
     specdec__dfa old, listed;
     int any = 1;
 
-    if (!m->patterns && !m->limited) {
-        const uint32_t rule = specdec__members_rule(s, m, UINT32_MAX, 0);
+    if (!m->patterns && !m->names_limited) {
+        const uint32_t rule = specdec__members_value_rule(s, m, UINT32_MAX, 0);
 
-        *d = s->body;
-        *place = s->body_place;
-        return rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
+        *d = s->string_dfa;
+        *place = s->string_states;
+        return rule == UINT32_MAX || b->failed ? 0 : specdec__members_add_set_state(s, SPECDEC__OBJECT_UNLISTED, rule);
     }
-    if (!specdec__strings_length(b, d, 0, UINT32_MAX))
+    if (!specdec__strings_length_dfa(b, d, 0, UINT32_MAX))
         return 0;
-    if (m->limited && !specdec__strings_and(b, d, &any, &m->allowed, 0))
+    if (m->names_limited && !specdec__strings_intersect(b, d, &any, &m->allowed, 0))
         return 0;
-    for (i = 0; i < m->names.count && !b->failed; i++) { /* those that are listed are read elsewhere */
-        if (specdec__schema_listed(s, &listed, m->names.data[i], 0))
-            specdec__strings_and(b, d, &any, &listed, 1);
+    for (i = 0; i < m->names.count && !b->failed; i++) { /* keys that are listed have states of their own */
+        if (specdec__schema_listed_dfa(s, &listed, m->names.data[i], 0))
+            specdec__strings_intersect(b, d, &any, &listed, 1);
     }
     for (i = 0; i < d->states && !b->failed; i++)
         d->label.data[i] = d->label.data[i] ? 1u << 31 : 0;
@@ -343,7 +350,7 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
         if (!specdec__dfa_product(b, d, &old, &m->pattern[i], SPECDEC__DFA_EITHER))
             return 0;
     }
-    for (i = 1; i < d->states && !b->failed; i++) { /* each set of patterns becomes a label of its own */
+    for (i = 1; i < d->states && !b->failed; i++) { /* each set of patterns becomes one label */
         const uint32_t label = d->label.data[i];
 
         if (!(label >> 31)) {
@@ -353,34 +360,37 @@ static uint32_t specdec__members_other(specdec__schema *s, specdec__members *m, 
         for (k = 0; k < kinds && matched[k] != (label & 0x7fffffff); k++)
             ;
         if (k == 31) {
-            specdec__schema_fail(s, m->owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            specdec__schema_fail_keyword(s, m->owner, "patternProperties", SPECDEC_ERROR_UNSUPPORTED, "too complex");
             return 0;
         }
         if (k == kinds) {
-            const uint32_t rule = specdec__members_rule(s, m, UINT32_MAX, label & 0x7fffffff);
+            const uint32_t rule = specdec__members_value_rule(s, m, UINT32_MAX, label & 0x7fffffff);
 
             matched[kinds] = label & 0x7fffffff;
-            ends[kinds++] = rule == UINT32_MAX || b->failed ? 0 : specdec__members_set(s, SPECDEC__OBJECT_KEEP, rule);
+            ends[kinds++] = rule == UINT32_MAX || b->failed
+                                ? 0
+                                : specdec__members_add_set_state(s, SPECDEC__OBJECT_UNLISTED, rule);
             none &= !ends[k];
         }
         d->label.data[i] = ends[k] ? 1u << k : 0;
     }
     if (b->failed || none || !specdec__dfa_trim(b, d))
         return 0;
-    return specdec__emit(b, d, ends, place);
+    return specdec__dfa_write_records(b, d, ends, place);
 }
 
-/* A node of the tree of keys: byte, first child, next sibling, first leaf, leaves, 1 + the leaf that ends here, its
-   state in the DFA of other keys. */
+/* A node of the tree of listed keys: byte, first child, next sibling, first leaf, number of leaves, 1 + the leaf that
+   ends here, state of the DFA of unlisted keys, KEY state of the node. */
 enum {
     SPECDEC__BRANCH_BYTE, SPECDEC__BRANCH_CHILD, SPECDEC__BRANCH_NEXT, SPECDEC__BRANCH_FROM, SPECDEC__BRANCH_COUNT,
     SPECDEC__BRANCH_END, SPECDEC__BRANCH_OTHER, SPECDEC__BRANCH_PLACE, SPECDEC__BRANCH_WORDS
 };
 
-static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
-                                        uint32_t other)
+/* Adds a node to the tree of listed keys. Returns its index. */
+static uint32_t specdec__members_add_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
+                                            uint32_t other)
 {
-    const uint32_t at = specdec__vector_add(s->b, tree, SPECDEC__BRANCH_WORDS);
+    const uint32_t at = specdec__vector_extend(s->b, tree, SPECDEC__BRANCH_WORDS);
 
     if (at == UINT32_MAX)
         return 0;
@@ -391,19 +401,19 @@ static uint32_t specdec__members_branch(specdec__schema *s, specdec__vector *tre
     return at;
 }
 
-/* The tree of keys. Names come in order, so that a new byte is always behind the last child. */
-static void specdec__members_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
-                                  specdec__vector *tree)
+/* Builds the tree of listed keys. Names come in sorted order, so a new byte is always behind the last child. */
+static void specdec__members_build_tree(specdec__schema *s, const specdec__members *m, const specdec__dfa *other,
+                                        specdec__vector *tree)
 {
     uint32_t i, k;
 
-    specdec__members_branch(s, tree, 0, 0, other ? 1 : 0);
+    specdec__members_add_branch(s, tree, 0, 0, other ? 1 : 0);
     for (i = 0; i < m->sorted.count && !s->b->failed; i++) {
         const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
         const unsigned char *text = m->text + m->texts.data[2 * name];
         uint32_t at = 0;
 
-        for (k = 0; k <= size && specdec__build_works(s->b, 1); k++) {
+        for (k = 0; k <= size && specdec__build_count_work(s->b, 1); k++) {
             uint32_t child, last = 0;
 
             tree->data[at + SPECDEC__BRANCH_COUNT]++;
@@ -417,8 +427,8 @@ static void specdec__members_tree(specdec__schema *s, const specdec__members *m,
             if (!last || tree->data[last + SPECDEC__BRANCH_BYTE] != text[k]) {
                 const uint32_t from = tree->data[at + SPECDEC__BRANCH_OTHER];
 
-                child = specdec__members_branch(s, tree, text[k], i,
-                                                from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
+                child = specdec__members_add_branch(s, tree, text[k], i,
+                                                    from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
                 if (s->b->failed)
                     return;
                 tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
@@ -429,9 +439,9 @@ static void specdec__members_tree(specdec__schema *s, const specdec__members *m,
     }
 }
 
-/* The KEY states of a tree. sets: (names) states behind each key. Returns the first. */
-static uint32_t specdec__members_states(specdec__schema *s, const specdec__members *m, uint32_t object,
-                                        specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
+/* Builds the KEY states of the tree of listed keys. sets: (names) SET state of each. Returns the first KEY state. */
+static uint32_t specdec__members_add_key_states(specdec__schema *s, const specdec__members *m, uint32_t object,
+                                                specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
     specdec__build *b = s->b;
     uint32_t at, child;
@@ -441,7 +451,7 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
 
         for (child = tree->data[at + SPECDEC__BRANCH_CHILD]; child; child = tree->data[child + SPECDEC__BRANCH_NEXT])
             edges++;
-        child = specdec__build_state(b, SPECDEC__VERTEX_KEY | edges << 16, 4 + 2 * edges);
+        child = specdec__build_add_state(b, SPECDEC__RECORD_KEY | edges << 16, 4 + 2 * edges);
         tree->data[at + SPECDEC__BRANCH_PLACE] = child;
     }
     for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
@@ -466,10 +476,10 @@ static uint32_t specdec__members_states(specdec__schema *s, const specdec__membe
     return b->failed ? 0 : b->words ? tree->data[SPECDEC__BRANCH_PLACE] : 0;
 }
 
-/* ---- Members that are written as the arguments of calls are, in the order in which they are listed. */
+/* ---- Members in the style of tool arguments that are no JSON, in the order in which the schema lists them. */
 
-/* Can a name be written as it is? */
-static int specdec__written_name(const specdec__schema *s, const unsigned char *text, size_t size)
+/* Can a name be written without quotes and escapes? */
+static int specdec__argument_name_fits(const specdec__schema *s, const unsigned char *text, size_t size)
 {
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     size_t i;
@@ -484,8 +494,8 @@ static int specdec__written_name(const specdec__schema *s, const unsigned char *
     return size > 0 && size <= SPECDEC__ANSWER_KEY_MOST;
 }
 
-/* What the value of an argument may be, by the schemas of its rule: 1: a string, 2: anything else, 0: both. */
-static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
+/* The kind of an argument's value by the schemas of its rule: 1: a string, 2: any value but a string, 0: unknown. */
+static uint32_t specdec__argument_value_kind(specdec__schema *s, uint32_t rule)
 {
     uint32_t types = SPECDEC__TYPE_ALL, i, k;
 
@@ -495,120 +505,126 @@ static uint32_t specdec__written_kind(specdec__schema *s, uint32_t rule)
         for (k = 0; found[SPECDEC__CONJUNCTION_RULE] == rule && k < found[SPECDEC__CONJUNCTION_COUNT]; k++) {
             const uint32_t term = s->terms.data[found[SPECDEC__CONJUNCTION_FIRST] + k];
 
-            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_type_mask(s, term >> 1, 0);
+            types &= term & 1 ? SPECDEC__TYPE_ALL : specdec__schema_allowed_types(s, term >> 1, 0);
         }
     }
     return !(types & ~SPECDEC__TYPE_STRING) ? 1 : !(types & SPECDEC__TYPE_STRING) ? 2 : 0;
 }
 
-/* Stores how the values of an argument of the current tool are written, for the splitter; size 0: of arguments that the
-   schema does not list. */
-static void specdec__written_note(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
-                                  uint32_t rule)
+/* Stores the kind of an argument of the current tool, for the splitter, which reads answers. size 0: the kind of all
+   arguments that the schema does not list. */
+static void specdec__argument_store_kind(specdec__schema *s, const unsigned char *name, size_t size, uint32_t kind,
+                                         uint32_t rule)
 {
     size_t length;
-    const unsigned char *tool = specdec__schema_spelled(s, s->tool, &length);
+    const unsigned char *tool = specdec__schema_spell_string(s, s->tool, &length);
     uint64_t hash;
 
     if (!tool || s->b->failed)
         return;
-    hash = specdec__answer_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
-    specdec__vector_push(s->b, &s->kinds, (uint32_t)hash);
-    specdec__vector_push(s->b, &s->kinds, (uint32_t)(hash >> 32));
-    specdec__vector_push(s->b, &s->kinds, kind);
-    specdec__vector_push(s->b, &s->kinds, rule);
+    hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
+    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)hash);
+    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)(hash >> 32));
+    specdec__vector_push(s->b, &s->argument_kinds, kind);
+    specdec__vector_push(s->b, &s->argument_kinds, rule);
 }
 
-/* What is known of the argument of a note: of a name that stands for several kinds, none of them. */
-static uint32_t specdec__written_known(specdec__schema *s, uint32_t note)
+/* The kind of argument number note / (KIND_WORDS + 1); 0 where two arguments with this hash differ in kind. */
+static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 {
-    const uint32_t *own = s->kinds.data + note;
+    const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
 
-    for (i = 0; i < s->kinds.count && specdec__build_works(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
-        if (s->kinds.data[i] == own[0] && s->kinds.data[i + 1] == own[1] && s->kinds.data[i + 2] != own[2])
+    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
+        if (s->argument_kinds.data[i] == own[0] && s->argument_kinds.data[i + 1] == own[1] &&
+            s->argument_kinds.data[i + 2] != own[2])
             kind = 0;
     return kind;
 }
 
-/* Could a string that this rule is for be another value? */
-static int specdec__written_doubtful(specdec__schema *s, uint32_t rule)
+/* Could a reader take a string of this rule for a number, array or other value, as the kind is unknown? */
+static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
-    for (i = 0; i < s->kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
-        if (s->kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__written_known(s, i))
+    for (i = 0; i < s->argument_kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
+        if (s->argument_kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
             return 1;
     return 0;
 }
 
-static void specdec__written_text(specdec__schema *s, uint32_t all, const char *text)
+/* Appends a literal text to the concatenation `all`. */
+static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
 }
 
-/* White space of which models write some, if any. */
-static void specdec__written_space(specdec__schema *s, uint32_t all)
+/* Appends up to two characters of white space, which some models write here. */
+static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    specdec__syntax_prepend_child(s->b, all,
+                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* The mark behind a name, and the value that follows: a string as it is, or JSON that is none. */
-static void specdec__written_pair(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
+/* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
+static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
     specdec__build *b = s->b;
     const specdec__calls *row = s->calls;
-    const int says = specdec__answer_says_kind(row);
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const int says = specdec__answer_mark_tells_kind(row);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i;
 
     for (i = 0; i < 2; i++) {
-        const uint32_t one = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        const uint32_t one = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
         if (says)
-            specdec__written_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
-        specdec__written_text(s, one, row->key_end);
+            specdec__argument_append_text(s, one, i ? "\" string=\"false\"" : "\" string=\"true\"");
+        specdec__argument_append_text(s, one, row->key_end);
         if (row->value_begin) {
-            specdec__written_space(s, one);
-            specdec__written_text(s, one, row->value_begin);
+            specdec__argument_append_space(s, one);
+            specdec__argument_append_text(s, one, row->value_begin);
         }
         if (i && row->flags & SPECDEC__CALLS_LINES)
-            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
-                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
-        specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, i ? rest : text, 0));
+            specdec__syntax_prepend_child(b, one,
+                                          specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
+                                                                   specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
+        specdec__syntax_prepend_child(b, one, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, i ? rest : text, 0));
         if (i && row->flags & SPECDEC__CALLS_LINES)
-            specdec__tree_prepend(b, one, specdec__tree_add(b, SPECDEC__TREE_REPEAT,
-                                                            specdec__tree_character(b, '\n', '\n'), 0, 1));
+            specdec__syntax_prepend_child(b, one,
+                                          specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
+                                                                   specdec__syntax_add_character(b, '\n', '\n'), 0, 1));
         if (i)
-            specdec__written_text(s, one, row->value_end);
-        specdec__tree_prepend(b, any, one);
+            specdec__argument_append_text(s, one, row->value_end);
+        specdec__syntax_prepend_child(b, any, one);
     }
-    specdec__tree_prepend(b, all, any);
+    specdec__syntax_prepend_child(b, all, any);
 }
 
-/* The rule of a member, place as in specdec__members_rule; 0: it may not be there. */
-static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m, uint32_t place)
+/* Builds the rule of a member, with its name and marks. place: as in specdec__members_value_rule. Returns 0 when the
+   member may not be written. */
+static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
     specdec__build *b = s->b;
     const int listed = place != UINT32_MAX;
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     const unsigned char *name = listed ? m->text + m->texts.data[2 * place] : (const unsigned char *)"";
     const size_t size = listed ? m->texts.data[2 * place + 1] : 0;
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     uint32_t rule, text;
 
-    if (listed && !specdec__written_name(s, name, size))
+    if (listed && !specdec__argument_name_fits(s, name, size))
         return 0;
-    s->within = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
-    text = specdec__members_rule(s, m, place, 0);
+    s->child_style = pairs ? SPECDEC__STYLE_TEXT : SPECDEC__STYLE_LITERAL;
+    text = specdec__members_value_rule(s, m, place, 0);
     if (b->failed || text == UINT32_MAX)
         return 0;
     if (pairs) {
-        specdec__written_space(s, all);
-        specdec__written_text(s, all, s->calls->key_begin);
+        specdec__argument_append_space(s, all);
+        specdec__argument_append_text(s, all, s->calls->key_begin);
     }
     if (listed) {
-        specdec__tree_prepend(b, all, specdec__tree_text(b, name, size));
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, name, size));
     } else {
         specdec__source source;
         specdec__vector none;
@@ -617,62 +633,64 @@ static uint32_t specdec__written_member(specdec__schema *s, specdec__members *m,
         memset(&none, 0, sizeof none);
         source.text = (const unsigned char *)"[a-zA-Z_][a-zA-Z0-9_]{0,31}";
         source.size = strlen((const char *)source.text);
-        specdec__tree_prepend(b, all, specdec__regex_parse(b, &source, &none, 1));
+        specdec__syntax_prepend_child(b, all, specdec__regex_parse(b, &source, &none, 1));
     }
     if (pairs) {
-        if (!specdec__answer_says_kind(s->calls))
-            specdec__written_note(s, name, size, specdec__written_kind(s, text), text);
-        s->within = SPECDEC__STYLE_REST;
-        specdec__written_pair(s, all, text, specdec__members_rule(s, m, place, 0));
+        if (!specdec__answer_mark_tells_kind(s->calls))
+            specdec__argument_store_kind(s, name, size, specdec__argument_value_kind(s, text), text);
+        s->child_style = SPECDEC__STYLE_REST;
+        specdec__argument_append_value(s, all, text, specdec__members_value_rule(s, m, place, 0));
     } else {
         const int equals = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PYTHON;
 
-        specdec__literal_byte(s, all, equals ? '=' : ':');
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, text, 0));
+        specdec__literal_append_byte(s, all, equals ? '=' : ':');
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, text, 0));
     }
-    rule = specdec__build_rule(b);
-    return specdec__build_expression(b, rule, all) ? rule : 0;
+    rule = specdec__build_add_rule(b);
+    return specdec__build_rule_from_tree(b, rule, all) ? rule : 0;
 }
 
-/* A member behind others. */
-static uint32_t specdec__written_next(specdec__schema *s, uint32_t member)
+/* The tree of a member behind another one: a comma where the form has commas, then the member. */
+static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->b;
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
     if (s->style != SPECDEC__STYLE_ARGUMENTS || s->calls->form != SPECDEC__CALLS_PAIRS) {
-        specdec__literal_byte(s, all, ',');
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+        specdec__literal_append_byte(s, all, ',');
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
     }
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
     return all;
 }
 
-/* Members, of which those that are required must be there; names that are not listed are only welcome where none is.
-   *empty: there may be none at all. Returns their tree; 0: there is no such object. */
-static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m, int *empty)
+/* The tree of the members of an object. Required ones must be written; unlisted names may be written only where no name
+   is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
+static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
     specdec__build *b = s->b;
-    uint32_t first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0), rest = 0, i, required = 0;
+    uint32_t first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), rest = 0, i, required = 0;
 
     *empty = 1;
-    if (!m->names.count && !m->patterns && !m->limited && m->most) {
-        const uint32_t member = specdec__written_member(s, m, UINT32_MAX);
+    if (!m->names.count && !m->patterns && !m->names_limited && m->most) {
+        const uint32_t member = specdec__argument_build_member(s, m, UINT32_MAX);
 
         if (member) {
-            const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+            const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
-            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, specdec__written_next(s, member),
-                                                            0, UINT32_MAX));
-            specdec__tree_prepend(b, first, all);
+            specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
+            specdec__syntax_prepend_child(b, all,
+                                          specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
+                                                                   specdec__argument_next_member(s, member), 0,
+                                                                   UINT32_MAX));
+            specdec__syntax_prepend_child(b, first, all);
         }
     }
     for (i = m->names.count; i-- > 0 && !b->failed;) {
-        const uint32_t member = specdec__written_member(s, m, i);
-        const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-        const uint32_t behind = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__written_next(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t member = specdec__argument_build_member(s, m, i);
+        const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
+        const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
+        const uint32_t next = member ? specdec__argument_next_member(s, member) : 0, least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -680,19 +698,19 @@ static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m
             return 0;
         if (!member)
             continue;
-        if (least) { /* none behind it may be the first */
-            first = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+        if (least) { /* members behind a required one are never the first */
+            first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
             *empty = 0;
         }
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, member, 0));
-        specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_REPEAT, next, least, 1));
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
+        specdec__syntax_prepend_child(b, behind, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, next, least, 1));
         if (rest) {
-            specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
-            specdec__tree_prepend(b, behind, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rest, 0));
+            specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rest, 0));
+            specdec__syntax_prepend_child(b, behind, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rest, 0));
         }
-        specdec__tree_prepend(b, first, all);
-        rule = specdec__build_rule(b);
-        if (!specdec__build_expression(b, rule, behind))
+        specdec__syntax_prepend_child(b, first, all);
+        rule = specdec__build_add_rule(b);
+        if (!specdec__build_rule_from_tree(b, rule, behind))
             return 0;
         b->nullable.data[rule] = !least && (!rest || b->nullable.data[rest]);
         rest = rule;
@@ -700,43 +718,43 @@ static uint32_t specdec__written_members(specdec__schema *s, specdec__members *m
     if (m->least == 1)
         *empty = 0;
     if (m->least > (required > 1 ? required : 1) || m->most < m->names.count) {
-        specdec__schema_fail(s, m->owner, m->least > required ? "minProperties" : "maxProperties",
-                             SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
+        specdec__schema_fail_keyword(s, m->owner, m->least > required ? "minProperties" : "maxProperties",
+                                     SPECDEC_ERROR_UNSUPPORTED, "it is not supported where calls are no JSON");
         return 0;
     }
-    return b->failed || (!b->tree.data[first + SPECDEC__TREE_CHILD] && !*empty) ? 0 : first;
+    return b->failed || (!b->tree.data[first + SPECDEC__SYNTAX_CHILD] && !*empty) ? 0 : first;
 }
 
-/* Objects whose members are written so: arguments, or within values that are no JSON. */
-static void specdec__written_objects(specdec__schema *s, specdec__members *m)
+/* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
+static void specdec__argument_add_objects(specdec__schema *s, specdec__members *m)
 {
     specdec__build *b = s->b;
     const int braces = s->style == SPECDEC__STYLE_LITERAL;
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     int empty = 0;
-    uint32_t rule, members = specdec__written_members(s, m, &empty);
+    uint32_t rule, members = specdec__argument_members_tree(s, m, &empty);
 
     if (b->failed || !members)
         return;
     if (braces)
-        specdec__literal_byte(s, all, '{');
-    if (b->tree.data[members + SPECDEC__TREE_CHILD])
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, members, !empty, 1));
+        specdec__literal_append_byte(s, all, '{');
+    if (b->tree.data[members + SPECDEC__SYNTAX_CHILD])
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, members, !empty, 1));
     if (braces)
-        specdec__literal_byte(s, all, '}');
-    rule = specdec__build_rule(b);
-    if (!specdec__build_expression(b, rule, all))
+        specdec__literal_append_byte(s, all, '}');
+    rule = specdec__build_add_rule(b);
+    if (!specdec__build_rule_from_tree(b, rule, all))
         return;
-    s->empty |= empty && !braces;
-    specdec__schema_way(s, b->rules.data[rule]);
+    s->may_be_empty |= empty && !braces;
+    specdec__schema_add_alternative(s, b->rules.data[rule]);
 }
 
-/* Objects that obey all facts. */
-static void specdec__schema_objects(specdec__schema *s)
+/* Adds the JSON objects that obey all facts to the current rule. */
+static void specdec__schema_add_objects(specdec__schema *s)
 {
     specdec__build *b = s->b;
-    specdec__members *m = (specdec__members *)(void *)specdec__build_scratch(b, sizeof *m / 4 + 1);
-    specdec__dfa *d = (specdec__dfa *)(void *)specdec__build_scratch(b, sizeof *d / 4 + 1);
+    specdec__members *m = (specdec__members *)(void *)specdec__build_reserve_scratch(b, sizeof *m / 4 + 1);
+    specdec__dfa *d = (specdec__dfa *)(void *)specdec__build_reserve_scratch(b, sizeof *d / 4 + 1);
     specdec__vector tree;
     uint32_t i, count, object, start, after, other, keys, required = 0, *sets, *place = NULL;
 
@@ -744,38 +762,38 @@ static void specdec__schema_objects(specdec__schema *s)
         return;
     memset(m, 0, sizeof *m);
     memset(&tree, 0, sizeof tree);
-    if (!specdec__members_read(s, m))
+    if (!specdec__members_collect(s, m))
         return;
-    specdec__members_spell(s, m);
-    if (b->raw) {
-        specdec__written_objects(s, m);
+    specdec__members_spell_names(s, m);
+    if (b->raw_strings) {
+        specdec__argument_add_objects(s, m);
         return;
     }
-    specdec__members_sort(s, m);
+    specdec__members_sort_names(s, m);
     count = m->names.count;
-    sets = specdec__build_scratch(b, 2 * (size_t)count + 1);
-    object = specdec__build_words(b, SPECDEC__OBJECT_WORDS + 3 * count + 1);
-    start = specdec__build_state(b, SPECDEC__VERTEX_OBJECT, 2);
-    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_MEMBER, 2);
+    sets = specdec__build_reserve_scratch(b, 2 * (size_t)count + 1);
+    object = specdec__build_add_words(b, SPECDEC__OBJECT_WORDS + 3 * count + 1);
+    start = specdec__build_add_state(b, SPECDEC__RECORD_OBJECT, 2);
+    after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_MEMBER, 2);
     for (i = 0; i < count && !b->failed; i++) {
-        const uint32_t rule = specdec__members_rule(s, m, i, 0);
+        const uint32_t rule = specdec__members_value_rule(s, m, i, 0);
 
         required += m->required.data[i] != 0;
         if (rule == UINT32_MAX && m->required.data[i])
-            return; /* what is required is forbidden */
-        sets[i] = specdec__members_set(s, i + 1, rule);
+            return; /* a required member is forbidden */
+        sets[i] = specdec__members_add_set_state(s, i + 1, rule);
     }
-    other = specdec__members_other(s, m, d, &place);
+    other = specdec__members_add_unlisted(s, m, d, &place);
     if (b->failed)
         return;
     if (other && m->least > required + 1) {
-        specdec__schema_fail(s, m->owner, "minProperties", SPECDEC_ERROR_UNSUPPORTED,
-                             "names that are free may come twice, and would not count");
+        specdec__schema_fail_keyword(s, m->owner, "minProperties", SPECDEC_ERROR_UNSUPPORTED,
+                                     "names that are free may come twice, and would not count");
         return;
     }
-    specdec__members_tree(s, m, other ? d : NULL, &tree);
-    keys = specdec__members_states(s, m, object, &tree, sets, other ? place : NULL);
-    i = specdec__schema_spaced(s, '"', keys);
+    specdec__members_build_tree(s, m, other ? d : NULL, &tree);
+    keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
+    i = specdec__schema_spaced_state(s, '"', keys);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = object;
@@ -785,9 +803,9 @@ static void specdec__schema_objects(specdec__schema *s)
     b->words[object + SPECDEC__OBJECT_KEYS] = keys;
     b->words[object + SPECDEC__OBJECT_COMMA] = i;
     b->words[object + SPECDEC__OBJECT_OTHER] = other;
-    b->words[object + SPECDEC__OBJECT_END] = s->end;
+    b->words[object + SPECDEC__OBJECT_END] = s->end_state;
     b->words[object + SPECDEC__OBJECT_AFTER] = after;
-    b->words[object + SPECDEC__OBJECT_COUNTS] = m->least > required || m->most != UINT32_MAX;
+    b->words[object + SPECDEC__OBJECT_COUNTS_MEMBERS] = m->least > required || m->most != UINT32_MAX;
     for (i = count + 1; i-- > 0;) {
         uint32_t *first = b->words + object + SPECDEC__OBJECT_WORDS;
 
@@ -797,52 +815,53 @@ static void specdec__schema_objects(specdec__schema *s)
             first[2 * count + 1 + i] = m->sorted.data[i];
         }
     }
-    specdec__schema_way(s, specdec__schema_byte(s, '{', start));
+    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '{', start));
 }
 
 /* ---- Shapes. */
 
-/* Facts that refuse a type that the shape still has. */
-static void specdec__schema_refuse(specdec__schema *s)
+/* Refuses the schema if a keyword that is not supported applies to a type that the shape still allows. */
+static void specdec__schema_refuse_keywords(specdec__schema *s)
 {
     uint32_t i;
 
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const struct specdec__keyword *key;
 
         if (fact.kind != SPECDEC__KEY_NEVER)
             continue;
-        key = specdec__schema_keyword(s, fact.node - 1);
+        key = specdec__schema_find_keyword(s, fact.node - 1);
         if (key && key->types & s->types)
-            specdec__schema_fail(s, fact.owner, key->name, SPECDEC_ERROR_UNSUPPORTED,
-                                 fact.more ? "its opposite is not supported" : "it is not supported");
+            specdec__schema_fail_keyword(s, fact.owner, key->name, SPECDEC_ERROR_UNSUPPORTED,
+                                         fact.more ? "its opposite is not supported" : "it is not supported");
     }
 }
 
-/* A shape whose facts are complete: ways to write its values are added to the rule. */
-static void specdec__schema_shape(specdec__schema *s)
+/* Adds the values of a shape, whose facts are complete, to the current rule. */
+static void specdec__schema_add_shape(specdec__schema *s)
 {
     uint32_t i, at;
 
-    if (++s->shapes > SPECDEC__SCHEMA_SHAPES) {
+    if (++s->shapes > SPECDEC__SHAPES_MOST) {
         specdec__build_fail(s->b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
         return;
     }
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const int list = fact.kind == SPECDEC__KEY_ENUM;
 
         if (!list && fact.kind != SPECDEC__KEY_CONST)
             continue;
         at = 0;
-        if (fact.more) { /* values that are not to be: of words the types say it, of the rest the rules below */
-            while (!list || specdec__schema_each(s, fact.node, &at)) {
+        if (fact.more) { /* negated values: null, false and true are taken out of the types, others when their rules are
+                            built */
+            while (!list || specdec__schema_next_child(s, fact.node, &at)) {
                 const uint32_t type = specdec__schema_type_of(s, list ? at : fact.node);
 
                 if (type & s->types && type >= SPECDEC__TYPE_ARRAY)
-                    specdec__schema_fail(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
-                                         "the opposite of an array or object is not supported");
+                    specdec__schema_fail_keyword(s, fact.owner, list ? "enum" : "const", SPECDEC_ERROR_UNSUPPORTED,
+                                                 "the opposite of an array or object is not supported");
                 if (type <= SPECDEC__TYPE_TRUE)
                     s->types &= ~type;
                 if (!list)
@@ -850,137 +869,142 @@ static void specdec__schema_shape(specdec__schema *s)
             }
             continue;
         }
-        if (!list && specdec__schema_obeys(s, fact.node))
+        if (!list && specdec__schema_value_obeys(s, fact.node))
             specdec__vector_push(s->b, &s->literals, fact.node);
-        while (list && specdec__schema_each(s, fact.node, &at) && !s->b->failed)
-            if (specdec__schema_obeys(s, at))
+        while (list && specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+            if (specdec__schema_value_obeys(s, at))
                 specdec__vector_push(s->b, &s->literals, at);
         return;
     }
-    specdec__schema_refuse(s);
-    s->simple |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
+    specdec__schema_refuse_keywords(s);
+    s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
     if (s->types & SPECDEC__TYPE_NUMBER && !s->b->failed)
-        specdec__schema_numbers(s);
+        specdec__schema_add_numbers(s);
     if (s->types & SPECDEC__TYPE_STRING && !s->b->failed)
-        specdec__schema_strings(s);
+        specdec__schema_add_strings(s);
     if (s->types & SPECDEC__TYPE_ARRAY && !s->b->failed)
-        specdec__schema_arrays(s);
+        specdec__schema_add_arrays(s);
     if (s->types & SPECDEC__TYPE_OBJECT && !s->b->failed)
-        specdec__schema_objects(s);
+        specdec__schema_add_objects(s);
 }
 
-/* Takes types away that the facts exclude: objects with a member that is to be there and not to be there. */
-static void specdec__schema_prune(specdec__schema *s)
+/* Removes the type object from a shape that both requires and forbids a member. */
+static void specdec__schema_prune_types(specdec__schema *s)
 {
     uint32_t i, k;
 
     if (!(s->types & SPECDEC__TYPE_OBJECT))
         return;
-    for (i = 0; i < s->facts.count / 4 && specdec__build_works(s->b, 1); i++) {
-        const specdec__fact absent = specdec__schema_at(&s->facts, i);
+    for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->b, 1); i++) {
+        const specdec__fact absent = specdec__schema_get_fact(&s->facts, i);
 
         for (k = 0; absent.kind == SPECDEC__FACT_ABSENT && k < s->facts.count / 4; k++) {
-            const specdec__fact fact = specdec__schema_at(&s->facts, k);
+            const specdec__fact fact = specdec__schema_get_fact(&s->facts, k);
             uint32_t at = 0;
 
             if (fact.kind == SPECDEC__FACT_PRESENT && specdec__json_equal(s, fact.node, absent.node))
                 s->types &= ~SPECDEC__TYPE_OBJECT;
-            if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-                while (specdec__schema_each(s, fact.node, &at) && specdec__build_works(s->b, 1))
+            if (fact.kind == SPECDEC__KEY_REQUIRED &&
+                specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
+                while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->b, 1))
                     if (specdec__json_equal(s, at, absent.node))
                         s->types &= ~SPECDEC__TYPE_OBJECT;
         }
     }
 }
 
-/* Takes pending terms apart, then tries the options of each branch in turn. */
-static void specdec__schema_expand(specdec__schema *s)
+/* Takes pending terms apart into facts and branches, then tries the options of each branch, depth-first. Each
+   combination of options is a shape. */
+static void specdec__schema_expand_terms(specdec__schema *s)
 {
     uint32_t i, facts, branches, seen, types;
     specdec__fact branch;
 
-    for (i = 0; i < s->pending.count && s->types && !s->b->failed; i++)
-        specdec__schema_open(s, s->pending.data[i]);
-    s->pending.count = 0;
-    specdec__schema_prune(s);
-    if (!s->types || s->b->failed || !specdec__build_works(s->b, 16))
+    for (i = 0; i < s->pending_terms.count && s->types && !s->b->failed; i++)
+        specdec__schema_open_term(s, s->pending_terms.data[i]);
+    s->pending_terms.count = 0;
+    specdec__schema_prune_types(s);
+    if (!s->types || s->b->failed || !specdec__build_count_work(s->b, 16))
         return;
-    if (s->branch_at == s->branches.count / 4) {
-        specdec__schema_shape(s);
-        return;
-    }
-    branch = specdec__schema_at(&s->branches, s->branch_at);
-    if (++s->depth > SPECDEC__SCHEMA_DEPTH) {
-        specdec__schema_fail(s, branch.owner, NULL, SPECDEC_ERROR_UNSUPPORTED, "too many alternatives in each other");
+    if (s->branch_index == s->branches.count / 4) {
+        specdec__schema_add_shape(s);
         return;
     }
-    s->branch_at++;
+    branch = specdec__schema_get_fact(&s->branches, s->branch_index);
+    if (++s->depth > SPECDEC__BRANCH_DEPTH_MOST) {
+        specdec__schema_fail_keyword(s, branch.owner, NULL, SPECDEC_ERROR_UNSUPPORTED,
+                                     "too many alternatives in each other");
+        return;
+    }
+    s->branch_index++;
     facts = s->facts.count;
     branches = s->branches.count;
-    seen = s->seen.count;
+    seen = s->opened_terms.count;
     types = s->types;
-    for (i = 0; !s->b->failed && specdec__schema_option(s, &branch, i); i++) {
-        specdec__schema_expand(s);
+    for (i = 0; !s->b->failed && specdec__schema_apply_option(s, &branch, i); i++) {
+        specdec__schema_expand_terms(s);
         s->facts.count = facts;
         s->branches.count = branches;
-        s->seen.count = seen;
-        s->pending.count = 0;
+        s->opened_terms.count = seen;
+        s->pending_terms.count = 0;
         s->types = types;
     }
     s->facts.count = facts;
-    s->pending.count = 0;
+    s->pending_terms.count = 0;
     s->types = types;
-    s->branch_at--;
+    s->branch_index--;
     s->depth--;
 }
 
-/* The rule of all listed values and words; 0: there are none. */
-static uint32_t specdec__schema_literals(specdec__schema *s)
+/* Builds the states of all listed values, null, false and true of the current rule. Returns the first state; 0: the
+   rule has none. */
+static uint32_t specdec__schema_add_literals(specdec__schema *s)
 {
     specdec__build *b = s->b;
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i, rule;
 
     for (i = 0; i < 3; i++)
-        if (s->simple >> i & 1)
-            specdec__tree_prepend(b, any, specdec__literal_word(s, i));
+        if (s->free_types >> i & 1)
+            specdec__syntax_prepend_child(b, any, specdec__literal_word_tree(s, i));
     for (i = 0; i < s->literals.count && !b->failed; i++) {
         const uint32_t node = s->literals.data[i];
-        const uint32_t tree = b->raw && specdec__schema_node(s, node)->kind == SPECDEC__JSON_STRING
-                                  ? 0 : specdec__literal_tree(s, node);
+        const uint32_t tree = b->raw_strings && specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_STRING
+                                  ? 0 : specdec__literal_value_tree(s, node);
 
         if (tree)
-            specdec__tree_prepend(b, any, tree);
+            specdec__syntax_prepend_child(b, any, tree);
     }
-    if (b->failed || !b->tree.data[any + SPECDEC__TREE_CHILD])
+    if (b->failed || !b->tree.data[any + SPECDEC__SYNTAX_CHILD])
         return 0;
-    rule = specdec__build_rule(b);
-    return specdec__build_expression(b, rule, any) ? b->rules.data[rule] : 0;
+    rule = specdec__build_add_rule(b);
+    return specdec__build_rule_from_tree(b, rule, any) ? b->rules.data[rule] : 0;
 }
 
-/* Listed strings that are written as they are, as one way. */
-static void specdec__schema_raw_literals(specdec__schema *s)
+/* Adds the listed strings to the current rule, in styles where strings are raw. */
+static void specdec__schema_add_raw_literals(specdec__schema *s)
 {
     specdec__build *b = s->b;
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     specdec__dfa d;
     uint32_t i;
 
-    for (i = 0; b->raw && i < s->literals.count && !b->failed; i++) {
+    for (i = 0; b->raw_strings && i < s->literals.count && !b->failed; i++) {
         size_t size;
-        const unsigned char *text = specdec__schema_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
-                                        ? specdec__schema_spelled(s, s->literals.data[i], &size) : NULL;
+        const unsigned char *text = specdec__schema_json_node(s, s->literals.data[i])->kind == SPECDEC__JSON_STRING
+                                        ? specdec__schema_spell_string(s, s->literals.data[i], &size) : NULL;
 
         if (text)
-            specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
+            specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
     }
-    if (!b->failed && b->tree.data[any + SPECDEC__TREE_CHILD] && specdec__strings_tree(b, &d, any) &&
-        (!s->doubtful || specdec__raw_subtract(s, &d, specdec__raw_doubtful)) && specdec__raw_marked(s, &d))
-        specdec__schema_way(s, specdec__emit(b, &d, NULL, NULL));
+    if (!b->failed && b->tree.data[any + SPECDEC__SYNTAX_CHILD] && specdec__strings_tree_dfa(b, &d, any) &&
+        (!s->ambiguous || specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) &&
+        specdec__raw_add_marks(s, &d))
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(b, &d, NULL, NULL));
 }
 
-/* Begins a conjunction: what its style says. */
-static void specdec__schema_style(specdec__schema *s, const uint32_t *conjunction)
+/* Begins a conjunction: sets types and raw strings by its style. */
+static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conjunction)
 {
     static const uint32_t types[] = {SPECDEC__TYPE_ALL, SPECDEC__TYPE_OBJECT, SPECDEC__TYPE_STRING,
                                      SPECDEC__TYPE_ALL & ~SPECDEC__TYPE_STRING, SPECDEC__TYPE_ALL};
@@ -989,16 +1013,16 @@ static void specdec__schema_style(specdec__schema *s, const uint32_t *conjunctio
     s->style = style;
     s->tool = conjunction[SPECDEC__CONJUNCTION_TOOL];
     s->types = types[style];
-    s->within = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
-    s->b->raw = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
+    s->child_style = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
+    s->b->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
-    s->doubtful = style == SPECDEC__STYLE_TEXT &&
-                  specdec__written_doubtful(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
-    s->empty = 0;
+    s->ambiguous = style == SPECDEC__STYLE_TEXT &&
+                  specdec__argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
+    s->may_be_empty = 0;
 }
 
 /* Builds the rule of a conjunction. */
-static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
+static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
     specdec__build *b = s->b;
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
@@ -1006,36 +1030,38 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
 
-    s->facts.count = s->branches.count = s->pending.count = s->seen.count = 0;
-    s->branch_at = s->depth = s->shapes = s->simple = 0;
-    s->literals.count = s->ways.count = 0;
-    specdec__schema_style(s, words);
+    s->facts.count = s->branches.count = s->pending_terms.count = s->opened_terms.count = 0;
+    s->branch_index = s->depth = s->shapes = s->free_types = 0;
+    s->literals.count = s->alternatives.count = 0;
+    specdec__schema_begin_style(s, words);
     for (i = 0; i < count; i++)
-        specdec__vector_push(b, &s->pending, s->terms.data[first + i]);
-    specdec__schema_expand(s);
+        specdec__vector_push(b, &s->pending_terms, s->terms.data[first + i]);
+    specdec__schema_expand_terms(s);
     if (b->failed)
         return;
-    specdec__schema_way(s, specdec__schema_literals(s));
-    specdec__schema_raw_literals(s);
-    if (s->simple & SPECDEC__TYPE_STRING)
-        specdec__schema_way(s, b->raw ? b->rules.data[specdec__raw_any(s)] : b->quote);
-    if (s->simple & SPECDEC__TYPE_FRACTION)
-        specdec__schema_way(s, b->rules.data[s->number_rule]);
-    else if (s->simple & SPECDEC__TYPE_INTEGER)
-        specdec__schema_way(s, b->rules.data[s->integer_rule]);
+    specdec__schema_add_alternative(s, specdec__schema_add_literals(s));
+    specdec__schema_add_raw_literals(s);
+    if (s->free_types & SPECDEC__TYPE_STRING)
+        specdec__schema_add_alternative(s, b->raw_strings ? b->rules.data[specdec__raw_any_rule(s)] : b->string_quote);
+    if (s->free_types & SPECDEC__TYPE_FRACTION)
+        specdec__schema_add_alternative(s, b->rules.data[s->number_rule]);
+    else if (s->free_types & SPECDEC__TYPE_INTEGER)
+        specdec__schema_add_alternative(s, b->rules.data[s->integer_rule]);
     if (b->failed)
         return;
-    b->nullable.data[rule] = s->empty != 0;
-    if (s->ways.count == 1) {
-        b->rules.data[rule] = s->ways.data[0];
+    b->nullable.data[rule] = s->may_be_empty != 0;
+    if (s->alternatives.count == 1) {
+        b->rules.data[rule] = s->alternatives.data[0];
         return;
     }
-    start = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | (s->empty ? SPECDEC__VERTEX_FINAL : 0),
-                                 2 + 2 * s->ways.count);
-    for (i = 0; i < s->ways.count && !b->failed; i++) {
-        const uint32_t state = s->ways.data[i];
-        uint32_t called = state == b->quote && !b->raw ? 0 : state == b->rules.data[s->number_rule] ? s->number_rule
-                          : state == b->rules.data[s->integer_rule] ? s->integer_rule : specdec__build_rule(b);
+    start = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | (s->may_be_empty ? SPECDEC__RECORD_FINAL : 0),
+                                     2 + 2 * s->alternatives.count);
+    for (i = 0; i < s->alternatives.count && !b->failed; i++) {
+        const uint32_t state = s->alternatives.data[i];
+        uint32_t called = state == b->string_quote && !b->raw_strings ? 0
+                          : state == b->rules.data[s->number_rule]    ? s->number_rule
+                          : state == b->rules.data[s->integer_rule]   ? s->integer_rule
+                                                                      : specdec__build_add_rule(b);
 
         if (b->failed)
             return;
@@ -1044,22 +1070,23 @@ static void specdec__schema_build(specdec__schema *s, uint32_t conjunction)
     }
     if (b->failed)
         return;
-    b->words[start + 1] = s->ways.count;
+    b->words[start + 1] = s->alternatives.count;
     b->rules.data[rule] = start;
 }
 
-/* Sets the keyword of an error that has none yet, to that of a conjunction. */
-static void specdec__schema_blame(specdec__schema *s, uint32_t conjunction, const char *key)
+/* Names the keyword in an error that names none yet, with the first schema of a conjunction. */
+static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjunction, const char *key)
 {
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
 
-    if (s->bad_key || s->bad_node || !words[SPECDEC__CONJUNCTION_COUNT])
+    if (s->error_key || s->error_node || !words[SPECDEC__CONJUNCTION_COUNT])
         return;
-    s->bad_node = s->terms.data[words[SPECDEC__CONJUNCTION_FIRST]] >> 1;
-    s->bad_key = key;
+    s->error_node = s->terms.data[words[SPECDEC__CONJUNCTION_FIRST]] >> 1;
+    s->error_key = key;
 }
 
-/* Reads the text of schemas (NULL: any value), and builds what all of them use. Returns 0 when it failed. */
+/* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
+   failed. */
 static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                  int compact)
 {
@@ -1073,55 +1100,56 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     s->j.text = text ? text : anything;
     s->j.size = text ? size : 4;
     if (s->j.size < UINT32_MAX / 64)
-        specdec__json_read(&s->j);
+        specdec__json_parse(&s->j);
     nodes = s->j.count;
-    s->j.nodes = (specdec__json_node *)(void *)specdec__build_scratch(b, nodes * (sizeof *s->j.nodes / 4));
+    s->j.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b, nodes * (sizeof *s->j.nodes / 4));
     if (b->failed)
         return 0;
     s->j.room = nodes;
-    if (!specdec__json_read(&s->j)) {
-        b->at = s->j.at;
+    if (!specdec__json_parse(&s->j)) {
+        b->error_at = s->j.error_at;
         return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
     }
-    i = specdec__schema_get(s, 0, "$schema");
+    i = specdec__schema_get_member(s, 0, "$schema");
     if (i) {
-        const specdec__bytes raw = specdec__json_raw(&s->j, i);
+        const specdec__bytes raw = specdec__json_raw_text(&s->j, i);
         size_t k;
 
         for (k = 0; k + 8 < raw.size; k++)
-            s->old |= memcmp(raw.data + k, "draft-0", 7) == 0;
+            s->legacy_refs |= memcmp(raw.data + k, "draft-0", 7) == 0;
     }
-    specdec__strings_begin(b, &s->body, &s->body_place);
-    s->number_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
-    s->integer_rule = specdec__schema_simple_rule(s, "-?(0|[1-9]\\d*)");
-    s->end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
+    specdec__strings_add_states(b, &s->string_dfa, &s->string_states);
+    s->number_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+    s->integer_rule = specdec__schema_regex_rule(s, "-?(0|[1-9]\\d*)");
+    s->end_state = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
     from = b->ranges.count;
-    specdec__range_add(b, 9, 10);
-    specdec__range_add(b, 13, 13);
-    specdec__range_add(b, ' ', ' ');
-    s->space = specdec__tree_set(b, from);
+    specdec__syntax_add_range(b, 9, 10);
+    specdec__syntax_add_range(b, 13, 13);
+    specdec__syntax_add_range(b, ' ', ' ');
+    s->space_tree = specdec__syntax_add_set(b, from);
     return !b->failed;
 }
 
-/* Builds the rules of all conjunctions. Returns 0 when it failed. */
-static int specdec__schema_conjunctions(specdec__schema *s)
+/* Builds the rules of all conjunctions; building one may add more conjunctions, which are built, too. Returns 0 when it
+   failed. */
+static int specdec__schema_build_conjunctions(specdec__schema *s)
 {
     specdec__build *b = s->b;
     uint32_t i;
 
     for (i = 0; i < specdec__schema_conjunction_count(s) && !b->failed; i++)
-        specdec__schema_build(s, i);
-    b->raw = 0;
+        specdec__schema_build_conjunction(s, i);
+    b->raw_strings = 0;
     if (b->failed) {
         if (i && b->failed != SPECDEC_ERROR_MEMORY)
-            specdec__schema_blame(s, i - 1,
-                                  b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
+            specdec__schema_blame_keyword(
+                s, i - 1, b->failed == SPECDEC_ERROR_UNSUPPORTED ? "anyOf, oneOf or not" : "the schema");
         return 0;
     }
     return 1;
 }
 
-/* Reads a schema and builds all its rules. text NULL: any value. */
+/* Builds the constraint of a JSON schema. text NULL: any JSON value. */
 static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
                                     int compact)
 {
@@ -1129,13 +1157,13 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
 
     if (!specdec__schema_begin(s, b, text, size, compact))
         return;
-    root = specdec__schema_rule(s, &term, 1);
-    if (!specdec__schema_conjunctions(s))
+    root = specdec__schema_conjunction_rule(s, &term, 1);
+    if (!specdec__schema_build_conjunctions(s))
         return;
     specdec__build_finish(b, root, s->free_space);
-    for (i = 0; b->crowd && i < specdec__schema_conjunction_count(s); i++)
-        if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowd)
-            specdec__schema_blame(s, i, "anyOf, oneOf or not");
+    for (i = 0; b->crowded_state && i < specdec__schema_conjunction_count(s); i++)
+        if (b->rules.data[specdec__schema_conjunction(s, i)[SPECDEC__CONJUNCTION_RULE]] == b->crowded_state)
+            specdec__schema_blame_keyword(s, i, "anyOf, oneOf or not");
 }
 
 SPECDEC__FOR_SPEED

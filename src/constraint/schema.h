@@ -14,9 +14,10 @@
 
 SPECDEC__FOR_SIZE
 
-/* A value is described by a conjunction of terms: schemas, each as it stands or negated (node << 1 | negated). To build
-   it, terms are taken apart into facts, one keyword each. What offers alternatives (anyOf, oneOf, not, if ...) is put
-   off, then each alternative is tried in turn: a shape is the facts of one way through all of them. */
+/* A value is described by a conjunction of terms; a term is a schema, as it stands or negated (node << 1 | negated). To
+   build the rule of a conjunction, its terms are taken apart into facts, one keyword each. Keywords with alternatives
+   (anyOf, oneOf, not, if ...) become branches. A shape is the set of facts that one choice of an option in every branch
+   gives; all combinations are tried in turn. */
 
 #define SPECDEC__TYPE_NULL 1u
 #define SPECDEC__TYPE_FALSE 2u
@@ -29,24 +30,25 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TYPE_ALL 255u
 #define SPECDEC__TYPE_NUMBER (SPECDEC__TYPE_INTEGER | SPECDEC__TYPE_FRACTION)
 
-/* What a keyword is: facts of a shape, branches, and the rest. */
+/* Kinds of keywords: facts of a shape, branches, and notes, which say nothing about values. */
 enum {
     SPECDEC__KEY_NOTE, SPECDEC__KEY_TYPE, SPECDEC__KEY_ENUM, SPECDEC__KEY_CONST, SPECDEC__KEY_MINIMUM,
     SPECDEC__KEY_MAXIMUM, SPECDEC__KEY_ABOVE, SPECDEC__KEY_BELOW, SPECDEC__KEY_MULTIPLE, SPECDEC__KEY_MIN_LENGTH,
-    SPECDEC__KEY_MAX_LENGTH, SPECDEC__KEY_PATTERN, SPECDEC__KEY_FORMAT, SPECDEC__KEY_ITEMS, SPECDEC__KEY_BESIDE,
-    SPECDEC__KEY_MIN_ITEMS, SPECDEC__KEY_MAX_ITEMS, SPECDEC__KEY_UNIQUE, SPECDEC__KEY_PROPERTIES,
-    SPECDEC__KEY_MEMBERS, /* patternProperties and additionalProperties, which belong to properties */
+    SPECDEC__KEY_MAX_LENGTH, SPECDEC__KEY_PATTERN, SPECDEC__KEY_FORMAT, SPECDEC__KEY_ITEMS,
+    SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__KEY_MIN_ITEMS, SPECDEC__KEY_MAX_ITEMS, SPECDEC__KEY_UNIQUE,
+    SPECDEC__KEY_PROPERTIES,
+    SPECDEC__KEY_MEMBERS, /* patternProperties and additionalProperties, handled together with properties */
     SPECDEC__KEY_REQUIRED, SPECDEC__KEY_MIN_PROPERTIES, SPECDEC__KEY_MAX_PROPERTIES, SPECDEC__KEY_NAMES,
     SPECDEC__KEY_REF, SPECDEC__KEY_ALL, SPECDEC__KEY_ANY, SPECDEC__KEY_ONE, SPECDEC__KEY_NOT, SPECDEC__KEY_IF,
-    SPECDEC__KEY_BRANCH, /* then and else, which belong to if */
+    SPECDEC__KEY_BRANCH, /* then and else, handled together with if */
     SPECDEC__KEY_DEPENDENT, SPECDEC__KEY_NEVER,
-    /* facts that no keyword has */
-    SPECDEC__FACT_ABSENT,   /* the name at this node is no member's */
-    SPECDEC__FACT_MEMBER,   /* the member with this name obeys a term */
-    SPECDEC__FACT_PRESENT   /* the name at this node is a member's */
+    /* kinds of facts without a keyword of their own */
+    SPECDEC__FACT_ABSENT, /* an object has no member whose name is at this node */
+    SPECDEC__FACT_MEMBER, /* the member whose name is at this node obeys a term */
+    SPECDEC__FACT_PRESENT /* an object has a member whose name is at this node */
 };
 
-/* Keywords, with the types that they say anything of; NEVER: refused. */
+/* Keywords, with the types of values that they restrict. Schemas with a keyword of kind NEVER are refused. */
 static const struct specdec__keyword {
     const char *name;
     unsigned char kind, types;
@@ -61,7 +63,7 @@ static const struct specdec__keyword {
     {"maxLength", SPECDEC__KEY_MAX_LENGTH, SPECDEC__TYPE_STRING},
     {"pattern", SPECDEC__KEY_PATTERN, SPECDEC__TYPE_STRING}, {"format", SPECDEC__KEY_FORMAT, SPECDEC__TYPE_STRING},
     {"items", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY}, {"prefixItems", SPECDEC__KEY_ITEMS, SPECDEC__TYPE_ARRAY},
-    {"additionalItems", SPECDEC__KEY_BESIDE, SPECDEC__TYPE_ARRAY},
+    {"additionalItems", SPECDEC__KEY_ADDITIONAL_ITEMS, SPECDEC__TYPE_ARRAY},
     {"minItems", SPECDEC__KEY_MIN_ITEMS, SPECDEC__TYPE_ARRAY},
     {"maxItems", SPECDEC__KEY_MAX_ITEMS, SPECDEC__TYPE_ARRAY},
     {"uniqueItems", SPECDEC__KEY_UNIQUE, SPECDEC__TYPE_ARRAY},
@@ -84,107 +86,114 @@ static const struct specdec__keyword {
     {"$dynamicRef", SPECDEC__KEY_NEVER, 255}, {"$recursiveRef", SPECDEC__KEY_NEVER, 255},
     {"extends", SPECDEC__KEY_NEVER, 255}, {"disallow", SPECDEC__KEY_NEVER, 255}};
 
-/* How the values of a conjunction are written. */
+/* Styles: how the values of a conjunction are written. */
 enum {
     SPECDEC__STYLE_JSON,
-    SPECDEC__STYLE_ARGUMENTS, /* an object, as the arguments of a call are written, without its brackets */
-    SPECDEC__STYLE_TEXT,      /* a string as it is, and the mark behind values */
-    SPECDEC__STYLE_REST,      /* JSON that is no string */
-    SPECDEC__STYLE_LITERAL    /* JSON with Python's words, or with strings between marks and names without quotes */
+    SPECDEC__STYLE_ARGUMENTS, /* an object as the arguments of a call, without brackets around it */
+    SPECDEC__STYLE_TEXT,      /* a raw string, and the mark behind it */
+    SPECDEC__STYLE_REST,      /* JSON, but no string */
+    SPECDEC__STYLE_LITERAL    /* JSON with Python's True, False, None; or strings between marks and names without
+                                 quotes */
 };
 
-/* Words of a conjunction: its first term, how many there are, its rule, its style, the name of the tool whose arguments
-   it describes. */
+/* Words of a conjunction: index of its first term, number of terms, rule, style, node of the name of the tool whose
+   arguments it describes. */
 enum {
     SPECDEC__CONJUNCTION_FIRST, SPECDEC__CONJUNCTION_COUNT, SPECDEC__CONJUNCTION_RULE, SPECDEC__CONJUNCTION_STYLE,
     SPECDEC__CONJUNCTION_TOOL, SPECDEC__CONJUNCTION_WORDS
 };
 
-enum { SPECDEC__SCHEMA_DEPTH = 48, SPECDEC__SCHEMA_SHAPES = 512, SPECDEC__SCHEMA_PATTERNS = 12 };
+/* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
+enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PATTERNS_MOST = 12 };
 
-/* A keyword of a schema (kind): the node of its value, the schema that has it, and 1 if it is negated. A branch has a
-   term in place of the last. */
+/* A keyword of a schema: its kind, the node of its value, the schema that has it (owner), more: 1 if it is negated. For
+   FACT_MEMBER and branches, `more` is a term. */
 typedef struct specdec__fact {
     uint32_t kind, node, owner, more;
 } specdec__fact;
 
+/* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
 typedef struct specdec__schema {
     specdec__build *b;
     specdec__json j;
-    int old;                 /* drafts up to 7: what stands beside $ref says nothing */
+    int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
     int free_space;
-    uint32_t bad_node;       /* where an error is */
-    const char *bad_key;
-    specdec__vector terms;   /* of all conjunctions */
-    specdec__vector conjunctions; /* (SPECDEC__CONJUNCTION_WORDS) */
-    specdec__vector facts, branches; /* (4) of the shape that is being made */
-    specdec__vector pending, seen;   /* terms */
-    uint32_t types, branch_at, depth, shapes, keywords_seen;
-    /* what the rule that is being built may be: */
-    uint32_t simple;         /* SPECDEC__TYPE_... of types without facts that were seen */
-    specdec__vector literals; /* nodes of listed values */
-    specdec__vector ways;     /* rules to choose from */
+    uint32_t error_node;                         /* JSON node of the error */
+    const char *error_key;                       /* its keyword */
+    specdec__vector terms;                       /* terms of all conjunctions, one after the other */
+    specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
+    specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
+    specdec__vector pending_terms, opened_terms; /* terms of the current shape: to be taken apart; taken apart */
+    uint32_t types, branch_index, depth, shapes, keywords_seen;
+    /* the rule that is being built: */
+    uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
+    specdec__vector literals;     /* nodes of listed values (enum, const) */
+    specdec__vector alternatives; /* first state of each */
     uint32_t number_rule, integer_rule;
-    specdec__dfa body;       /* all strings, */
-    uint32_t *body_place;    /* and their states */
-    uint32_t space;          /* a tree: white space between tokens */
-    uint32_t end;            /* a final state */
-    specdec__vector roots;   /* nodes of schemas that stand for themselves: references in them begin there */
-    specdec__vector values;  /* (2 * rules) states before a value of each rule: behind its key, and behind the colon */
-    /* calls of tools that are not JSON: */
-    const specdec__calls *calls; /* how they are written */
-    uint32_t style, within, tool; /* of the conjunction that is being built; style of those that it names; its tool */
-    uint32_t text_rule;      /* any string as it is, with its marks; 0: not built yet */
-    int doubtful, empty;     /* a value may be a string or not; there may be no arguments */
-    specdec__vector kinds;   /* (SPECDEC__KIND_WORDS + 1) of arguments, with the rules of their strings */
+    specdec__dfa string_dfa;      /* any JSON string, between its quotes */
+    uint32_t *string_states;      /* the states of string_dfa */
+    uint32_t space_tree;          /* white space between tokens of JSON */
+    uint32_t end_state;           /* a state in which a rule can only end */
+    specdec__vector documents;    /* nodes of schemas that are documents of their own: references in them begin there */
+    specdec__vector value_states; /* (2 * rules) states in front of a value of each rule: behind the colon, in front of
+                                     it */
+    /* tool calls in forms other than JSON: */
+    const specdec__calls *calls;       /* the form of calls */
+    uint32_t style, child_style, tool; /* of the current conjunction; child_style: of members and items */
+    uint32_t raw_string_rule;          /* rule of any raw string with its marks; 0: not built yet */
+    int ambiguous, may_be_empty;       /* a string could be read as another value; no arguments are allowed */
+    specdec__vector argument_kinds;    /* (SPECDEC__KIND_WORDS + 1) kinds of arguments, each with the rule of its
+                                          strings */
 } specdec__schema;
 
-/* Refuses a keyword. */
-static int specdec__schema_fail(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
+/* Refuses a schema because of a keyword. Returns 0. */
+static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
     if (!s->b->failed) {
-        s->bad_node = owner;
-        s->bad_key = key;
+        s->error_node = owner;
+        s->error_key = key;
     }
     return specdec__build_fail(s->b, code, why);
 }
 
-static const specdec__json_node *specdec__schema_node(const specdec__schema *s, uint32_t node)
+/* A JSON node of the schema's text. */
+static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
     return &s->j.nodes[node];
 }
 
-static uint32_t specdec__schema_get(const specdec__schema *s, uint32_t object, const char *name)
+/* The value of an object's member; 0: there is no such member. */
+static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
-    return (uint32_t)specdec__json_member(&s->j, object, name);
+    return (uint32_t)specdec__json_find_member(&s->j, object, name);
 }
 
-/* The next name of an object, and of an array the next item, behind one of them; *at is 0 before the first. Returns 0
-   behind the last. */
-static uint32_t specdec__schema_each(const specdec__schema *s, uint32_t parent, uint32_t *at)
+/* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
+   last. */
+static uint32_t specdec__schema_next_child(const specdec__schema *s, uint32_t parent, uint32_t *at)
 {
-    const specdec__json_node *node = specdec__schema_node(s, parent);
+    const specdec__json_node *node = specdec__schema_json_node(s, parent);
 
     if (!*at)
         *at = parent + 1;
     else
-        *at = specdec__schema_node(s, node->kind == SPECDEC__JSON_OBJECT ? *at + 1 : *at)->next;
+        *at = specdec__schema_json_node(s, node->kind == SPECDEC__JSON_OBJECT ? *at + 1 : *at)->next;
     return *at < node->next ? *at : 0;
 }
 
-/* Are two values equal, as JSON schema has it? Numbers by value, objects whatever the order is. */
+/* Are two JSON values equal by the rules of JSON Schema? Numbers are compared by value, objects in any order. */
 static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
 {
-    const specdec__json_node *x = specdec__schema_node(s, a), *y = specdec__schema_node(s, c);
+    const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
     uint32_t i, p = a + 1, q = c + 1;
 
-    if (x->kind != y->kind || !specdec__build_works(s->b, 1))
+    if (x->kind != y->kind || !specdec__build_count_work(s->b, 1))
         return 0;
     if (x->kind == SPECDEC__JSON_NUMBER) {
         specdec__decimal one, two;
 
-        if (!specdec__decimal_read(specdec__json_raw(&s->j, a), &one) ||
-            !specdec__decimal_read(specdec__json_raw(&s->j, c), &two))
+        if (!specdec__decimal_read(specdec__json_raw_text(&s->j, a), &one) ||
+            !specdec__decimal_read(specdec__json_raw_text(&s->j, c), &two))
             return 0;
         return !specdec__decimal_compare(&one, &two);
     }
@@ -193,12 +202,12 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
         size_t size;
 
         if (!x->escaped)
-            return specdec__json_says(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
-        text = (char *)specdec__build_scratch(s->b, (x->to - x->from) / 4 + 1);
+            return specdec__json_string_equals(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
+        text = (char *)specdec__build_reserve_scratch(s->b, (x->to - x->from) / 4 + 1);
         if (!text)
             return 0;
-        size = specdec__json_string(&s->j, a, text, x->to - x->from);
-        return specdec__json_says(&s->j, c, text, size);
+        size = specdec__json_string_value(&s->j, a, text, x->to - x->from);
+        return specdec__json_string_equals(&s->j, c, text, size);
     }
     if (x->kind < SPECDEC__JSON_NUMBER)
         return 1;
@@ -208,84 +217,84 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
         if (x->kind == SPECDEC__JSON_ARRAY) {
             if (!specdec__json_equal(s, p, q))
                 return 0;
-            p = specdec__schema_node(s, p)->next;
-            q = specdec__schema_node(s, q)->next;
+            p = specdec__schema_json_node(s, p)->next;
+            q = specdec__schema_json_node(s, q)->next;
             continue;
         }
-        for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_node(s, q + 1)->next)
-            if (!specdec__build_works(s->b, 1))
+        for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_json_node(s, q + 1)->next)
+            if (!specdec__build_count_work(s->b, 1))
                 return 0;
         if (q >= y->next || !specdec__json_equal(s, p + 1, q + 1))
             return 0;
-        p = specdec__schema_node(s, p + 1)->next;
+        p = specdec__schema_json_node(s, p + 1)->next;
     }
     return 1;
 }
 
-/* The member of an object whose name is that at a node; 0: none. */
-static uint32_t specdec__schema_named(specdec__schema *s, uint32_t object, uint32_t name)
+/* The value of an object's member whose name equals the string at node `name`; 0: there is no such member. */
+static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, uint32_t name)
 {
     uint32_t at = 0, found = 0;
 
-    if (!object || specdec__schema_node(s, object)->kind != SPECDEC__JSON_OBJECT)
+    if (!object || specdec__schema_json_node(s, object)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    while (specdec__schema_each(s, object, &at) && specdec__build_works(s->b, 1))
+    while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->b, 1))
         if (at == name || specdec__json_equal(s, at, name))
             found = at + 1;
     return found;
 }
 
-/* A count that is not negative; 0 and *ok = 0: it is none. What is too large is UINT32_MAX - 1. */
-static uint32_t specdec__schema_count(specdec__schema *s, const specdec__fact *fact)
+/* The count in a fact, such as maxItems, at most UINT32_MAX - 1. A fact without a count that is not negative fails. */
+static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fact *fact)
 {
     int64_t value;
 
-    if (!specdec__json_integer(&s->j, fact->node, &value) || value < 0) {
-        specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
+    if (!specdec__json_read_integer(&s->j, fact->node, &value) || value < 0) {
+        specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
         return 0;
     }
     return value < UINT32_MAX - 1 ? (uint32_t)value : UINT32_MAX - 1;
 }
 
-/* The type of a value, a bit. */
+/* The SPECDEC__TYPE_... bit of a value. */
 static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 {
     static const unsigned char types[] = {1, 2, 4, 0, 32, 64, 128};
-    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     specdec__decimal d;
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
+    return specdec__decimal_read(specdec__json_raw_text(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
-/* The types that a name stands for, or a list of names. */
-static uint32_t specdec__schema_types(specdec__schema *s, uint32_t node)
+/* The SPECDEC__TYPE_... bits of a type's name or of a list of such names. */
+static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
 {
     static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object", "any"};
     static const unsigned char types[] = {1, 6, 8, 24, 32, 64, 128, 255};
     uint32_t i, at = 0, all = 0;
 
-    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
-        while (specdec__schema_each(s, node, &at) && !s->b->failed)
-            all |= specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING
-                       ? specdec__schema_types(s, at)
-                       : (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT,
-                                                        "a type that is not known");
+    if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+        while (specdec__schema_next_child(s, node, &at) && !s->b->failed)
+            all |= specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING
+                       ? specdec__schema_read_types(s, at)
+                       : (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT,
+                                                                "a type that is not known");
         return all;
     }
     for (i = 0; i < 8; i++)
-        if (specdec__json_says(&s->j, node, names[i], strlen(names[i])))
+        if (specdec__json_string_equals(&s->j, node, names[i], strlen(names[i])))
             return types[i];
-    return (uint32_t)specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
+    return (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
 }
 
 /* ---- References. */
 
-/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. Returns 0 when it leads nowhere. */
-static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
-                                        int *found)
+/* Follows a JSON pointer (RFC 6901), percent-encoded as in a URI, from a schema. *found: 0 when it leads nowhere. */
+static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node, const unsigned char *at, size_t size,
+                                               int *found)
 {
     char name[512];
 
@@ -299,8 +308,8 @@ static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const
         for (at++, size--; size && *at != '/'; at++, size--) {
             int c = *at;
 
-            if (c == '%' && size > 2 && specdec__hex_digit(at[1]) >= 0 && specdec__hex_digit(at[2]) >= 0) {
-                c = specdec__hex_digit(at[1]) * 16 + specdec__hex_digit(at[2]);
+            if (c == '%' && size > 2 && specdec__hex_digit_value(at[1]) >= 0 && specdec__hex_digit_value(at[2]) >= 0) {
+                c = specdec__hex_digit_value(at[1]) * 16 + specdec__hex_digit_value(at[2]);
                 at += 2;
                 size -= 2;
             }
@@ -313,59 +322,59 @@ static uint32_t specdec__schema_pointer(specdec__schema *s, uint32_t node, const
                 return (uint32_t)(*found = 0);
             name[count++] = (char)c;
         }
-        if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT) {
+        if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_OBJECT) {
             uint32_t place = 0;
 
-            while (specdec__schema_each(s, node, &place))
-                if (specdec__json_says(&s->j, place, name, count))
+            while (specdec__schema_next_child(s, node, &place))
+                if (specdec__json_string_equals(&s->j, place, name, count))
                     item = place + 1;
-        } else if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
+        } else if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
             uint32_t number = 0;
 
             for (i = 0; i < count && name[i] >= '0' && name[i] <= '9' && number < 1u << 20; i++)
                 number = number * 10 + (uint32_t)(name[i] - '0');
-            if (i == count && number < specdec__schema_node(s, node)->count)
+            if (i == count && number < specdec__schema_json_node(s, node)->count)
                 for (item = node + 1; number; number--)
-                    item = specdec__schema_node(s, item)->next;
+                    item = specdec__schema_json_node(s, item)->next;
         }
-        if (!item || !specdec__build_works(s->b, 8))
+        if (!item || !specdec__build_count_work(s->b, 8))
             return (uint32_t)(*found = 0);
         node = item;
     }
     return node;
 }
 
-/* The identifier of a schema; 0: it has none of its own. */
-static uint32_t specdec__schema_id(const specdec__schema *s, uint32_t node)
+/* The node of a schema's $id (or id); 0: it has none. */
+static uint32_t specdec__schema_get_id(const specdec__schema *s, uint32_t node)
 {
-    uint32_t id = specdec__schema_get(s, node, "$id");
+    uint32_t id = specdec__schema_get_member(s, node, "$id");
 
     if (!id)
-        id = specdec__schema_get(s, node, "id");
-    return id && specdec__schema_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
+        id = specdec__schema_get_member(s, node, "id");
+    return id && specdec__schema_json_node(s, id)->kind == SPECDEC__JSON_STRING ? id : 0;
 }
 
-/* The schema whose identifier ends as a reference without fragment does (its last part), or is "#name" of an anchor. */
-static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
+/* The schema whose $id ends like a reference (its last path segment), or (anchor) whose $anchor is the text. */
+static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char *text, size_t size, int anchor)
 {
     uint32_t node, best = UINT32_MAX;
     size_t from = size;
 
     while (!anchor && from && text[from - 1] != '/')
         from--;
-    for (node = 0; node < s->j.count && specdec__build_works(s->b, 1); node++) {
+    for (node = 0; node < s->j.count && specdec__build_count_work(s->b, 1); node++) {
         uint32_t id, name;
         specdec__bytes raw;
 
-        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             continue;
-        name = anchor ? specdec__schema_get(s, node, "$anchor") : 0;
-        if (name && specdec__json_says(&s->j, name, (const char *)text, size))
+        name = anchor ? specdec__schema_get_member(s, node, "$anchor") : 0;
+        if (name && specdec__json_string_equals(&s->j, name, (const char *)text, size))
             return node;
-        id = specdec__schema_id(s, node);
+        id = specdec__schema_get_id(s, node);
         if (!id)
             continue;
-        raw = specdec__json_raw(&s->j, id);
+        raw = specdec__json_raw_text(&s->j, id);
         raw.data++;
         raw.size -= 2;
         if (raw.size && raw.data[raw.size - 1] == '#')
@@ -385,76 +394,77 @@ static uint32_t specdec__schema_by_id(specdec__schema *s, const unsigned char *t
     return best;
 }
 
-/* Does a schema stand for itself, though it is a part of the text? */
+/* Is a schema a document of its own within the text, such as the parameters of a tool? */
 static int specdec__schema_is_root(const specdec__schema *s, uint32_t node)
 {
     uint32_t i;
 
-    for (i = 0; i < s->roots.count; i++)
-        if (s->roots.data[i] == node)
+    for (i = 0; i < s->documents.count; i++)
+        if (s->documents.data[i] == node)
             return 1;
     return 0;
 }
 
-/* The innermost schema around a node that has an identifier, or stands for itself, which fragments begin at; 0: the
-   whole text. */
-static uint32_t specdec__schema_resource(specdec__schema *s, uint32_t node)
+/* The innermost schema around a node that has an $id or is a document of its own, where fragments begin; 0: the whole
+   text. */
+static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
 
-    for (at = 0; at < node && specdec__build_works(s->b, 1); at++)
-        if (specdec__schema_node(s, at)->next > node && specdec__schema_node(s, at)->kind == SPECDEC__JSON_OBJECT &&
-            at != 0) {
-            const uint32_t id = specdec__schema_id(s, at);
+    for (at = 0; at < node && specdec__build_count_work(s->b, 1); at++)
+        if (specdec__schema_json_node(s, at)->next > node &&
+            specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT && at != 0) {
+            const uint32_t id = specdec__schema_get_id(s, at);
 
-            if ((id && s->j.text[specdec__schema_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
+            if ((id && s->j.text[specdec__schema_json_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
                 base = at;
-        } else if (specdec__schema_node(s, at)->next <= node &&
-                   specdec__schema_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
-            at = specdec__schema_node(s, at)->next - 1; /* what does not hold the node is passed over */
+        } else if (specdec__schema_json_node(s, at)->next <= node &&
+                   specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
+            at = specdec__schema_json_node(s, at)->next - 1; /* passes over values that do not contain the node */
         }
     return base;
 }
 
-/* The schema that a reference names. */
-static uint32_t specdec__schema_target(specdec__schema *s, uint32_t owner, uint32_t ref)
+/* The schema that a $ref names. */
+static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
-    const specdec__bytes raw = specdec__json_raw(&s->j, ref);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, ref);
     const unsigned char *text = raw.data + 1;
     size_t size = raw.size - 2, hash = 0;
     uint32_t node;
     int found = 1;
 
-    if (specdec__schema_node(s, ref)->kind != SPECDEC__JSON_STRING)
-        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_FORMAT, "it is no string");
+    if (specdec__schema_json_node(s, ref)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail_keyword(s, owner, "$ref", SPECDEC_ERROR_FORMAT, "it is no string");
     while (hash < size && text[hash] != '#')
         hash++;
-    node = hash ? specdec__schema_by_id(s, text, hash, 0) : specdec__schema_resource(s, owner);
+    node = hash ? specdec__schema_find_id(s, text, hash, 0) : specdec__schema_find_resource(s, owner);
     if (node != UINT32_MAX && hash < size) {
         const unsigned char *fragment = text + hash + 1;
         const size_t rest = size - hash - 1;
         const uint32_t base = node;
 
         if (!rest || *fragment == '/') {
-            node = specdec__schema_pointer(s, base, fragment, rest, &found);
+            node = specdec__schema_follow_pointer(s, base, fragment, rest, &found);
             if (!found && base)
-                node = specdec__schema_pointer(s, 0, fragment, rest, &found);
+                node = specdec__schema_follow_pointer(s, 0, fragment, rest, &found);
         } else {
-            node = specdec__schema_by_id(s, fragment, rest, 1);
+            node = specdec__schema_find_id(s, fragment, rest, 1);
         }
     }
     if (node == UINT32_MAX || !found)
-        return (uint32_t)specdec__schema_fail(s, owner, "$ref", SPECDEC_ERROR_UNSUPPORTED,
-                                              "it leads nowhere in this text");
+        return (uint32_t)specdec__schema_fail_keyword(s, owner, "$ref", SPECDEC_ERROR_UNSUPPORTED,
+                                                      "it leads nowhere in this text");
     return node;
 }
 
 /* ---- Facts, branches and terms of a shape. */
 
-static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node, uint32_t owner,
-                                 uint32_t more)
+/* Appends a fact or branch to a vector. */
+static void specdec__schema_push_fact(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node,
+                                      uint32_t owner, uint32_t more)
 {
-    const uint32_t at = specdec__vector_add(s->b, v, 4);
+    const uint32_t at = specdec__vector_extend(s->b, v, 4);
 
     if (at == UINT32_MAX)
         return;
@@ -464,12 +474,14 @@ static void specdec__schema_push(specdec__schema *s, specdec__vector *v, uint32_
     v->data[at + 3] = more;
 }
 
+/* Adds a fact to the current shape. */
 static void specdec__schema_add_fact(specdec__schema *s, uint32_t kind, uint32_t node, uint32_t owner, uint32_t more)
 {
-    specdec__schema_push(s, &s->facts, kind, node, owner, more);
+    specdec__schema_push_fact(s, &s->facts, kind, node, owner, more);
 }
 
-static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
+/* Fact or branch i of a vector. */
+static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t i)
 {
     specdec__fact fact;
 
@@ -480,15 +492,16 @@ static specdec__fact specdec__schema_at(const specdec__vector *v, uint32_t i)
     return fact;
 }
 
-static void specdec__schema_term(specdec__schema *s, uint32_t node, uint32_t negated)
+/* Adds a schema, or its negation, to the terms that are to be taken apart. */
+static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
-    specdec__vector_push(s->b, &s->pending, node << 1 | negated);
+    specdec__vector_push(s->b, &s->pending_terms, node << 1 | negated);
 }
 
-/* The keyword of a name; NULL: it is none, so it is a note. */
-static const struct specdec__keyword *specdec__schema_keyword(const specdec__schema *s, uint32_t name)
+/* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
+static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
-    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {
@@ -501,17 +514,17 @@ static const struct specdec__keyword *specdec__schema_keyword(const specdec__sch
     return NULL;
 }
 
-/* Does a schema, seen alone, say nothing? */
+/* Does a schema by itself allow every value? */
 static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
 {
     uint32_t at = 0;
 
-    if (specdec__schema_node(s, node)->kind == SPECDEC__JSON_TRUE)
+    if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_TRUE)
         return 1;
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    while (specdec__schema_each(s, node, &at)) {
-        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+    while (specdec__schema_next_child(s, node, &at)) {
+        const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key && key->kind != SPECDEC__KEY_NOTE)
             return 0;
@@ -519,52 +532,53 @@ static int specdec__schema_is_true(const specdec__schema *s, uint32_t node)
     return 1;
 }
 
-/* Takes a keyword of a schema that is to hold. */
-static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t name, const struct specdec__keyword *key)
+/* Takes apart a keyword of a schema that must hold: into a fact, a branch, a term, or types. */
+static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
+                                         const struct specdec__keyword *key)
 {
     const uint32_t node = name + 1;
-    const uint32_t value = specdec__schema_node(s, node)->kind;
+    const uint32_t value = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0;
 
     switch (key->kind) {
     case SPECDEC__KEY_NOTE: case SPECDEC__KEY_BRANCH: break;
-    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_types(s, node); break;
-    case SPECDEC__KEY_REF: specdec__schema_term(s, specdec__schema_target(s, owner, node), 0); break;
-    case SPECDEC__KEY_NOT: specdec__schema_term(s, node, 1); break;
+    case SPECDEC__KEY_TYPE: s->types &= specdec__schema_read_types(s, node); break;
+    case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 0); break;
+    case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 1); break;
     case SPECDEC__KEY_ALL:
         if (value != SPECDEC__JSON_ARRAY)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
-        while (!s->b->failed && specdec__schema_each(s, node, &at))
-            specdec__schema_term(s, at, 0);
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+            specdec__schema_add_term(s, at, 0);
         break;
     case SPECDEC__KEY_ANY: case SPECDEC__KEY_ONE:
-        if (value != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, node)->count)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array of schemas");
-        specdec__schema_push(s, &s->branches, key->kind, node, owner, 0);
+        if (value != SPECDEC__JSON_ARRAY || !specdec__schema_json_node(s, node)->count)
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array of schemas");
+        specdec__schema_push_fact(s, &s->branches, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_IF:
-        if (specdec__schema_get(s, owner, "then") || specdec__schema_get(s, owner, "else"))
-            specdec__schema_push(s, &s->branches, key->kind, node, owner, 0);
+        if (specdec__schema_get_member(s, owner, "then") || specdec__schema_get_member(s, owner, "else"))
+            specdec__schema_push_fact(s, &s->branches, key->kind, node, owner, 0);
         break;
     case SPECDEC__KEY_DEPENDENT:
         if (value != SPECDEC__JSON_OBJECT)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
-        while (!s->b->failed && specdec__schema_each(s, node, &at))
-            specdec__schema_push(s, &s->branches, key->kind, at, owner, 0);
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+            specdec__schema_push_fact(s, &s->branches, key->kind, at, owner, 0);
         break;
     case SPECDEC__KEY_ENUM:
         if (value != SPECDEC__JSON_ARRAY)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
         specdec__schema_add_fact(s, key->kind, node, owner, 0);
         break;
-    case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* once for a schema */
+    case SPECDEC__KEY_PROPERTIES: case SPECDEC__KEY_MEMBERS: /* one fact for all three keywords of a schema */
         if (key->name[0] != 'a' && value != SPECDEC__JSON_OBJECT)
-            specdec__schema_fail(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
+            specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
         if (!(s->keywords_seen & 1))
             specdec__schema_add_fact(s, SPECDEC__KEY_PROPERTIES, node, owner, 0);
         s->keywords_seen |= 1;
         break;
-    case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_BESIDE:
+    case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_ADDITIONAL_ITEMS:
         if (!(s->keywords_seen & 2))
             specdec__schema_add_fact(s, SPECDEC__KEY_ITEMS, node, owner, 0);
         s->keywords_seen |= 2;
@@ -573,106 +587,110 @@ static void specdec__schema_take(specdec__schema *s, uint32_t owner, uint32_t na
     }
 }
 
-/* Takes a term apart. A negated schema with one keyword is as good as that keyword negated: all are branches. */
-static void specdec__schema_open(specdec__schema *s, uint32_t term)
+/* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
+static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
 {
-    const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_node(s, node)->kind;
+    const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0, i, ref;
 
-    for (i = 0; i < s->seen.count; i++)
-        if (s->seen.data[i] == term)
+    for (i = 0; i < s->opened_terms.count; i++)
+        if (s->opened_terms.data[i] == term)
             return;
-    specdec__vector_push(s->b, &s->seen, term);
+    specdec__vector_push(s->b, &s->opened_terms, term);
     if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
         if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
             s->types = 0;
         return;
     }
     if (kind != SPECDEC__JSON_OBJECT) {
-        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "a schema is an object, true or false");
+        specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "a schema is an object, true or false");
         return;
     }
     if (negated) {
-        specdec__schema_push(s, &s->branches, SPECDEC__KEY_NOT, node, node, 0);
+        specdec__schema_push_fact(s, &s->branches, SPECDEC__KEY_NOT, node, node, 0);
         return;
     }
-    ref = s->old ? specdec__schema_get(s, node, "$ref") : 0;
+    ref = s->legacy_refs ? specdec__schema_get_member(s, node, "$ref") : 0;
     if (ref) {
-        specdec__schema_term(s, specdec__schema_target(s, node, ref), 0);
+        specdec__schema_add_term(s, specdec__schema_find_ref(s, node, ref), 0);
         return;
     }
     s->keywords_seen = 0;
-    while (!s->b->failed && specdec__schema_each(s, node, &at) && specdec__build_works(s->b, 4)) {
-        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
+    while (!s->b->failed && specdec__schema_next_child(s, node, &at) && specdec__build_count_work(s->b, 4)) {
+        const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
-            specdec__schema_take(s, node, at, key);
+            specdec__schema_take_keyword(s, node, at, key);
     }
 }
 
-/* ---- Branches. Option i of each: what it needs is pushed. Returns 0 behind the last one; an option that cannot be is
-   one with s->types = 0. */
+/* ---- Branches. A function applies option i of a branch: it adds the terms and facts that the option needs, and
+   returns 1; it returns 0 when there are fewer options. An option that no value can meet sets s->types = 0. */
 
-static int specdec__option_of_array(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
+/* Option i: schema i of an array, as it stands or negated (anyOf; not allOf). */
+static int specdec__option_any_of(specdec__schema *s, uint32_t array, uint32_t i, uint32_t negated)
 {
     uint32_t at = 0;
 
     do {
-        if (!specdec__schema_each(s, array, &at))
+        if (!specdec__schema_next_child(s, array, &at))
             return 0;
     } while (i--);
-    specdec__schema_term(s, at, negated);
+    specdec__schema_add_term(s, at, negated);
     return 1;
 }
 
-static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
+static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth);
 
-/* Alternative i, and none of the others: those that could never hold beside it are not mentioned. */
-static int specdec__option_one(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+/* Option i of oneOf: schema i holds, and all others are negated, except those that can never hold together with it. */
+static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     uint32_t at = 0, mine = 0, k = 0;
 
-    while (specdec__schema_each(s, branch->node, &at))
+    while (specdec__schema_next_child(s, branch->node, &at))
         if (k++ == i)
             mine = at;
     if (!mine)
         return 0;
-    specdec__schema_term(s, mine, 0);
-    for (at = 0, k = 0; specdec__schema_each(s, branch->node, &at) && !s->b->failed; k++)
-        if (k != i && !specdec__schema_disjoint(s, mine, at, 0))
-            specdec__schema_term(s, at, 1);
+    specdec__schema_add_term(s, mine, 0);
+    for (at = 0, k = 0; specdec__schema_next_child(s, branch->node, &at) && !s->b->failed; k++)
+        if (k != i && !specdec__schema_is_disjoint(s, mine, at, 0))
+            specdec__schema_add_term(s, at, 1);
     return 1;
 }
 
+/* Option 0: the schema of `if` holds, and `then`; option 1: `if` is negated, and `else` holds. negated: `then` or
+   `else` is negated. */
 static int specdec__option_if(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
-    const uint32_t then = specdec__schema_get(s, branch->owner, i ? "else" : "then");
+    const uint32_t then = specdec__schema_get_member(s, branch->owner, i ? "else" : "then");
 
     if (i > 1)
         return 0;
-    specdec__schema_term(s, branch->node, i);
+    specdec__schema_add_term(s, branch->node, i);
     if (then)
-        specdec__schema_term(s, then, negated);
+        specdec__schema_add_term(s, then, negated);
     else if (negated)
         s->types = 0;
     return 1;
 }
 
-/* If a member is there, so are others, or a schema holds. negated: the opposite. */
+/* A member requires other members or a schema. Option 0: it is absent; 1: its requirements hold. negated: the member is
+   present, and a requirement does not hold. */
 static int specdec__option_dependent(specdec__schema *s, const specdec__fact *branch, uint32_t i, uint32_t negated)
 {
-    const uint32_t value = branch->node + 1, array = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY;
+    const uint32_t value = branch->node + 1, array = specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_ARRAY;
     uint32_t at = 0;
 
-    if (negated) { /* one option for each name that is missing */
+    if (negated) { /* option i: required name i is absent */
         s->types &= SPECDEC__TYPE_OBJECT;
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
         if (!array) {
-            specdec__schema_term(s, value, 1);
+            specdec__schema_add_term(s, value, 1);
             return !i;
         }
         do {
-            if (!specdec__schema_each(s, value, &at))
+            if (!specdec__schema_next_child(s, value, &at))
                 return 0;
         } while (i--);
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, branch->owner, 0);
@@ -682,40 +700,40 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, branch->node, branch->owner, 0);
         return 1;
     }
-    s->types &= SPECDEC__TYPE_OBJECT; /* others are of the first option */
+    s->types &= SPECDEC__TYPE_OBJECT; /* other types are in option 0 */
     specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, branch->node, branch->owner, 0);
     if (array)
-        while (specdec__schema_each(s, value, &at))
+        while (specdec__schema_next_child(s, value, &at))
             specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, branch->owner, 0);
-    else if (specdec__schema_node(s, value)->kind == SPECDEC__JSON_STRING)
+    else if (specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_STRING)
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, value, branch->owner, 0);
     else
-        specdec__schema_term(s, value, 0);
+        specdec__schema_add_term(s, value, 0);
     return i == 1;
 }
 
-/* Not one of several: none, or two of them. */
-static int specdec__option_not_one(specdec__schema *s, uint32_t array, uint32_t i)
+/* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
+static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
-    const uint32_t count = specdec__schema_node(s, array)->count;
+    const uint32_t count = specdec__schema_json_node(s, array)->count;
     uint32_t at = 0, k, l;
 
     if (!i) {
-        while (specdec__schema_each(s, array, &at))
-            specdec__schema_term(s, at, 1);
+        while (specdec__schema_next_child(s, array, &at))
+            specdec__schema_add_term(s, at, 1);
         return 1;
     }
     for (i--, k = 0; k < count && i >= count - 1 - k; k++)
         i -= count - 1 - k;
     if (k >= count)
         return 0;
-    for (l = 0; specdec__schema_each(s, array, &at); l++)
+    for (l = 0; specdec__schema_next_child(s, array, &at); l++)
         if (l == k || l == k + 1 + i)
-            specdec__schema_term(s, at, 0);
+            specdec__schema_add_term(s, at, 0);
     return 1;
 }
 
-/* The opposite of a keyword, option i of it. */
+/* Option i of a negated keyword. */
 static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
                                        const struct specdec__keyword *key, uint32_t i)
 {
@@ -730,21 +748,21 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
     branch.more = 0;
     s->types &= key->types;
     switch (key->kind) {
-    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_types(s, node); return !i;
-    case SPECDEC__KEY_REF: specdec__schema_term(s, specdec__schema_target(s, owner, node), 1); return !i;
-    case SPECDEC__KEY_NOT: specdec__schema_term(s, node, 0); return !i;
-    case SPECDEC__KEY_ALL: return specdec__option_of_array(s, node, i, 1);
+    case SPECDEC__KEY_TYPE: s->types &= ~specdec__schema_read_types(s, node); return !i;
+    case SPECDEC__KEY_REF: specdec__schema_add_term(s, specdec__schema_find_ref(s, owner, node), 1); return !i;
+    case SPECDEC__KEY_NOT: specdec__schema_add_term(s, node, 0); return !i;
+    case SPECDEC__KEY_ALL: return specdec__option_any_of(s, node, i, 1);
     case SPECDEC__KEY_ANY:
-        while (specdec__schema_each(s, node, &at))
-            specdec__schema_term(s, at, 1);
+        while (specdec__schema_next_child(s, node, &at))
+            specdec__schema_add_term(s, at, 1);
         return !i;
-    case SPECDEC__KEY_ONE: return specdec__option_not_one(s, node, i);
+    case SPECDEC__KEY_ONE: return specdec__option_not_one_of(s, node, i);
     case SPECDEC__KEY_IF: return specdec__option_if(s, &branch, i, 1);
     case SPECDEC__KEY_DEPENDENT:
-        while (specdec__schema_each(s, node, &at)) { /* options of its members behind each other */
+        while (specdec__schema_next_child(s, node, &at)) { /* the options of its members, one after the other */
             const uint32_t value = at + 1;
-            const uint32_t options = specdec__schema_node(s, value)->kind == SPECDEC__JSON_ARRAY
-                                         ? specdec__schema_node(s, value)->count : 1;
+            const uint32_t options = specdec__schema_json_node(s, value)->kind == SPECDEC__JSON_ARRAY
+                                         ? specdec__schema_json_node(s, value)->count : 1;
 
             branch.node = at;
             if (i < options)
@@ -753,28 +771,28 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         }
         return 0;
     case SPECDEC__KEY_REQUIRED:
-        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_ARRAY)
+        if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_ARRAY)
             return 0;
         do {
-            if (!specdec__schema_each(s, node, &at))
+            if (!specdec__schema_next_child(s, node, &at))
                 return 0;
         } while (i--);
         specdec__schema_add_fact(s, SPECDEC__FACT_ABSENT, at, owner, 0);
         return 1;
     case SPECDEC__KEY_PROPERTIES:
         do {
-            if (!specdec__schema_each(s, node, &at))
+            if (!specdec__schema_next_child(s, node, &at))
                 return 0;
         } while (i--);
         specdec__schema_add_fact(s, SPECDEC__FACT_PRESENT, at, owner, 0);
         specdec__schema_add_fact(s, SPECDEC__FACT_MEMBER, at, owner, (at + 1) << 1 | 1);
         return 1;
-    case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_BESIDE: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
+    case SPECDEC__KEY_MEMBERS: case SPECDEC__KEY_ADDITIONAL_ITEMS: case SPECDEC__KEY_ITEMS: case SPECDEC__KEY_NAMES:
         if (i)
             return 0;
         if (specdec__schema_is_true(s, node))
             s->types = 0;
-        else if (key->name[0] == 'p' && specdec__schema_node(s, node)->kind != SPECDEC__JSON_OBJECT)
+        else if (key->name[0] == 'p' && specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             s->types = 0;
         else
             specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
@@ -785,12 +803,12 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
     case SPECDEC__KEY_UNIQUE:
-        if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_TRUE)
+        if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_TRUE)
             s->types = 0;
         specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
-        if (specdec__json_integer(&s->j, node, &number) && number <= 0)
+        if (specdec__json_read_integer(&s->j, node, &number) && number <= 0)
             s->types = 0;
         specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
@@ -801,23 +819,24 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
     }
 }
 
-/* A schema does not hold: one of its keywords does not. Options of the keywords behind each other. */
-static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
+/* Option i of a negated schema: one of its keywords is negated. The options of all keywords come one after the
+   other. */
+static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32_t i)
 {
     uint32_t at = 0;
 
-    while (specdec__schema_each(s, owner, &at) && specdec__build_works(s->b, 4)) {
-        const struct specdec__keyword *key = specdec__schema_keyword(s, at);
-        const uint32_t facts = s->facts.count, pending = s->pending.count, types = s->types;
+    while (specdec__schema_next_child(s, owner, &at) && specdec__build_count_work(s->b, 4)) {
+        const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
+        const uint32_t facts = s->facts.count, pending = s->pending_terms.count, types = s->types;
         uint32_t option;
 
         if (!key || key->kind == SPECDEC__KEY_NOTE || key->kind == SPECDEC__KEY_BRANCH ||
-            (s->old && key->kind != SPECDEC__KEY_REF && specdec__schema_get(s, owner, "$ref")))
+            (s->legacy_refs && key->kind != SPECDEC__KEY_REF && specdec__schema_get_member(s, owner, "$ref")))
             continue;
-        /* How many options a keyword has is found by trying: few have more than two. */
+        /* The number of a keyword's options is found by trying: few keywords have more than two. */
         for (option = 0; !s->b->failed; option++) {
             s->facts.count = facts;
-            s->pending.count = pending;
+            s->pending_terms.count = pending;
             s->types = types;
             if (!specdec__option_not_keyword(s, owner, at, key, option))
                 break;
@@ -825,145 +844,148 @@ static int specdec__option_not(specdec__schema *s, uint32_t owner, uint32_t i)
                 return 1;
         }
         s->facts.count = facts;
-        s->pending.count = pending;
+        s->pending_terms.count = pending;
         s->types = types;
     }
     return 0;
 }
 
-static int specdec__schema_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
+/* Applies option i of a branch. Returns 0 when the branch has fewer options. */
+static int specdec__schema_apply_option(specdec__schema *s, const specdec__fact *branch, uint32_t i)
 {
     switch (branch->kind) {
-    case SPECDEC__KEY_ANY: return specdec__option_of_array(s, branch->node, i, 0);
-    case SPECDEC__KEY_ONE: return specdec__option_one(s, branch, i);
+    case SPECDEC__KEY_ANY: return specdec__option_any_of(s, branch->node, i, 0);
+    case SPECDEC__KEY_ONE: return specdec__option_one_of(s, branch, i);
     case SPECDEC__KEY_IF: return specdec__option_if(s, branch, i, 0);
     case SPECDEC__KEY_DEPENDENT: return i < 2 && (specdec__option_dependent(s, branch, i, 0) || i == 1);
-    default: return specdec__option_not(s, branch->node, i);
+    default: return specdec__option_not_schema(s, branch->node, i);
     }
 }
 
-/* ---- Which schemas exclude each other, as far as that is seen at once. */
+/* ---- Disjoint schemas, as far as a quick look shows: fewer negated schemas then have to be built. */
 
-/* The types that a schema allows, at most. */
-static uint32_t specdec__schema_type_mask(specdec__schema *s, uint32_t node, int depth)
+/* The SPECDEC__TYPE_... bits that a schema allows at most. */
+static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node, int depth)
 {
-    const uint32_t kind = specdec__schema_node(s, node)->kind;
+    const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
 
-    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_works(s->b, 4))
+    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->b, 4))
         return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
-    if ((value = specdec__schema_get(s, node, "type")) != 0)
-        types &= specdec__schema_types(s, value);
-    if ((value = specdec__schema_get(s, node, "$ref")) != 0 && !s->b->failed)
-        types &= specdec__schema_type_mask(s, specdec__schema_target(s, node, value), depth + 1);
-    if ((value = specdec__schema_get(s, node, "const")) != 0)
+    if ((value = specdec__schema_get_member(s, node, "type")) != 0)
+        types &= specdec__schema_read_types(s, value);
+    if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->b->failed)
+        types &= specdec__schema_allowed_types(s, specdec__schema_find_ref(s, node, value), depth + 1);
+    if ((value = specdec__schema_get_member(s, node, "const")) != 0)
         types &= specdec__schema_type_of(s, value);
-    if ((value = specdec__schema_get(s, node, "enum")) != 0) {
-        while (specdec__schema_each(s, value, &at))
+    if ((value = specdec__schema_get_member(s, node, "enum")) != 0) {
+        while (specdec__schema_next_child(s, value, &at))
             listed |= specdec__schema_type_of(s, at);
         types &= listed;
     }
     return types;
 }
 
-/* A schema behind its references, when these are all that it has. */
-static uint32_t specdec__schema_behind(specdec__schema *s, uint32_t node)
+/* The schema at the end of a chain of $ref, where a schema has no other keyword. */
+static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
 
     for (i = 0; i < 8 && !s->b->failed; i++) {
-        const uint32_t ref = specdec__schema_node(s, node)->kind == SPECDEC__JSON_OBJECT
-                                 ? specdec__schema_get(s, node, "$ref") : 0;
+        const uint32_t ref = specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_OBJECT
+                                 ? specdec__schema_get_member(s, node, "$ref") : 0;
 
         if (!ref)
             break;
-        node = specdec__schema_target(s, node, ref);
+        node = specdec__schema_find_ref(s, node, ref);
     }
     return node;
 }
 
-/* Is a value one of those that a schema lists? 1: it lists none. */
-static int specdec__schema_lists(specdec__schema *s, uint32_t node, uint32_t value)
+/* Is a value in a schema's enum or const? Returns 1 also when the schema has neither. */
+static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32_t value)
 {
-    const uint32_t single = specdec__schema_get(s, node, "const"), list = specdec__schema_get(s, node, "enum");
+    const uint32_t single = specdec__schema_get_member(s, node, "const"),
+                   list = specdec__schema_get_member(s, node, "enum");
     uint32_t at = 0;
 
     if (single)
         return specdec__json_equal(s, single, value);
     if (!list)
         return 1;
-    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
         if (specdec__json_equal(s, at, value))
             return 1;
     return 0;
 }
 
 /* Does a schema require a member? */
-static int specdec__schema_requires(specdec__schema *s, uint32_t node, uint32_t name)
+static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, uint32_t name)
 {
-    const uint32_t list = specdec__schema_get(s, node, "required");
+    const uint32_t list = specdec__schema_get_member(s, node, "required");
     uint32_t at = 0;
 
-    if (!list || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+    if (!list || specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
         if (specdec__json_equal(s, at, name))
             return 1;
     return 0;
 }
 
-/* Does one of two schemas require a member that the other one does not have? */
-static int specdec__schema_lacks(specdec__schema *s, uint32_t a, uint32_t c)
+/* Does one of two schemas require a member that the other schema forbids? */
+static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t c)
 {
-    const uint32_t other = specdec__schema_get(s, c, "additionalProperties");
-    const uint32_t list = specdec__schema_get(s, a, "required");
-    const uint32_t properties = specdec__schema_get(s, c, "properties");
+    const uint32_t other = specdec__schema_get_member(s, c, "additionalProperties");
+    const uint32_t list = specdec__schema_get_member(s, a, "required");
+    const uint32_t properties = specdec__schema_get_member(s, c, "properties");
     uint32_t at = 0;
 
-    if (!other || specdec__schema_node(s, other)->kind != SPECDEC__JSON_FALSE || !list ||
-        specdec__schema_get(s, c, "patternProperties") || specdec__schema_node(s, list)->kind != SPECDEC__JSON_ARRAY)
+    if (!other || specdec__schema_json_node(s, other)->kind != SPECDEC__JSON_FALSE || !list ||
+        specdec__schema_get_member(s, c, "patternProperties") ||
+        specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_each(s, list, &at) && specdec__build_works(s->b, 1))
-        if (!specdec__schema_named(s, properties, at))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+        if (!specdec__schema_get_equal(s, properties, at))
             return 1;
     return 0;
 }
 
-/* Can no value obey both? 0: it is not seen. */
-static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
+/* Is it certain that no value obeys both of two schemas? 0: unknown. */
+static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t c, int depth)
 {
-    const uint32_t types = specdec__schema_type_mask(s, a, 0) & specdec__schema_type_mask(s, c, 0);
+    const uint32_t types = specdec__schema_allowed_types(s, a, 0) & specdec__schema_allowed_types(s, c, 0);
     uint32_t listed, one, two, at = 0;
 
-    if (!types || s->b->failed || !specdec__build_works(s->b, 8))
+    if (!types || s->b->failed || !specdec__build_count_work(s->b, 8))
         return !types;
-    a = specdec__schema_behind(s, a);
-    c = specdec__schema_behind(s, c);
-    if (s->b->failed || specdec__schema_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
-        specdec__schema_node(s, c)->kind != SPECDEC__JSON_OBJECT)
+    a = specdec__schema_follow_refs(s, a);
+    c = specdec__schema_follow_refs(s, c);
+    if (s->b->failed || specdec__schema_json_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
+        specdec__schema_json_node(s, c)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    if ((listed = specdec__schema_get(s, a, "const")) != 0 && !specdec__schema_lists(s, c, listed))
+    if ((listed = specdec__schema_get_member(s, a, "const")) != 0 && !specdec__schema_lists_value(s, c, listed))
         return 1;
-    if ((listed = specdec__schema_get(s, a, "enum")) != 0 && (specdec__schema_get(s, c, "enum") ||
-                                                              specdec__schema_get(s, c, "const"))) {
-        while (specdec__schema_each(s, listed, &at) && !specdec__schema_lists(s, c, at))
+    if ((listed = specdec__schema_get_member(s, a, "enum")) != 0 && (specdec__schema_get_member(s, c, "enum") ||
+                                                                     specdec__schema_get_member(s, c, "const"))) {
+        while (specdec__schema_next_child(s, listed, &at) && !specdec__schema_lists_value(s, c, at))
             ;
-        if (at >= specdec__schema_node(s, listed)->next)
+        if (at >= specdec__schema_json_node(s, listed)->next)
             return 1;
     }
-    one = specdec__schema_get(s, a, "properties");
-    two = specdec__schema_get(s, c, "properties");
+    one = specdec__schema_get_member(s, a, "properties");
+    two = specdec__schema_get_member(s, c, "properties");
     if (types != SPECDEC__TYPE_OBJECT || depth > 2)
         return 0;
-    if (specdec__schema_lacks(s, a, c) || specdec__schema_lacks(s, c, a))
+    if (specdec__schema_lacks_member(s, a, c) || specdec__schema_lacks_member(s, c, a))
         return 1;
     at = 0;
-    while (one && two && specdec__schema_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
-           specdec__schema_each(s, one, &at) && !s->b->failed) {
-        const uint32_t other = specdec__schema_named(s, two, at);
+    while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
+           specdec__schema_next_child(s, one, &at) && !s->b->failed) {
+        const uint32_t other = specdec__schema_get_equal(s, two, at);
 
-        if (other && (specdec__schema_requires(s, a, at) || specdec__schema_requires(s, c, at)) &&
-            specdec__schema_disjoint(s, at + 1, other, depth + 1))
+        if (other && (specdec__schema_requires_member(s, a, at) || specdec__schema_requires_member(s, c, at)) &&
+            specdec__schema_is_disjoint(s, at + 1, other, depth + 1))
             return 1;
     }
     return 0;
@@ -971,25 +993,26 @@ static int specdec__schema_disjoint(specdec__schema *s, uint32_t a, uint32_t c, 
 
 /* ---- Conjunctions. */
 
-/* The words of a conjunction. */
+/* The words of conjunction i. */
 static const uint32_t *specdec__schema_conjunction(const specdec__schema *s, uint32_t i)
 {
     return s->conjunctions.data + (size_t)i * SPECDEC__CONJUNCTION_WORDS;
 }
 
+/* The number of conjunctions. */
 static uint32_t specdec__schema_conjunction_count(const specdec__schema *s)
 {
     return s->conjunctions.count / SPECDEC__CONJUNCTION_WORDS;
 }
 
-/* The rule of a conjunction of terms, in the style s->within, which is built later when it is new. terms are sorted
-   here. */
-static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_t count)
+/* The rule of a conjunction of terms in the style s->child_style. A new conjunction is noted and built later. Sorts the
+   terms in place. */
+static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *term, uint32_t count)
 {
-    const uint32_t tool = s->within == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
+    const uint32_t tool = s->child_style == SPECDEC__STYLE_ARGUMENTS ? s->tool : 0;
     uint32_t i, j, k, rule, first;
 
-    for (i = j = 0; i < count; i++) { /* sorted, each once, without those that say nothing */
+    for (i = j = 0; i < count; i++) { /* sorts terms; drops duplicates and schemas that allow every value */
         const uint32_t one = term[i];
 
         if (!(one & 1) && specdec__schema_is_true(s, one >> 1))
@@ -1003,22 +1026,22 @@ static uint32_t specdec__schema_rule(specdec__schema *s, uint32_t *term, uint32_
         j++;
     }
     count = j;
-    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_works(s->b, 1); i++) {
+    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->b, 1); i++) {
         const uint32_t *known = specdec__schema_conjunction(s, i);
 
-        if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->within &&
+        if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->child_style &&
             known[SPECDEC__CONJUNCTION_TOOL] == tool &&
             (!count || memcmp(s->terms.data + known[0], term, (size_t)count * 4) == 0))
             return known[SPECDEC__CONJUNCTION_RULE];
     }
-    rule = specdec__build_rule(s->b);
+    rule = specdec__build_add_rule(s->b);
     first = s->terms.count;
     for (i = 0; i < count; i++)
         specdec__vector_push(s->b, &s->terms, term[i]);
     specdec__vector_push(s->b, &s->conjunctions, first);
     specdec__vector_push(s->b, &s->conjunctions, count);
     specdec__vector_push(s->b, &s->conjunctions, rule);
-    specdec__vector_push(s->b, &s->conjunctions, s->within);
+    specdec__vector_push(s->b, &s->conjunctions, s->child_style);
     specdec__vector_push(s->b, &s->conjunctions, tool);
     return s->b->failed ? 0 : rule;
 }

@@ -10,11 +10,11 @@
 
 SPECDEC__FOR_SIZE
 
-/* All these DFAs read a string's text between its quotes, each character spelled in one way only, but for control
-   characters, which have \u00XX besides a short form: so two of them can be compared. */
+/* The DFAs of this part read the text of a JSON string between its quotes. Each character is spelled in one way only
+   (control characters also as \u00XX), so that products of two DFAs compare equal texts. */
 
 #define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
-#define SPECDEC__LEAP "([02468][048]|[13579][26])" /* of two digits: divisible by 4 */
+#define SPECDEC__LEAP "([02468][048]|[13579][26])" /* two digits that are divisible by 4 */
 #define SPECDEC__DATE \
     "(\\d{4}-((0[13578]|1[02])-" SPECDEC__DAY "|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))" \
     "|(\\d\\d(0[48]|[2468][048]|[13579][26])|" SPECDEC__LEAP "00)-02-29)"
@@ -36,8 +36,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__URI_BYTE "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9a-fA-F]{2})"
 #define SPECDEC__URI_REST "(\\?(" SPECDEC__URI_BYTE "|[?])*)?(#(" SPECDEC__URI_BYTE "|[?])*)?"
 
-/* Formats as regular expressions: RFC 3339 (leap days, no leap seconds), 4291, 3986, 1123, 9562, 6901. Those with NULL
-   are known, but not done; names that are not here are annotations. */
+/* Values of `format` as regular expressions: RFC 3339 (with leap days, without leap seconds), 4291, 3986, 1123, 9562,
+   6901. Schemas with a format whose expression is NULL are refused; names that are not in the table are annotations. */
 static const struct specdec__format {
     const char *name, *expression;
 } specdec__formats[] = {
@@ -60,34 +60,34 @@ static const struct specdec__format {
     {"regex", NULL}, {"iri", NULL}, {"iri-reference", NULL}, {"idn-email", NULL}, {"idn-hostname", NULL},
     {"relative-json-pointer", NULL}};
 
-/* The DFA of a tree whose characters are those of a string. */
-static int specdec__strings_tree(specdec__build *b, specdec__dfa *d, uint32_t tree)
+/* Builds the DFA of a tree, with characters spelled as in a JSON string. Returns 0 when the build failed. */
+static int specdec__strings_tree_dfa(specdec__build *b, specdec__dfa *d, uint32_t tree)
 {
     uint32_t start;
 
     b->nfa.count = 0;
-    b->strings = !b->raw;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, tree, start);
-    b->strings = 0;
+    b->json_strings = !b->raw_strings;
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, tree, start);
+    b->json_strings = 0;
     return !b->failed && specdec__dfa_build(b, d, start) && (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* Characters that texts of a tree have at least, and at most (UINT32_MAX: no limit). */
-static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
+/* The least and most characters of texts that a tree matches; *most UINT32_MAX: no limit. */
+static void specdec__syntax_text_lengths(specdec__build *b, uint32_t tree, uint32_t *least, uint32_t *most)
 {
     const uint32_t *node = b->tree.data + tree;
-    const uint32_t kind = node[SPECDEC__TREE_KIND], a = node[SPECDEC__TREE_A], more = node[SPECDEC__TREE_B];
-    uint32_t child = node[SPECDEC__TREE_CHILD], low, high;
+    const uint32_t kind = node[SPECDEC__SYNTAX_KIND], a = node[SPECDEC__SYNTAX_A], more = node[SPECDEC__SYNTAX_B];
+    uint32_t child = node[SPECDEC__SYNTAX_CHILD], low, high;
     uint64_t sum = 0, top = 0;
     int first = 1;
 
-    *least = *most = kind == SPECDEC__TREE_SET;
-    if (kind == SPECDEC__TREE_SET || !child || !specdec__build_works(b, 1))
+    *least = *most = kind == SPECDEC__SYNTAX_SET;
+    if (kind == SPECDEC__SYNTAX_SET || !child || !specdec__build_count_work(b, 1))
         return;
-    for (; child; child = b->tree.data[child + SPECDEC__TREE_NEXT], first = 0) {
-        specdec__tree_lengths(b, child, &low, &high);
-        if (kind == SPECDEC__TREE_ANY) {
+    for (; child; child = b->tree.data[child + SPECDEC__SYNTAX_NEXT], first = 0) {
+        specdec__syntax_text_lengths(b, child, &low, &high);
+        if (kind == SPECDEC__SYNTAX_ANY) {
             sum = first || low < sum ? low : sum;
             top = high > top ? high : top;
         } else {
@@ -96,7 +96,7 @@ static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *le
         }
         top = top > UINT32_MAX ? UINT32_MAX : top;
     }
-    if (kind == SPECDEC__TREE_REPEAT) {
+    if (kind == SPECDEC__SYNTAX_REPEAT) {
         sum *= a;
         top = !top ? 0 : top == UINT32_MAX || more == UINT32_MAX ? UINT32_MAX : top * more;
     }
@@ -104,31 +104,33 @@ static void specdec__tree_lengths(specdec__build *b, uint32_t tree, uint32_t *le
     *most = top < UINT32_MAX ? (uint32_t)top : UINT32_MAX;
 }
 
-/* A tree of a text that is spelled as it stands. */
-static uint32_t specdec__tree_text(specdec__build *b, const unsigned char *text, size_t size)
+/* A tree that matches one text, byte by byte. */
+static uint32_t specdec__syntax_add_text(specdec__build *b, const unsigned char *text, size_t size)
 {
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     size_t at = 0;
 
     while (at < size && !b->failed) {
         const specdec__text_character c = specdec__text_character_at(text, size, at);
 
-        specdec__tree_prepend(b, all, specdec__tree_character(b, c.code, c.code));
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_character(b, c.code, c.code));
         at += (size_t)c.size;
     }
     return all;
 }
 
-/* Characters from least to most. */
-static int specdec__strings_length(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
+/* Builds the DFA of strings of least to most characters. Returns 0 when the build failed. */
+static int specdec__strings_length_dfa(specdec__build *b, specdec__dfa *d, uint32_t least, uint32_t most)
 {
-    const uint32_t one = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t one = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
 
-    return specdec__strings_tree(b, d, specdec__tree_add(b, SPECDEC__TREE_REPEAT, one, least, most));
+    return specdec__strings_tree_dfa(b, d, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, one, least, most));
 }
 
-/* *d becomes the product of *d and another one; where there is none yet, the other one, or all but that. */
-static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other, int without)
+/* Intersects *d with another DFA, or with its complement (without). *any is 0 while *d is not set: then *d becomes the
+   other DFA or its complement. */
+static int specdec__strings_intersect(specdec__build *b, specdec__dfa *d, int *any, const specdec__dfa *other,
+                                      int without)
 {
     specdec__dfa old;
 
@@ -137,7 +139,7 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
         *any = 1;
         return 1;
     }
-    if (!*any && !specdec__strings_length(b, d, 0, UINT32_MAX))
+    if (!*any && !specdec__strings_length_dfa(b, d, 0, UINT32_MAX))
         return 0;
     *any = 1;
     old = *d;
@@ -145,9 +147,9 @@ static int specdec__strings_and(specdec__build *b, specdec__dfa *d, int *any, co
            (specdec__dfa_trim(b, d) || !b->failed);
 }
 
-/* Adds the states that every JSON constraint has: inside a string, a rule for a string, a rule for one character. body:
-   the DFA between quotes; place: its states. Any escape is allowed in these strings. */
-static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32_t **place)
+/* Adds the states that every JSON constraint has: inside a string, a rule of any string, a rule of one character. body:
+   receives the DFA between the quotes; place: its states. These strings may have any escape of JSON. */
+static void specdec__strings_add_states(specdec__build *b, specdec__dfa *body, uint32_t **place)
 {
     static const char character[] =
         "[\\u{20}-\\u{21}\\u{23}-\\u{5b}\\u{5d}-\\u{10ffff}]|\\\\([\"\\\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}"
@@ -161,46 +163,46 @@ static void specdec__strings_begin(specdec__build *b, specdec__dfa *body, uint32
     s.text = (const unsigned char *)character;
     s.size = sizeof character - 1;
     tree = specdec__regex_parse(b, &s, &none, 1);
-    rule = specdec__build_rule(b);
-    end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
-    all = specdec__tree_add(b, SPECDEC__TREE_REPEAT, tree, 0, UINT32_MAX);
+    rule = specdec__build_add_rule(b);
+    end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, tree, 0, UINT32_MAX);
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, all, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, all, start);
     if (b->failed || !specdec__dfa_build(b, body, start))
         return;
     ends[0] = end;
-    specdec__emit(b, body, ends, place);
-    /* The first state, and the one behind a character, are the same but for their number: they become one. */
+    specdec__dfa_write_records(b, body, ends, place);
+    /* The first state and the state behind a character differ in their number only: they become one. */
     start = b->failed ? 0 : specdec__dfa_walk(body, 1, (const unsigned char *)"a", 1);
     if (b->failed)
         return;
-    b->body = (*place)[start];
-    (*place)[1] = b->body;
-    b->words[b->body] |= SPECDEC__VERTEX_STRING;
-    b->quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    b->string_body = (*place)[start];
+    (*place)[1] = b->string_body;
+    b->words[b->string_body] |= SPECDEC__RECORD_STRING;
+    b->string_quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     if (b->failed)
         return;
-    b->words[b->quote + 2] = '"' | '"' << 8;
-    b->words[b->quote + 3] = b->body;
-    b->rules.data[rule] = b->quote;
-    b->character = specdec__build_rule(b);
-    specdec__build_expression(b, b->character, tree);
+    b->words[b->string_quote + 2] = '"' | '"' << 8;
+    b->words[b->string_quote + 3] = b->string_body;
+    b->rules.data[rule] = b->string_quote;
+    b->string_character = specdec__build_add_rule(b);
+    specdec__build_rule_from_tree(b, b->string_character, tree);
     for (i = 0; i < 2 && !b->failed; i++)
         b->nullable.data[i] = 0;
 }
 
-/* A string of least to most characters, as a rule's first state. */
-static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint32_t most)
+/* Builds a string of least to most characters, counted at run time. Returns its first state. */
+static uint32_t specdec__strings_add_counted(specdec__build *b, uint32_t least, uint32_t most)
 {
-    const uint32_t rule = specdec__build_rule(b);
-    const uint32_t end = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_FINAL, 2);
-    const uint32_t start = specdec__build_state(b, SPECDEC__VERTEX_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
-    const uint32_t after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_REPEAT | SPECDEC__VERTEX_STRINGS, 5);
-    const uint32_t last = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
-    const uint32_t inside = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | SPECDEC__VERTEX_STRINGS |
+    const uint32_t rule = specdec__build_add_rule(b);
+    const uint32_t end = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_FINAL, 2);
+    const uint32_t start = specdec__build_add_state(b, SPECDEC__RECORD_REPEAT | SPECDEC__RECORD_STRINGS, 5);
+    const uint32_t after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_REPEAT | SPECDEC__RECORD_STRINGS, 5);
+    const uint32_t last = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
+    const uint32_t inside = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | SPECDEC__RECORD_STRINGS |
                                                      (least ? 0u : 1u) << 16, least ? 4 : 6);
-    const uint32_t quote = specdec__build_state(b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    const uint32_t quote = specdec__build_add_state(b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
     uint32_t i, at;
 
     if (b->failed)
@@ -208,7 +210,7 @@ static uint32_t specdec__strings_counted(specdec__build *b, uint32_t least, uint
     for (i = 0; i < 2; i++) {
         uint32_t *record = b->words + (i ? after : start);
 
-        record[1] = b->rules.data[b->character];
+        record[1] = b->rules.data[b->string_character];
         record[2] = least;
         record[3] = most;
         record[4] = after;

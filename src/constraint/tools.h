@@ -17,69 +17,70 @@
 
 SPECDEC__FOR_SIZE
 
-/* Appends a part of JSON: white space is free where JSON has it, outside strings; without free space it may stand where
-   the part has it. */
-static void specdec__tools_literal(specdec__schema *s, uint32_t all, const char *text)
+/* Appends a literal part of JSON to the concatenation `all`. If white space is free, it may stand around all
+   punctuation outside strings; else only where the text has a space. */
+static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const char *text)
 {
     int string = 0;
 
     for (; *text && !s->b->failed; text++) {
         const int punctuation = !string && strchr("{}[],:", *text) != NULL;
 
-        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* of which models write one, if any */
-            specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 1));
+        if (!string && specdec__answer_is_space((unsigned char)*text)) { /* a space that some models leave out */
+            specdec__syntax_prepend_child(s->b, all,
+                                          specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
             continue;
         }
         if (punctuation)
-            specdec__literal_space(s, all);
-        specdec__literal_byte(s, all, (unsigned char)*text);
+            specdec__literal_append_space(s, all);
+        specdec__literal_append_byte(s, all, (unsigned char)*text);
         if (punctuation)
-            specdec__literal_space(s, all);
+            specdec__literal_append_space(s, all);
         string ^= *text == '"';
     }
 }
 
-/* The schema of a tool's arguments, and the node of its name; 0: it has none, so that its arguments are {}. */
-static uint32_t specdec__tools_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
+/* The schema of a tool's arguments; 0: none, so its arguments are {}. *name: node of the tool's name. */
+static uint32_t specdec__tools_arguments_schema(specdec__schema *s, uint32_t tool, uint32_t *name)
 {
-    uint32_t function = specdec__schema_get(s, tool, "function"), parameters;
+    uint32_t function = specdec__schema_get_member(s, tool, "function"), parameters;
 
     function = function ? function : tool;
-    *name = specdec__schema_get(s, function, "name");
-    if (!*name || specdec__schema_node(s, *name)->kind != SPECDEC__JSON_STRING)
-        specdec__schema_fail(s, tool, "name", SPECDEC_ERROR_FORMAT, "a tool has no name");
-    parameters = specdec__schema_get(s, function, "parameters");
-    return parameters && specdec__schema_node(s, parameters)->kind == SPECDEC__JSON_OBJECT &&
-                   specdec__schema_node(s, parameters)->count
+    *name = specdec__schema_get_member(s, function, "name");
+    if (!*name || specdec__schema_json_node(s, *name)->kind != SPECDEC__JSON_STRING)
+        specdec__schema_fail_keyword(s, tool, "name", SPECDEC_ERROR_FORMAT, "a tool has no name");
+    parameters = specdec__schema_get_member(s, function, "parameters");
+    return parameters && specdec__schema_json_node(s, parameters)->kind == SPECDEC__JSON_OBJECT &&
+                   specdec__schema_json_node(s, parameters)->count
                ? parameters : 0;
 }
 
-/* Are arguments of this form written otherwise than as a JSON object? */
-static int specdec__tools_written(const specdec__calls *row)
+/* Does this form of calls write arguments in a style other than JSON? */
+static int specdec__tools_has_own_style(const specdec__calls *row)
 {
     return row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_PYTHON ||
            row->form == SPECDEC__CALLS_BRACES;
 }
 
-/* Is a tool among those that are chosen? */
-static int specdec__tools_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
+/* Is a tool among the chosen ones? No choices: all are. */
+static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, const char *const *choices, int count)
 {
     int i;
 
     for (i = 0; i < count; i++)
-        if (specdec__json_says(&s->j, name, choices[i], strlen(choices[i])))
+        if (specdec__json_string_equals(&s->j, name, choices[i], strlen(choices[i])))
             return 1;
     return !count;
 }
 
-/* Appends a text as it stands. */
-static void specdec__tools_text(specdec__schema *s, uint32_t all, const char *text)
+/* Appends a literal text to the concatenation `all`. */
+static void specdec__tools_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
 }
 
-/* Appends what an expression describes. */
-static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *expression)
+/* Appends the tree of a regular expression to the concatenation `all`. */
+static void specdec__tools_append_regex(specdec__schema *s, uint32_t all, const char *expression)
 {
     specdec__source source;
     specdec__vector none;
@@ -88,98 +89,103 @@ static void specdec__tools_match(specdec__schema *s, uint32_t all, const char *e
     memset(&none, 0, sizeof none);
     source.text = (const unsigned char *)expression;
     source.size = strlen(expression);
-    specdec__tree_prepend(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
+    specdec__syntax_prepend_child(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
 }
 
-static void specdec__tools_space(specdec__schema *s, uint32_t all)
+/* Appends up to two characters of white space. */
+static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, 2));
+    specdec__syntax_prepend_child(s->b, all,
+                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
-/* What a form writes around a name, up to the arguments, and behind these. */
-static void specdec__tools_before(specdec__schema *s, uint32_t all)
+/* Appends what a form of calls writes between its mark and the name of the tool. */
+static void specdec__tools_append_prefix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
-    if (row->id) { /* a number of the call */
-        specdec__tools_match(s, all, "[^<]{1,40}");
-        specdec__tools_text(s, all, row->id);
+    if (row->id) { /* an identifier of the call */
+        specdec__tools_append_regex(s, all, "[^<]{1,40}");
+        specdec__tools_append_text(s, all, row->id);
     }
     if (row->flags & SPECDEC__CALLS_PATH)
-        specdec__tools_text(s, all, "functions.");
+        specdec__tools_append_text(s, all, "functions.");
     if (row->form == SPECDEC__CALLS_PYTHON)
-        specdec__tools_match(s, all, "(\\[[ \\n]?)?");
+        specdec__tools_append_regex(s, all, "(\\[[ \\n]?)?");
 }
 
-static void specdec__tools_between(specdec__schema *s, uint32_t all)
+/* Appends what a form of calls writes between the name of the tool and its arguments. */
+static void specdec__tools_append_middle(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
     if (row->flags & SPECDEC__CALLS_PATH)
-        specdec__tools_match(s, all, ":\\d{1,4}");
+        specdec__tools_append_regex(s, all, ":\\d{1,4}");
     if (row->form == SPECDEC__CALLS_CHANNEL) /* the rest of the header */
-        specdec__tools_match(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
-    specdec__tools_text(s, all, row->middle);
+        specdec__tools_append_regex(s, all, "( ?<\\|channel\\|>commentary)?( ?<\\|constrain\\|>json| json)?");
+    specdec__tools_append_text(s, all, row->middle);
     if (row->form == SPECDEC__CALLS_PAIRS || row->form == SPECDEC__CALLS_NAMED)
-        specdec__tools_space(s, all);
+        specdec__tools_append_space(s, all);
 }
 
-static void specdec__tools_behind(specdec__schema *s, uint32_t all)
+/* Appends what a form of calls writes behind the arguments. */
+static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
 {
     const specdec__calls *row = s->calls;
 
     if (row->form == SPECDEC__CALLS_PAIRS) {
-        specdec__tools_space(s, all);
-        specdec__tools_text(s, all, row->close);
+        specdec__tools_append_space(s, all);
+        specdec__tools_append_text(s, all, row->close);
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
-        specdec__literal_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
-    } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* its message ends with this mark, not with the arguments */
-        const uint32_t mark = specdec__tree_add(s->b, SPECDEC__TREE_ALL, 0, 0, 0);
+        specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
+    } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
+        const uint32_t mark = specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__tools_text(s, mark, row->close);
-        specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, mark, 0, 1));
+        specdec__tools_append_text(s, mark, row->close);
+        specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
 }
 
-/* A call of a tool, from behind the mark that begins it to the end of its arguments. rule 0: it has none. */
-static uint32_t specdec__tools_call(specdec__schema *s, uint32_t name, uint32_t rule)
+/* The tree of a call of a tool, from behind the mark that begins calls to the end of the arguments. rule: that of the
+   arguments, 0: the tool has none. */
+static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
     specdec__build *b = s->b;
     const specdec__calls *row = s->calls;
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
-    const specdec__bytes raw = specdec__json_raw(&s->j, name);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
-        specdec__tools_literal(s, all, strchr(row->begin, '{'));
-        specdec__tree_prepend(b, all, specdec__tree_text(b, raw.data + 1, raw.size - 2));
-        specdec__literal_byte(s, all, '"');
-        specdec__tools_literal(s, all, row->behind + 1);
+        specdec__tools_append_json(s, all, strchr(row->begin, '{'));
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, raw.data + 1, raw.size - 2));
+        specdec__literal_append_byte(s, all, '"');
+        specdec__tools_append_json(s, all, row->behind + 1);
     } else {
         size_t size;
         const unsigned char *text;
 
-        b->raw = 1;
-        text = specdec__schema_spelled(s, name, &size);
-        b->raw = 0;
-        specdec__tools_before(s, all);
+        b->raw_strings = 1;
+        text = specdec__schema_spell_string(s, name, &size);
+        b->raw_strings = 0;
+        specdec__tools_append_prefix(s, all);
         if (text)
-            specdec__tree_prepend(b, all, specdec__tree_text(b, text, size));
-        specdec__tools_between(s, all);
+            specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, text, size));
+        specdec__tools_append_middle(s, all);
     }
     if (rule)
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
-    else if (!specdec__tools_written(row))
-        specdec__tools_literal(s, all, "{}");
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rule, 0));
+    else if (!specdec__tools_has_own_style(row))
+        specdec__tools_append_json(s, all, "{}");
     if (json)
-        specdec__tools_literal(s, all, "}");
+        specdec__tools_append_json(s, all, "}");
     else
-        specdec__tools_behind(s, all);
+        specdec__tools_append_suffix(s, all);
     return all;
 }
 
-/* Do calls of this form stand in a list? That is what opens behind the mark, before the first object. */
-static int specdec__tools_lists(const specdec__calls *row)
+/* Does a form of calls write them as a JSON list, whose bracket is opened before the first object? */
+static int specdec__tools_calls_are_list(const specdec__calls *row)
 {
     const size_t size = row->form == SPECDEC__CALLS_JSON ? strlen(row->mark) : 0;
     const char *from = row->begin, *object;
@@ -191,88 +197,89 @@ static int specdec__tools_lists(const specdec__calls *row)
     return row->form == SPECDEC__CALLS_JSON && object && memchr(from, '[', (size_t)(object - from)) != NULL;
 }
 
-/* Puts what is known of arguments into the constraint. */
-static void specdec__tools_kinds(specdec__schema *s)
+/* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
+static void specdec__tools_store_kinds(specdec__schema *s)
 {
     specdec__build *b = s->b;
-    const uint32_t count = s->kinds.count / (SPECDEC__KIND_WORDS + 1);
-    const uint32_t at = count ? specdec__build_words(b, count * SPECDEC__KIND_WORDS) : 0;
+    const uint32_t count = s->argument_kinds.count / (SPECDEC__KIND_WORDS + 1);
+    const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__KIND_WORDS) : 0;
     uint32_t i;
 
     for (i = 0; i < count && !b->failed; i++) {
-        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
-        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__written_known(s, i * (SPECDEC__KIND_WORDS + 1));
+        memcpy(b->words + at + i * SPECDEC__KIND_WORDS, s->argument_kinds.data + i * (SPECDEC__KIND_WORDS + 1), 8);
+        b->words[at + i * SPECDEC__KIND_WORDS + 2] = specdec__argument_stored_kind(s, i * (SPECDEC__KIND_WORDS + 1));
     }
-    b->kinds = at;
-    b->kind_count = b->failed ? 0 : count;
+    b->argument_kinds = at;
+    b->argument_kind_count = b->failed ? 0 : count;
 }
 
-/* Tells a splitter what settings.calls knows of arguments; NULL: nothing. */
-static SPECDEC__UNUSED void specdec__tools_tell(specdec_splitter *splitter, const specdec_constraint *calls)
+/* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
+static SPECDEC__UNUSED void specdec__tools_tell_splitter(specdec_splitter *splitter, const specdec_constraint *calls)
 {
-    splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->kinds : NULL;
-    splitter->kind_count = calls ? (int)calls->kind_count : 0;
+    splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->argument_kinds : NULL;
+    splitter->kind_count = calls ? (int)calls->argument_kind_count : 0;
 }
 
-/* Compiles the calls of tools, a JSON array as requests have it, for a row of the table of calls. */
+/* Builds the constraint of tool calls. source->text: a JSON array of tools as in requests of the OpenAI API. */
 static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const specdec_constraint_source *source,
                                    size_t size)
 {
-    const specdec__calls *row = source->calls ? specdec__answer_calls(source->calls) : NULL;
+    const specdec__calls *row = source->calls ? specdec__answer_find_calls(source->calls) : NULL;
     uint32_t tool = 0, name, root, any, all, i = 0;
     specdec__vector rules;
 
     if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
     if (!row) {
-        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
+        specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
         return;
     }
     s->calls = row;
-    if (specdec__schema_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_node(s, 0)->count) {
-        specdec__schema_fail(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
+    if (specdec__schema_json_node(s, 0)->kind != SPECDEC__JSON_ARRAY || !specdec__schema_json_node(s, 0)->count) {
+        specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_FORMAT, "there is no list of tools");
         return;
     }
     memset(&rules, 0, sizeof rules);
-    root = specdec__build_rule(b);
-    while (specdec__schema_each(s, 0, &tool) && !b->failed) {
-        uint32_t schema = specdec__tools_schema(s, tool, &name), term = schema << 1;
+    root = specdec__build_add_rule(b);
+    while (specdec__schema_next_child(s, 0, &tool) && !b->failed) {
+        uint32_t schema = specdec__tools_arguments_schema(s, tool, &name), term = schema << 1;
 
-        if (!b->failed && schema && specdec__tools_chosen(s, name, source->choices, source->choice_count)) {
-            specdec__vector_push(b, &s->roots, schema);
-            s->within = specdec__tools_written(row) ? SPECDEC__STYLE_ARGUMENTS : SPECDEC__STYLE_JSON;
+        if (!b->failed && schema && specdec__tools_is_chosen(s, name, source->choices, source->choice_count)) {
+            specdec__vector_push(b, &s->documents, schema);
+            s->child_style = specdec__tools_has_own_style(row) ? SPECDEC__STYLE_ARGUMENTS : SPECDEC__STYLE_JSON;
             s->tool = name;
-            specdec__vector_push(b, &rules, specdec__schema_rule(s, &term, 1));
+            specdec__vector_push(b, &rules, specdec__schema_conjunction_rule(s, &term, 1));
         } else {
             specdec__vector_push(b, &rules, 0);
         }
     }
-    if (b->failed || !specdec__schema_conjunctions(s))
+    if (b->failed || !specdec__schema_build_conjunctions(s))
         return;
-    any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
-    for (tool = 0; specdec__schema_each(s, 0, &tool) && !b->failed; i++) {
-        specdec__tools_schema(s, tool, &name);
-        if (specdec__tools_chosen(s, name, source->choices, source->choice_count))
-            specdec__tree_prepend(b, any, specdec__tools_call(s, name, rules.data[i]));
+    any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
+    for (tool = 0; specdec__schema_next_child(s, 0, &tool) && !b->failed; i++) {
+        specdec__tools_arguments_schema(s, tool, &name);
+        if (specdec__tools_is_chosen(s, name, source->choices, source->choice_count))
+            specdec__syntax_prepend_child(b, any, specdec__tools_call_tree(s, name, rules.data[i]));
     }
-    if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD]) {
+    if (!b->failed && !b->tree.data[any + SPECDEC__SYNTAX_CHILD]) {
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, "no tool has such a name");
         return;
     }
-    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     if (row->form != SPECDEC__CALLS_CHANNEL)
-        specdec__tools_space(s, all);
-    if (specdec__tools_lists(row)) { /* which has begun already before the second call */
-        const uint32_t bracket = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        specdec__tools_append_space(s, all);
+    if (specdec__tools_calls_are_list(row)) { /* already open before a second call */
+        const uint32_t bracket = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-        specdec__literal_byte(s, bracket, '[');
-        specdec__literal_space(s, bracket);
-        specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, bracket, 0, 1));
+        specdec__literal_append_byte(s, bracket, '[');
+        specdec__literal_append_space(s, bracket);
+        specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, bracket, 0, 1));
     }
-    specdec__tree_prepend(b, all, any);
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
-    specdec__tools_kinds(s);
-    if (specdec__build_expression(b, root, all))
+    specdec__syntax_prepend_child(b, all, any);
+    specdec__syntax_prepend_child(b, all,
+                                  specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
+    specdec__tools_store_kinds(s);
+    if (specdec__build_rule_from_tree(b, root, all))
         specdec__build_finish(b, root, s->free_space);
 }
 

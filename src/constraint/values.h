@@ -15,17 +15,17 @@
 
 SPECDEC__FOR_SIZE
 
-/* A way to write the value of the rule that is being built: the state where it begins. */
-static void specdec__schema_way(specdec__schema *s, uint32_t state)
+/* Adds an alternative to the rule that is being built: its first state. */
+static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 {
     if (state && !s->b->failed)
-        specdec__vector_push(s->b, &s->ways, state);
+        specdec__vector_push(s->b, &s->alternatives, state);
 }
 
-/* A state that a byte leads on from. */
-static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t target)
+/* A state with one edge: the byte leads to `target`. */
+static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, uint32_t target)
 {
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | 1u << 16, 4);
+    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
     if (state) {
         s->b->words[state + 2] = byte | byte << 8;
@@ -34,13 +34,13 @@ static uint32_t specdec__schema_byte(specdec__schema *s, unsigned byte, uint32_t
     return state;
 }
 
-/* A state in which white space may stand, if it may; behind it a byte leads on (byte < 0: a rule is called, whose end
-   is the end of this one). */
-static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t target)
+/* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
+   by a tail call of rule `target`. */
+static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
-    const uint32_t state = specdec__build_state(s->b, SPECDEC__VERTEX_PLAIN | edges << 16, 4 + 2 * spaces);
+    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
     uint32_t i, *record = s->b->words + state;
 
     if (!state)
@@ -59,46 +59,46 @@ static uint32_t specdec__schema_spaced(specdec__schema *s, int byte, uint32_t ta
     return state;
 }
 
-/* States in front of a rule's value: behind the colon, or (colon) in front of it. */
-static uint32_t specdec__schema_value(specdec__schema *s, uint32_t rule, int colon)
+/* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
+static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
 
-    while (s->values.count < 2 * (rule + 1) && !s->b->failed)
-        specdec__vector_push(s->b, &s->values, 0);
+    while (s->value_states.count < 2 * (rule + 1) && !s->b->failed)
+        specdec__vector_push(s->b, &s->value_states, 0);
     if (s->b->failed)
         return 0;
-    at = s->values.data[2 * rule];
+    at = s->value_states.data[2 * rule];
     if (!at) {
-        at = specdec__schema_spaced(s, -1, rule);
-        s->values.data[2 * rule] = at;
-        s->values.data[2 * rule + 1] = specdec__schema_spaced(s, ':', at);
+        at = specdec__schema_spaced_state(s, -1, rule);
+        s->value_states.data[2 * rule] = at;
+        s->value_states.data[2 * rule + 1] = specdec__schema_spaced_state(s, ':', at);
     }
-    return s->values.data[2 * rule + (colon != 0)];
+    return s->value_states.data[2 * rule + (colon != 0)];
 }
 
 /* ---- Strings. */
 
-/* A string's text as it is written between quotes, or without any. */
-static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node, size_t *size)
+/* The text of a JSON string as the model must write it: with JSON's escapes; without escapes in raw strings. */
+static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
-    const specdec__bytes raw = specdec__json_raw(&s->j, node);
-    unsigned char *text = (unsigned char *)specdec__build_scratch(s->b, raw.size / 4 + 1);
-    unsigned char *out = (unsigned char *)specdec__build_scratch(s->b, 6 * raw.size / 4 + 1);
+    const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
+    unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->b, raw.size / 4 + 1);
+    unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->b, 6 * raw.size / 4 + 1);
     size_t count, i, at = 0;
 
     *size = 0;
     if (!text || !out)
         return NULL;
-    count = specdec__json_string(&s->j, node, (char *)text, raw.size);
+    count = specdec__json_string_value(&s->j, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
-        const char *known = text[i] && !s->b->raw ? strchr(meant, text[i]) : NULL;
+        const char *known = text[i] && !s->b->raw_strings ? strchr(meant, text[i]) : NULL;
 
         if (known) {
             out[at++] = '\\';
             out[at++] = (unsigned char)names[known - meant];
-        } else if (text[i] < 32 && !s->b->raw) {
+        } else if (text[i] < 32 && !s->b->raw_strings) {
             memcpy(out + at, "\\u00", 4);
             out[at + 4] = (unsigned char)digits[text[i] >> 4];
             out[at + 5] = (unsigned char)digits[text[i] & 15];
@@ -111,8 +111,8 @@ static unsigned char *specdec__schema_spelled(specdec__schema *s, uint32_t node,
     return out;
 }
 
-/* The tree of a pattern or format; 0, and nothing failed: the format's name is an annotation. */
-static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fact *fact, int format)
+/* The tree of a pattern or format. 0 without an error: the format's name is an annotation. */
+static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec__fact *fact, int format)
 {
     specdec__source source;
     specdec__vector none;
@@ -122,14 +122,15 @@ static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fa
 
     memset(&source, 0, sizeof source);
     memset(&none, 0, sizeof none);
-    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
-        return (uint32_t)specdec__schema_fail(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a string");
-    size = specdec__json_raw(&s->j, fact->node).size;
-    text = (unsigned char *)specdec__build_scratch(s->b, size / 4 + 1);
+    if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
+        return (uint32_t)specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT,
+                                                      "this must be a string");
+    size = specdec__json_raw_text(&s->j, fact->node).size;
+    text = (unsigned char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
     if (!text)
         return 0;
     source.text = text;
-    source.size = specdec__json_string(&s->j, fact->node, (char *)text, size);
+    source.size = specdec__json_string_value(&s->j, fact->node, (char *)text, size);
     if (format) {
         for (i = 0; i < SPECDEC__COUNT(specdec__formats); i++)
             if (source.size == strlen(specdec__formats[i].name) &&
@@ -138,52 +139,52 @@ static uint32_t specdec__schema_expression(specdec__schema *s, const specdec__fa
         if (i == SPECDEC__COUNT(specdec__formats))
             return 0;
         if (!specdec__formats[i].expression)
-            return (uint32_t)specdec__schema_fail(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
-                                                  "it is not supported");
+            return (uint32_t)specdec__schema_fail_keyword(s, fact->owner, "format", SPECDEC_ERROR_UNSUPPORTED,
+                                                          "it is not supported");
         source.text = (const unsigned char *)specdec__formats[i].expression;
         source.size = strlen(specdec__formats[i].expression);
     }
     tree = specdec__regex_parse(s->b, &source, &none, format);
-    if (s->b->failed && !s->bad_key) {
-        s->bad_node = fact->owner;
-        s->bad_key = "pattern";
+    if (s->b->failed && !s->error_key) {
+        s->error_node = fact->owner;
+        s->error_key = "pattern";
         if (s->b->failed == SPECDEC_ERROR_FORMAT)
             s->b->failed = SPECDEC_ERROR_UNSUPPORTED;
     }
     return tree;
 }
 
-/* The DFA of some listed strings. */
-static int specdec__schema_listed(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
+/* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
+static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
     specdec__build *b = s->b;
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t at = 0, start;
 
     if (!list)
         at = node;
-    while (!b->failed && (!list || specdec__schema_each(s, node, &at))) {
+    while (!b->failed && (!list || specdec__schema_next_child(s, node, &at))) {
         size_t size;
         unsigned char *text;
 
-        if (specdec__schema_node(s, at)->kind == SPECDEC__JSON_STRING &&
-            (text = specdec__schema_spelled(s, at, &size)) != NULL)
-            specdec__tree_prepend(b, any, specdec__tree_text(b, text, size));
+        if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING &&
+            (text = specdec__schema_spell_string(s, at, &size)) != NULL)
+            specdec__syntax_prepend_child(b, any, specdec__syntax_add_text(b, text, size));
         if (!list)
             break;
     }
-    if (!b->failed && !b->tree.data[any + SPECDEC__TREE_CHILD])
-        specdec__tree_prepend(b, any, specdec__tree_set(b, b->ranges.count));
+    if (!b->failed && !b->tree.data[any + SPECDEC__SYNTAX_CHILD])
+        specdec__syntax_prepend_child(b, any, specdec__syntax_add_set(b, b->ranges.count));
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, any, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, any, start);
     return !b->failed && specdec__dfa_build(b, d, start);
 }
 
-/* What a fact about a string says: a product with *d. least, most: lengths, which are not in it. Returns 0 when no
-   string obeys it. */
-static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
-                                       uint32_t *length)
+/* Intersects *d with the strings that obey a fact. Lengths are not in *d but collected in length: least, most, and the
+   least and most that patterns already imply. Returns 0 when no string obeys the fact. */
+static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
+                                             uint32_t *length)
 {
     specdec__build *b = s->b;
     specdec__dfa one;
@@ -191,183 +192,188 @@ static int specdec__schema_string_fact(specdec__schema *s, const specdec__fact *
 
     switch (fact->kind) {
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MAX_LENGTH:
-        count = specdec__schema_count(s, fact);
+        count = specdec__schema_read_count(s, fact);
         if ((fact->kind == SPECDEC__KEY_MIN_LENGTH) != (fact->more != 0))
             length[0] = count + fact->more > length[0] ? count + fact->more : length[0];
         else
             length[1] = count - fact->more < length[1] ? count - fact->more : length[1];
         return 1;
     case SPECDEC__KEY_PATTERN: case SPECDEC__KEY_FORMAT:
-        tree = specdec__schema_expression(s, fact, fact->kind == SPECDEC__KEY_FORMAT);
+        tree = specdec__schema_parse_pattern(s, fact, fact->kind == SPECDEC__KEY_FORMAT);
         if (!tree)
             return !fact->more;
         if (!fact->more) {
-            specdec__tree_lengths(b, tree, &least, &most);
+            specdec__syntax_text_lengths(b, tree, &least, &most);
             length[2] = least > length[2] ? least : length[2];
             length[3] = most < length[3] ? most : length[3];
         }
-        return specdec__strings_tree(b, &one, tree) && specdec__strings_and(b, d, any, &one, (int)fact->more);
+        return specdec__strings_tree_dfa(b, &one, tree) && specdec__strings_intersect(b, d, any, &one, (int)fact->more);
     case SPECDEC__KEY_ENUM: case SPECDEC__KEY_CONST:
-        return specdec__schema_listed(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
-               specdec__strings_and(b, d, any, &one, (int)fact->more);
+        return specdec__schema_listed_dfa(s, &one, fact->node, fact->kind == SPECDEC__KEY_ENUM) &&
+               specdec__strings_intersect(b, d, any, &one, (int)fact->more);
     default: return 1;
     }
 }
 
-/* The product with a length, unless that is known to hold. */
-static void specdec__schema_limit(specdec__schema *s, specdec__dfa *d, int *any, const uint32_t *length, uint32_t owner)
+/* Intersects *d with the strings of the collected lengths, unless patterns already imply these lengths. */
+static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, int *any, const uint32_t *length,
+                                         uint32_t owner)
 {
     specdec__dfa one;
 
     if (length[2] >= length[0] && length[3] <= length[1])
         return;
-    if (!specdec__strings_length(s->b, &one, length[0], length[1]) || !specdec__strings_and(s->b, d, any, &one, 0))
-        if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->bad_key) {
-            s->bad_node = owner;
-            s->bad_key = "maxLength";
+    if (!specdec__strings_length_dfa(s->b, &one, length[0], length[1]) ||
+        !specdec__strings_intersect(s->b, d, any, &one, 0))
+        if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+            s->error_node = owner;
+            s->error_key = "maxLength";
         }
 }
 
-/* ---- Strings as they are, between the marks of calls. */
+/* ---- Raw strings: without quotes and escapes, between the marks of tool calls. */
 
-/* The marks before and behind a string. */
-static const char *specdec__raw_open(const specdec__schema *s)
+/* The mark in front of a raw string, in the current style. */
+static const char *specdec__raw_open_mark(const specdec__schema *s)
 {
     return s->style == SPECDEC__STYLE_LITERAL ? s->calls->value_begin : "";
 }
 
-/* Adds states to an NFA that accept the same as a DFA, and then continue with `next`. The DFA has no calls, and an end
-   can be reached from all of its states. */
-static uint32_t specdec__nfa_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
+/* Adds states to the NFA that accept the texts of a DFA, followed by the state `next`. The DFA has no calls, and an
+   accepting state can be reached from all of its states. */
+static uint32_t specdec__nfa_add_dfa(specdec__build *b, const specdec__dfa *d, uint32_t next)
 {
     const uint32_t first = b->nfa.count;
     uint32_t state, c;
 
     for (state = 0; state < d->states && !b->failed; state++)
-        specdec__nfa_add(b, SPECDEC__NFA_SPLIT, 0, 0);
+        specdec__nfa_add_state(b, SPECDEC__NFA_SPLIT, 0, 0);
     for (state = 1; state < d->states && !b->failed; state++) {
         const uint32_t *targets = d->next.data + (size_t)state * d->classes;
         uint32_t all = d->label.data[state] ? next : UINT32_MAX, high;
 
         for (c = 0; c < d->classes && !b->failed; c++) {
-            const uint32_t low = d->low[c], target = targets[c];
+            const uint32_t low = d->class_first[c], target = targets[c];
 
             while (c + 1 < d->classes && targets[c + 1] == target)
                 c++;
-            high = specdec__dfa_high(d, c);
+            high = specdec__dfa_class_last(d, c);
             if (target)
-                all = specdec__nfa_either(b, all, specdec__nfa_add(b, SPECDEC__NFA_BYTE | low << 8 | high << 16,
-                                                                   first + 3 * target, 0));
+                all = specdec__nfa_add_split(
+                    b, all,
+                    specdec__nfa_add_state(b, SPECDEC__NFA_BYTE | low << 8 | high << 16, first + 3 * target, 0));
         }
-        if (all == UINT32_MAX) /* nothing leads on */
-            all = specdec__nfa_add(b, SPECDEC__NFA_BYTE | 1u << 8, 0, 0);
+        if (all == UINT32_MAX) /* no class leads on */
+            all = specdec__nfa_add_state(b, SPECDEC__NFA_BYTE | 1u << 8, 0, 0);
         if (!b->failed)
             b->nfa.data[first + 3 * state + 1] = b->nfa.data[first + 3 * state + 2] = all;
     }
     return first + 3;
 }
 
-static uint32_t specdec__nfa_text(specdec__build *b, const char *text, uint32_t next)
+/* Adds states to the NFA that read a text, followed by the state `next`. Returns the first one. */
+static uint32_t specdec__nfa_add_text(specdec__build *b, const char *text, uint32_t next)
 {
     size_t i;
 
     for (i = strlen(text); i-- > 0;) {
         const uint32_t byte = (unsigned char)text[i];
 
-        next = specdec__nfa_add(b, SPECDEC__NFA_BYTE | byte << 8 | byte << 16, next, 0);
+        next = specdec__nfa_add_state(b, SPECDEC__NFA_BYTE | byte << 8 | byte << 16, next, 0);
     }
     return next;
 }
 
-/* Removes from the DFA *d the texts that an expression over characters accepts. Returns 0 when none is left. */
-static int specdec__raw_subtract(specdec__schema *s, specdec__dfa *d, const char *text)
+/* Removes the texts that a regular expression matches from *d. Returns 0 when no text is left. */
+static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, const char *text)
 {
     specdec__dfa other, old = *d;
 
-    return specdec__numbers_parse(s->b, &other, text, strlen(text)) &&
+    return specdec__numbers_regex_dfa(s->b, &other, text, strlen(text)) &&
            specdec__dfa_product(s->b, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->b, d);
 }
 
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
-/* Texts that whoever reads the answer would take for another value than a string, if it may be one: see
-   specdec__answer_put. */
-static const char specdec__raw_doubtful[] =
+/* Raw strings that the splitter would read as a number, array or other value (specdec__answer_read_value_byte). */
+static const char specdec__raw_ambiguous_regex[] =
     SPECDEC__RAW_SPACE "(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|null)" SPECDEC__RAW_SPACE
     "|" SPECDEC__RAW_SPACE "[\\[{]" SPECDEC__RAW_ANY "|" SPECDEC__RAW_SPACE "[-+.eE0-9]{48}" SPECDEC__RAW_ANY;
 
-/* *d, the texts of strings, becomes what is written for them: with their marks, of which the last one is first found
-   where it stands. Values between line ends lose one at either side; without these they have none. */
-static int specdec__raw_marked(specdec__schema *s, specdec__dfa *d)
+/* Puts the marks around the texts of *d. Texts that contain the closing mark are removed, as a reader would stop there.
+   Where the form puts a value between line ends, the reader strips one on either side: texts that begin or end with a
+   line end must be written so. */
+static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
 {
     specdec__build *b = s->b;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
     const char *close = s->calls->value_end;
-    const uint32_t any = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
-    const uint32_t more = specdec__tree_character(b, 0, SPECDEC__LAST_CHARACTER);
-    const uint32_t all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t more = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
+    const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     specdec__dfa made, other, bare = *d;
     uint32_t end, start, within = UINT32_MAX;
 
-    if (lines && !specdec__raw_subtract(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
+    if (lines && !specdec__raw_remove_matches(s, &bare, "\\n" SPECDEC__RAW_ANY "|" SPECDEC__RAW_ANY "\\n"))
         bare.states = 0;
     b->nfa.count = 0;
-    end = specdec__nfa_text(b, close, specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0));
+    end = specdec__nfa_add_text(b, close, specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0));
     if (lines)
-        within = specdec__nfa_text(b, "\n", specdec__nfa_dfa(b, d, specdec__nfa_text(b, "\n", end)));
+        within = specdec__nfa_add_text(b, "\n", specdec__nfa_add_dfa(b, d, specdec__nfa_add_text(b, "\n", end)));
     if (bare.states > 1)
-        within = specdec__nfa_either(b, within, specdec__nfa_dfa(b, &bare, end));
-    start = specdec__nfa_text(b, specdec__raw_open(s), within);
+        within = specdec__nfa_add_split(b, within, specdec__nfa_add_dfa(b, &bare, end));
+    start = specdec__nfa_add_text(b, specdec__raw_open_mark(s), within);
     if (b->failed || !specdec__dfa_build(b, &made, start))
         return 0;
-    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)specdec__raw_open(s),
-                                                     strlen(specdec__raw_open(s))));
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, any, 0, UINT32_MAX));
-    specdec__tree_prepend(b, all, specdec__tree_text(b, (const unsigned char *)close, strlen(close)));
-    specdec__tree_prepend(b, all, specdec__tree_add(b, SPECDEC__TREE_REPEAT, more, 1, UINT32_MAX));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)specdec__raw_open_mark(s),
+                                                                   strlen(specdec__raw_open_mark(s))));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, any, 0, UINT32_MAX));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, (const unsigned char *)close, strlen(close)));
+    specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT, more, 1, UINT32_MAX));
     b->nfa.count = 0;
-    start = specdec__nfa_add(b, SPECDEC__NFA_ACCEPT, 1, 0);
-    start = specdec__nfa_tree(b, all, start);
+    start = specdec__nfa_add_state(b, SPECDEC__NFA_ACCEPT, 1, 0);
+    start = specdec__nfa_add_tree(b, all, start);
     return !b->failed && specdec__dfa_build(b, &other, start) &&
            specdec__dfa_product(b, d, &made, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(b, d);
 }
 
-/* Strings of *d, if any, and of these lengths. */
-static void specdec__raw_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length, uint32_t owner)
+/* Adds the raw strings of *d, if *any, and of the collected lengths to the current rule. */
+static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int any, const uint32_t *length,
+                                     uint32_t owner)
 {
     if (!any)
-        specdec__strings_length(s->b, d, length[0], length[1]);
+        specdec__strings_length_dfa(s->b, d, length[0], length[1]);
     else
-        specdec__schema_limit(s, d, &any, length, owner);
-    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->bad_key) {
-        s->bad_node = owner;
-        s->bad_key = "maxLength";
+        specdec__schema_limit_length(s, d, &any, length, owner);
+    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+        s->error_node = owner;
+        s->error_key = "maxLength";
     }
     if (s->b->failed || !specdec__dfa_trim(s->b, d))
         return;
-    if (s->doubtful && !specdec__raw_subtract(s, d, specdec__raw_doubtful))
+    if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
-    if (specdec__raw_marked(s, d))
-        specdec__schema_way(s, specdec__emit(s->b, d, NULL, NULL));
+    if (specdec__raw_add_marks(s, d))
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, d, NULL, NULL));
 }
 
-/* The rule of any string. */
-static uint32_t specdec__raw_any(specdec__schema *s)
+/* The rule of any raw string with its marks. */
+static uint32_t specdec__raw_any_rule(specdec__schema *s)
 {
     specdec__dfa d;
     uint32_t rule;
 
-    if (s->text_rule)
-        return s->text_rule;
-    rule = specdec__build_rule(s->b);
-    if (specdec__strings_length(s->b, &d, 0, UINT32_MAX) && specdec__raw_marked(s, &d))
-        s->b->rules.data[rule] = specdec__emit(s->b, &d, NULL, NULL);
-    return s->text_rule = s->b->failed ? 0 : rule;
+    if (s->raw_string_rule)
+        return s->raw_string_rule;
+    rule = specdec__build_add_rule(s->b);
+    if (specdec__strings_length_dfa(s->b, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
+        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
+    return s->raw_string_rule = s->b->failed ? 0 : rule;
 }
 
-/* Strings that obey all facts. */
-static void specdec__schema_strings(specdec__schema *s)
+/* Adds the strings that obey all facts to the current rule. */
+static void specdec__schema_add_strings(specdec__schema *s)
 {
     uint32_t length[4] = {0, UINT32_MAX, 0, UINT32_MAX}, i, place, owner = 0;
     specdec__dfa d;
@@ -375,145 +381,147 @@ static void specdec__schema_strings(specdec__schema *s)
 
     memset(&d, 0, sizeof d);
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         if (fact.kind == SPECDEC__KEY_MIN_LENGTH || fact.kind == SPECDEC__KEY_MAX_LENGTH)
             owner = fact.owner;
-        if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
+        if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
             return;
     }
     if (s->b->failed || length[0] > length[1])
         return;
-    if (!any && !length[0] && length[1] == UINT32_MAX && !s->doubtful) {
-        s->simple |= SPECDEC__TYPE_STRING;
+    if (!any && !length[0] && length[1] == UINT32_MAX && !s->ambiguous) {
+        s->free_types |= SPECDEC__TYPE_STRING;
         return;
     }
-    if (s->b->raw) {
-        specdec__raw_strings(s, &d, any, length, owner);
+    if (s->b->raw_strings) {
+        specdec__raw_add_strings(s, &d, any, length, owner);
         return;
     }
     if (!any) {
-        specdec__schema_way(s, specdec__strings_counted(s->b, length[0], length[1]));
+        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->b, length[0], length[1]));
         return;
     }
-    specdec__schema_limit(s, &d, &any, length, owner);
+    specdec__schema_limit_length(s, &d, &any, length, owner);
     if (s->b->failed || !specdec__dfa_trim(s->b, &d))
         return;
-    place = specdec__emit(s->b, &d, &s->end, NULL);
-    specdec__schema_way(s, specdec__schema_byte(s, '"', place));
+    place = specdec__dfa_write_records(s->b, &d, &s->end_state, NULL);
+    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '"', place));
 }
 
 /* ---- Numbers. */
 
-/* The product with numbers that are on one side of a number. */
-static void specdec__schema_side(specdec__schema *s, specdec__dfa *d, uint32_t node, int at_least, int strict)
+/* Intersects *d with the numbers at least (at_least) or at most a limit; strict: above or below the limit. */
+static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, uint32_t node, int at_least, int strict)
 {
     specdec__dfa side, old = *d;
     specdec__decimal limit;
 
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
-        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
-    } else if (!specdec__decimal_read(specdec__json_raw(&s->j, node), &limit)) {
-        specdec__schema_fail(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
-    } else if (specdec__numbers_limit(s->b, &side, &limit, at_least, strict)) {
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
+        specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
+    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->j, node), &limit)) {
+        specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
+    } else if (specdec__numbers_limit_dfa(s->b, &side, &limit, at_least, strict)) {
         specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
     }
 }
 
-/* The product with numbers that are not a listed one. */
-static void specdec__schema_beside(specdec__schema *s, specdec__dfa *d, uint32_t node)
+/* Removes a listed number from *d. */
+static void specdec__schema_exclude_number(specdec__schema *s, specdec__dfa *d, uint32_t node)
 {
     specdec__dfa above = *d, below = *d;
 
-    if (specdec__schema_node(s, node)->kind != SPECDEC__JSON_NUMBER)
+    if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER)
         return;
-    specdec__schema_side(s, &above, node, 1, 1);
-    specdec__schema_side(s, &below, node, 0, 1);
+    specdec__schema_limit_numbers(s, &above, node, 1, 1);
+    specdec__schema_limit_numbers(s, &below, node, 0, 1);
     if (!s->b->failed)
         specdec__dfa_product(s->b, d, &above, &below, SPECDEC__DFA_EITHER);
 }
 
-static void specdec__schema_multiple(specdec__schema *s, specdec__dfa *d, const specdec__fact *fact)
+/* Intersects *d with the multiples of a number, or removes them if the fact is negated. */
+static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, const specdec__fact *fact)
 {
     specdec__dfa all, old = *d;
     specdec__decimal unit;
     uint32_t value = 0;
     int i;
 
-    if (specdec__schema_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
-        !specdec__decimal_read(specdec__json_raw(&s->j, fact->node), &unit)) {
-        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
+    if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
+        !specdec__decimal_read(specdec__json_raw_text(&s->j, fact->node), &unit)) {
+        specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
     for (i = 0; i < unit.whole + unit.fraction && value <= SPECDEC__MULTIPLE_MOST; i++)
         value = value * 10 + (uint32_t)(unit.digits[i] - '0');
     if (!value || unit.negative || value * (uint32_t)(unit.fraction + 1) > SPECDEC__MULTIPLE_MOST) {
-        specdec__schema_fail(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
-                             value && !unit.negative ? "the number is too large" : "the number is not positive");
+        specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_UNSUPPORTED,
+                                     value && !unit.negative ? "the number is too large"
+                                                             : "the number is not positive");
         return;
     }
-    if (specdec__numbers_multiple(s->b, &all, value, (uint32_t)unit.fraction))
+    if (specdec__numbers_multiple_dfa(s->b, &all, value, (uint32_t)unit.fraction))
         specdec__dfa_product(s->b, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
 }
 
-/* Is a limit strict by a draft-04 keyword beside it? */
-static int specdec__schema_strict(const specdec__schema *s, const specdec__fact *fact)
+/* Is a minimum or maximum strict by the boolean exclusiveMinimum or exclusiveMaximum of JSON Schema draft 4? */
+static int specdec__schema_limit_is_strict(const specdec__schema *s, const specdec__fact *fact)
 {
-    const uint32_t flag = specdec__schema_get(s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum"
-                                                                                                 : "exclusiveMaximum");
+    const uint32_t flag = specdec__schema_get_member(
+        s, fact->owner, fact->kind == SPECDEC__KEY_MINIMUM ? "exclusiveMinimum" : "exclusiveMaximum");
 
-    return flag && specdec__schema_node(s, flag)->kind == SPECDEC__JSON_TRUE;
+    return flag && specdec__schema_json_node(s, flag)->kind == SPECDEC__JSON_TRUE;
 }
 
-/* What a fact says of numbers; d: those that obey the ones before. Returns whether it says anything. */
-static int specdec__schema_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
+/* Intersects *d (NULL: does nothing) with the numbers that obey a fact. Returns whether the fact restricts numbers. */
+static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d)
 {
-    const uint32_t kind = specdec__schema_node(s, fact->node)->kind;
+    const uint32_t kind = specdec__schema_json_node(s, fact->node)->kind;
     uint32_t at = 0;
     int strict = 1, flag = kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE;
 
     switch (fact->kind) {
     case SPECDEC__KEY_MINIMUM: case SPECDEC__KEY_MAXIMUM:
-        strict = specdec__schema_strict(s, fact);
+        strict = specdec__schema_limit_is_strict(s, fact);
         flag = 0;
         break;
     case SPECDEC__KEY_ABOVE: case SPECDEC__KEY_BELOW: break;
     case SPECDEC__KEY_MULTIPLE:
         if (d)
-            specdec__schema_multiple(s, d, fact);
+            specdec__schema_keep_multiples(s, d, fact);
         return 1;
-    case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* negated ones */
+    case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* these facts are negated here */
         if (d && fact->kind == SPECDEC__KEY_CONST)
-            specdec__schema_beside(s, d, fact->node);
-        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_each(s, fact->node, &at) && !s->b->failed)
-            specdec__schema_beside(s, d, at);
+            specdec__schema_exclude_number(s, d, fact->node);
+        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_next_child(s, fact->node, &at) && !s->b->failed)
+            specdec__schema_exclude_number(s, d, at);
         return 1;
     default: return 0;
     }
-    if (flag) /* draft 4: it belongs to minimum */
+    if (flag) /* the boolean of JSON Schema draft 4, handled with minimum */
         return 0;
     if (d) {
         const int lower = fact->kind == SPECDEC__KEY_MINIMUM || fact->kind == SPECDEC__KEY_ABOVE;
         const int negated = fact->more != 0;
 
-        specdec__schema_side(s, d, fact->node, lower != negated, strict != negated);
+        specdec__schema_limit_numbers(s, d, fact->node, lower != negated, strict != negated);
     }
     return 1;
 }
 
-/* The rule of an expression over bytes. */
-static uint32_t specdec__schema_simple_rule(specdec__schema *s, const char *text)
+/* Builds the rule of a regular expression over bytes. */
+static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
 {
-    const uint32_t rule = specdec__build_rule(s->b);
+    const uint32_t rule = specdec__build_add_rule(s->b);
     specdec__dfa d;
 
-    if (!s->b->failed && specdec__numbers_parse(s->b, &d, text, strlen(text)))
-        s->b->rules.data[rule] = specdec__emit(s->b, &d, NULL, NULL);
+    if (!s->b->failed && specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
+        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
     return s->b->failed ? 0 : rule;
 }
 
-/* Numbers that obey all facts. */
-static void specdec__schema_numbers(specdec__schema *s)
+/* Adds the numbers that obey all facts to the current rule. */
+static void specdec__schema_add_numbers(specdec__schema *s)
 {
     const uint32_t types = s->types & SPECDEC__TYPE_NUMBER;
     const char *text = types == SPECDEC__TYPE_NUMBER ? "-?(0|[1-9]\\d*)(\\.\\d+)?"
@@ -522,98 +530,100 @@ static void specdec__schema_numbers(specdec__schema *s)
     specdec__dfa d;
 
     for (i = 0; i < s->facts.count / 4; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
-        limits += (uint32_t)specdec__schema_number_fact(s, &fact, NULL);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
+        limits += (uint32_t)specdec__schema_apply_number_fact(s, &fact, NULL);
     }
     if (!limits && types != SPECDEC__TYPE_FRACTION) {
-        s->simple |= types;
+        s->free_types |= types;
         return;
     }
-    if (!specdec__numbers_parse(s->b, &d, text, strlen(text)))
+    if (!specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
         return;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
-        specdec__schema_number_fact(s, &fact, &d);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
+        specdec__schema_apply_number_fact(s, &fact, &d);
     }
     if (!s->b->failed && specdec__dfa_trim(s->b, &d))
-        specdec__schema_way(s, specdec__emit(s->b, &d, NULL, NULL));
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, &d, NULL, NULL));
 }
 
 /* ---- Arrays. */
 
-/* The schemas of an array's first items, and of those behind them, by the keywords of one schema; 0: there are none. */
-static void specdec__schema_items(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
+/* The schemas of an array's first items (a list) and of further items, by the keywords of one schema; 0: none. */
+static void specdec__schema_item_schemas(const specdec__schema *s, uint32_t owner, uint32_t *first, uint32_t *rest)
 {
-    const uint32_t items = specdec__schema_get(s, owner, "items");
+    const uint32_t items = specdec__schema_get_member(s, owner, "items");
 
-    *first = specdec__schema_get(s, owner, "prefixItems");
+    *first = specdec__schema_get_member(s, owner, "prefixItems");
     *rest = items;
-    if (!*first && items && specdec__schema_node(s, items)->kind == SPECDEC__JSON_ARRAY) {
+    if (!*first && items && specdec__schema_json_node(s, items)->kind == SPECDEC__JSON_ARRAY) {
         *first = items;
-        *rest = specdec__schema_get(s, owner, "additionalItems");
+        *rest = specdec__schema_get_member(s, owner, "additionalItems");
     }
-    if (*first && specdec__schema_node(s, *first)->kind != SPECDEC__JSON_ARRAY)
+    if (*first && specdec__schema_json_node(s, *first)->kind != SPECDEC__JSON_ARRAY)
         *first = 0;
 }
 
-/* The rule of item i, by all facts. */
-static uint32_t specdec__schema_item(specdec__schema *s, uint32_t i)
+/* The rule of item i: the conjunction of the schemas that all facts have for it. */
+static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
 
     for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, f);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t first, rest, at = 0, k = 0;
 
         if (fact.kind != SPECDEC__KEY_ITEMS)
             continue;
-        specdec__schema_items(s, fact.owner, &first, &rest);
-        if (first && i < specdec__schema_node(s, first)->count)
-            for (rest = 0; specdec__schema_each(s, first, &at) && !rest; k++)
+        specdec__schema_item_schemas(s, fact.owner, &first, &rest);
+        if (first && i < specdec__schema_json_node(s, first)->count)
+            for (rest = 0; specdec__schema_next_child(s, first, &at) && !rest; k++)
                 rest = k == i ? at : 0;
         if (rest && count == 64)
-            specdec__schema_fail(s, fact.owner, "items", SPECDEC_ERROR_UNSUPPORTED, "too complex");
+            specdec__schema_fail_keyword(s, fact.owner, "items", SPECDEC_ERROR_UNSUPPORTED, "too complex");
         else if (rest)
             term[count++] = rest << 1;
     }
-    return s->b->failed ? 0 : specdec__schema_rule(s, term, count);
+    return s->b->failed ? 0 : specdec__schema_conjunction_rule(s, term, count);
 }
 
-static void specdec__schema_arrays(specdec__schema *s)
+/* Adds the arrays that obey all facts to the current rule. */
+static void specdec__schema_add_arrays(specdec__schema *s)
 {
     specdec__build *b = s->b;
     uint32_t least = 0, most = UINT32_MAX, prefix = 0, i, array, start, after, before, unique = 0;
 
     for (i = 0; i < s->facts.count / 4 && !b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         if (fact.kind == SPECDEC__KEY_ITEMS) {
             uint32_t first, rest;
 
-            specdec__schema_items(s, fact.owner, &first, &rest);
-            if (first && specdec__schema_node(s, first)->count > prefix)
-                prefix = specdec__schema_node(s, first)->count;
+            specdec__schema_item_schemas(s, fact.owner, &first, &rest);
+            if (first && specdec__schema_json_node(s, first)->count > prefix)
+                prefix = specdec__schema_json_node(s, first)->count;
         } else if (fact.kind == SPECDEC__KEY_MIN_ITEMS || fact.kind == SPECDEC__KEY_MAX_ITEMS) {
-            const uint32_t count = specdec__schema_count(s, &fact);
+            const uint32_t count = specdec__schema_read_count(s, &fact);
 
             if ((fact.kind == SPECDEC__KEY_MIN_ITEMS) != (fact.more != 0))
                 least = count + fact.more > least ? count + fact.more : least;
             else
                 most = count - fact.more < most ? count - fact.more : most;
-        } else if (fact.kind == SPECDEC__KEY_UNIQUE && specdec__schema_node(s, fact.node)->kind == SPECDEC__JSON_TRUE) {
+        } else if (fact.kind == SPECDEC__KEY_UNIQUE &&
+                   specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_TRUE) {
             unique = fact.owner + 1;
         }
     }
     if (b->failed || least > most)
         return;
     if (unique && most > 1) {
-        specdec__schema_fail(s, unique - 1, "uniqueItems", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
+        specdec__schema_fail_keyword(s, unique - 1, "uniqueItems", SPECDEC_ERROR_UNSUPPORTED, "it is not supported");
         return;
     }
-    array = specdec__build_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
-    start = specdec__build_state(b, SPECDEC__VERTEX_ARRAY, 2);
-    after = specdec__build_state(b, SPECDEC__VERTEX_AFTER_ITEM, 2);
-    before = specdec__build_state(b, SPECDEC__VERTEX_BEFORE_ITEM, 2);
+    array = specdec__build_add_words(b, SPECDEC__ARRAY_WORDS + prefix + 1);
+    start = specdec__build_add_state(b, SPECDEC__RECORD_ARRAY, 2);
+    after = specdec__build_add_state(b, SPECDEC__RECORD_AFTER_ITEM, 2);
+    before = specdec__build_add_state(b, SPECDEC__RECORD_BEFORE_ITEM, 2);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = b->words[before + 1] = array;
@@ -621,20 +631,20 @@ static void specdec__schema_arrays(specdec__schema *s)
     b->words[array + SPECDEC__ARRAY_LEAST] = least;
     b->words[array + SPECDEC__ARRAY_MOST] = most;
     b->words[array + SPECDEC__ARRAY_CAP] = most != UINT32_MAX ? most : least > prefix ? least : prefix;
-    b->words[array + SPECDEC__ARRAY_END] = s->end;
+    b->words[array + SPECDEC__ARRAY_END] = s->end_state;
     b->words[array + SPECDEC__ARRAY_AFTER] = after;
     b->words[array + SPECDEC__ARRAY_BEFORE] = before;
     for (i = 0; i <= prefix && !b->failed; i++) {
-        const uint32_t rule = specdec__schema_item(s, i);
+        const uint32_t rule = specdec__schema_item_rule(s, i);
         b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
     }
-    specdec__schema_way(s, specdec__schema_byte(s, '[', start));
+    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '[', start));
 }
 
 /* ---- Listed values. */
 
-/* Does a listed value obey the other facts of its shape? */
-static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
+/* Does a listed value (enum, const) obey the other facts of its shape? */
+static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
 {
     static const char any_number[] = "-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?";
     const uint32_t type = specdec__schema_type_of(s, node);
@@ -645,49 +655,49 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_parse(s->b, &d, any_number, sizeof any_number - 1))
+    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->b, &d, any_number, sizeof any_number - 1))
         return 0;
     for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
-        const specdec__fact fact = specdec__schema_at(&s->facts, i);
+        const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         at = 0;
         if (fact.kind == SPECDEC__KEY_CONST && specdec__json_equal(s, fact.node, node) == (int)fact.more)
             return 0;
         if (fact.kind == SPECDEC__KEY_ENUM) {
-            while (specdec__schema_each(s, fact.node, &at) && !specdec__json_equal(s, at, node))
+            while (specdec__schema_next_child(s, fact.node, &at) && !specdec__json_equal(s, at, node))
                 ;
-            if ((at < specdec__schema_node(s, fact.node)->next && at) == (int)fact.more)
+            if ((at < specdec__schema_json_node(s, fact.node)->next && at) == (int)fact.more)
                 return 0;
         } else if (fact.kind == SPECDEC__KEY_CONST) {
             continue;
         } else if (type & SPECDEC__TYPE_NUMBER) {
-            specdec__schema_number_fact(s, &fact, &d);
+            specdec__schema_apply_number_fact(s, &fact, &d);
         } else if (type == SPECDEC__TYPE_STRING) {
-            if (!specdec__schema_string_fact(s, &fact, &d, &any, length))
+            if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
                 return 0;
         } else if (type >= SPECDEC__TYPE_ARRAY &&
                    ((type == SPECDEC__TYPE_ARRAY && fact.kind >= SPECDEC__KEY_ITEMS &&
                      fact.kind <= SPECDEC__KEY_UNIQUE) ||
                     (type == SPECDEC__TYPE_OBJECT && fact.kind >= SPECDEC__KEY_PROPERTIES))) {
-            specdec__schema_fail(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
-                                 "it lists arrays or objects beside keywords for these");
+            specdec__schema_fail_keyword(s, fact.owner, "enum", SPECDEC_ERROR_UNSUPPORTED,
+                                         "it lists arrays or objects beside keywords for these");
         }
     }
     if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
-        const specdec__bytes raw = specdec__json_raw(&s->j, node);
+        const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
 
         return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
     }
     if (type == SPECDEC__TYPE_STRING && !s->b->failed) {
         size_t size, k, count = 0;
-        const unsigned char *text = specdec__schema_spelled(s, node, &size);
-        char *plain = (char *)specdec__build_scratch(s->b, size / 4 + 1);
+        const unsigned char *text = specdec__schema_spell_string(s, node, &size);
+        char *plain = (char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
 
         if (!text || !plain)
             return 0;
         if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
             return 0;
-        size = specdec__json_string(&s->j, node, plain, size);
+        size = specdec__json_string_value(&s->j, node, plain, size);
         for (k = 0; k < size; k++)
             count += ((unsigned char)plain[k] & 0xc0) != 0x80;
         return count >= length[0] && count <= length[1];
@@ -695,98 +705,100 @@ static int specdec__schema_obeys(specdec__schema *s, uint32_t node)
     return !s->b->failed;
 }
 
-/* White space, where it may stand. */
-static void specdec__literal_space(specdec__schema *s, uint32_t all)
+/* Appends white space to the concatenation `all`, if it is free. */
+static void specdec__literal_append_space(specdec__schema *s, uint32_t all)
 {
     if (s->free_space)
-        specdec__tree_prepend(s->b, all, specdec__tree_add(s->b, SPECDEC__TREE_REPEAT, s->space, 0, UINT32_MAX));
+        specdec__syntax_prepend_child(
+            s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
 }
 
-static void specdec__literal_byte(specdec__schema *s, uint32_t all, unsigned byte)
+/* Appends a byte to the concatenation `all`. */
+static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsigned byte)
 {
-    specdec__tree_prepend(s->b, all, specdec__tree_character(s->b, byte, byte));
+    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_character(s->b, byte, byte));
 }
 
-/* null, false, true as they are written. */
-static uint32_t specdec__literal_word(specdec__schema *s, uint32_t kind)
+/* The tree of null, false or true (kind 0, 1, 2) in the current style. */
+static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
 {
     static const char *const words[] = {"null", "false", "true", "None", "False", "True"};
     const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
                                      s->calls->form == SPECDEC__CALLS_PYTHON ? 3 : 0)];
 
-    return specdec__tree_text(s->b, (const unsigned char *)word, strlen(word));
+    return specdec__syntax_add_text(s->b, (const unsigned char *)word, strlen(word));
 }
 
-/* A listed string that is written as it is; 0: it cannot be. */
-static uint32_t specdec__literal_raw(specdec__schema *s, uint32_t node)
+/* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
+static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
-    const uint32_t any = specdec__tree_add(b, SPECDEC__TREE_ANY, 0, 0, 0);
+    const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t rule;
     specdec__dfa d;
 
-    if (!specdec__schema_listed(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
-        (s->doubtful && !specdec__raw_subtract(s, &d, specdec__raw_doubtful)) || !specdec__raw_marked(s, &d))
+    if (!specdec__schema_listed_dfa(s, &d, node, 0) || !specdec__dfa_trim(b, &d) ||
+        (s->ambiguous && !specdec__raw_remove_matches(s, &d, specdec__raw_ambiguous_regex)) ||
+        !specdec__raw_add_marks(s, &d))
         return 0;
-    rule = specdec__build_rule(b);
+    rule = specdec__build_add_rule(b);
     if (b->failed)
         return 0;
-    b->rules.data[rule] = specdec__emit(b, &d, NULL, NULL);
-    specdec__tree_prepend(b, any, specdec__tree_add(b, SPECDEC__TREE_RULE, 0, rule, 0));
+    b->rules.data[rule] = specdec__dfa_write_records(b, &d, NULL, NULL);
+    specdec__syntax_prepend_child(b, any, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, rule, 0));
     return b->failed ? 0 : any;
 }
 
-/* The tree of a value as it may be written; 0: it cannot be. Arrays and objects keep the order in which they are
-   listed. */
-static uint32_t specdec__literal_tree(specdec__schema *s, uint32_t node)
+/* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
+static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
     specdec__build *b = s->b;
-    const specdec__json_node value = *specdec__schema_node(s, node);
+    const specdec__json_node value = *specdec__schema_json_node(s, node);
     uint32_t all, at = 0, first = 1, item;
     size_t size;
 
     if (value.kind < SPECDEC__JSON_NUMBER)
-        return specdec__literal_word(s, value.kind);
-    if (value.kind == SPECDEC__JSON_STRING && b->raw)
-        return specdec__literal_raw(s, node);
+        return specdec__literal_word_tree(s, value.kind);
+    if (value.kind == SPECDEC__JSON_STRING && b->raw_strings)
+        return specdec__literal_raw_tree(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
-        return specdec__tree_text(b, s->j.text + value.from, value.to - value.from);
-    all = specdec__tree_add(b, SPECDEC__TREE_ALL, 0, 0, 0);
+        return specdec__syntax_add_text(b, s->j.text + value.from, value.to - value.from);
+    all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     if (value.kind == SPECDEC__JSON_STRING) {
-        const unsigned char *text = specdec__schema_spelled(s, node, &size);
+        const unsigned char *text = specdec__schema_spell_string(s, node, &size);
 
-        specdec__literal_byte(s, all, '"');
+        specdec__literal_append_byte(s, all, '"');
         if (text)
-            specdec__tree_prepend(b, all, specdec__tree_text(b, text, size));
-        specdec__literal_byte(s, all, '"');
+            specdec__syntax_prepend_child(b, all, specdec__syntax_add_text(b, text, size));
+        specdec__literal_append_byte(s, all, '"');
         return all;
     }
-    specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? '[' : '{');
-    for (; specdec__schema_each(s, node, &at) && !b->failed; first = 0) {
+    specdec__literal_append_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? '[' : '{');
+    for (; specdec__schema_next_child(s, node, &at) && !b->failed; first = 0) {
         if (!first) {
-            specdec__literal_space(s, all);
-            specdec__literal_byte(s, all, ',');
+            specdec__literal_append_space(s, all);
+            specdec__literal_append_byte(s, all, ',');
         }
-        specdec__literal_space(s, all);
+        specdec__literal_append_space(s, all);
         if (value.kind == SPECDEC__JSON_OBJECT) {
-            if (b->raw) {
-                const unsigned char *name = specdec__schema_spelled(s, at, &size);
+            if (b->raw_strings) {
+                const unsigned char *name = specdec__schema_spell_string(s, at, &size);
 
-                specdec__tree_prepend(b, all, name ? specdec__tree_text(b, name, size) : 0);
+                specdec__syntax_prepend_child(b, all, name ? specdec__syntax_add_text(b, name, size) : 0);
             } else {
-                specdec__tree_prepend(b, all, specdec__literal_tree(s, at));
+                specdec__syntax_prepend_child(b, all, specdec__literal_value_tree(s, at));
             }
-            specdec__literal_space(s, all);
-            specdec__literal_byte(s, all, ':');
-            specdec__literal_space(s, all);
+            specdec__literal_append_space(s, all);
+            specdec__literal_append_byte(s, all, ':');
+            specdec__literal_append_space(s, all);
         }
-        item = specdec__literal_tree(s, value.kind == SPECDEC__JSON_OBJECT ? at + 1 : at);
+        item = specdec__literal_value_tree(s, value.kind == SPECDEC__JSON_OBJECT ? at + 1 : at);
         if (!item)
             return 0;
-        specdec__tree_prepend(b, all, item);
+        specdec__syntax_prepend_child(b, all, item);
     }
-    specdec__literal_space(s, all);
-    specdec__literal_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? ']' : '}');
+    specdec__literal_append_space(s, all);
+    specdec__literal_append_byte(s, all, value.kind == SPECDEC__JSON_ARRAY ? ']' : '}');
     return all;
 }
 

@@ -136,11 +136,11 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
         (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
-        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.length, error)) ==
+        (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.view_keys, error)) ==
             SPECDEC_OK &&
         (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
-        (result = specdec__chat_choose(&e->chat, e->target_model->chat, &e->target_model->vocab, e->config.chat_format,
-                                       error)) == SPECDEC_OK)
+        (result = specdec__chat_choose_format(&e->chat, e->target_model->chat, &e->target_model->vocab,
+                                              e->config.chat_format, error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
 }
@@ -290,7 +290,7 @@ specdec *specdec_child(specdec *t, int i)
 
     for (; SPECDEC__SEQUENCES && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
-        for (k = 0; k < t->engine->room.views; k++) {
+        for (k = 0; k < t->engine->room.max_views; k++) {
             specdec *x = &t->engine->sequences[k];
 
             if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
@@ -313,7 +313,7 @@ static void specdec__restore_bytes(const unsigned char *from, size_t count, char
 /* How many bytes of a sequence's own answer were returned, so that no stop string can end the answer within them. */
 static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
 {
-    const size_t back = t->stop.stopped ? t->stop.cut : t->stop.held;
+    const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
     int i;
 
@@ -341,8 +341,8 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
 
     r->known -= out;
     specdec__restore_bytes(t->token_text, out, r->bytes, r->room, r->length);
-    r->stop.stopped = t->stop.cut && out < count;
-    specdec__stop_push(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
+    r->stop.stopped = t->stop.taken_bytes && out < count;
+    specdec__stop_push_bytes(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
     specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
 }
 
@@ -350,7 +350,7 @@ static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t coun
 static void specdec__restore_held(specdec__restoring *r)
 {
     if (!r->stop.stopped)
-        specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
+        specdec__restore_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->bytes, r->room, r->length);
 }
 
 /* Appends a sequence's answer, with the answers of its children at their forks. A stop string ends an answer, but not
@@ -460,7 +460,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
         memcpy(held, t->piece, count);
         t->freed = 0;
     }
-    count += specdec__stop_end(&t->stop, held + count);
+    count += specdec__stop_end_text(&t->stop, held + count);
     specdec__ahead_drop(t, t->count);
     specdec__stream_set(t, settings, &stop);
     specdec__stream_rescan(t, &stop, held, count);
@@ -504,7 +504,7 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
     const specdec__vocab *v = &t->model->vocab;
     const int32_t last = specdec__head_last(t, head);
     const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
-                      : specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)last)) ? 0
+                      : specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)last)) ? 0
                                                                                            : SPECDEC_TOKENIZE_INSIDE;
     size_t count, room = (size_t)specdec__max_int(t->context - head.keep - head.fresh, 0);
     specdec_result result;
@@ -562,7 +562,7 @@ static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tok
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, logits || count <= 0);
-    specdec__rows wanted = specdec__forward_wanted(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
     return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
@@ -572,7 +572,7 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
                                                   int layer_count, float *states)
 {
     specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
-    specdec__rows wanted = specdec__forward_wanted(0);
+    specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
     int i;
 
     if (!result && specdec__in_cluster(&t->engine->config))
@@ -625,11 +625,11 @@ static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
     int after_special;
 
     *head = specdec__whole_head(t);
-    if (!t->stop.stopped || !t->stop.cut)
+    if (!t->stop.stopped || !t->stop.taken_bytes)
         return SPECDEC_OK;
-    head->keep = specdec__cut_at(t, t->stop.cut, &part);
+    head->keep = specdec__cut_at(t, t->stop.taken_bytes, &part);
     after_special = head->keep &&
-                    specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)t->tokens[head->keep - 1]));
+                    specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
                                t->tokens + t->count, (size_t)(t->context - head->keep), &count, t->engine->scratch,
                                t->engine->scratch_bytes, &t->error);
@@ -645,7 +645,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     specdec__head head;
     int i;
 
-    if (result || !t->stop.stopped || !t->stop.cut || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+    if (result || !t->stop.stopped || !t->stop.taken_bytes || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, head.keep);
     specdec__engine_forget(t, head.keep);
@@ -654,7 +654,7 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     for (i = head.keep; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->from_row = 0;
-    t->stop.cut = 0;
+    t->stop.taken_bytes = 0;
     return SPECDEC_OK;
 }
 
@@ -695,7 +695,7 @@ static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
-    if (t->engine->room.views > 1)
+    if (t->engine->room.max_views > 1)
         return specdec__engine_step(t->engine, NULL);
     if (!specdec__engine_make_ready(t)) /* the only sequence */
         return SPECDEC_DONE;
@@ -740,9 +740,9 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         result = specdec__next_token(t, work);
         if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
             more = specdec__text_stream_end(&t->stream, rest);
-            specdec__stop_push(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
+            specdec__stop_push_bytes(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
             if (!t->stop.stopped)
-                *written += specdec__stop_end(&t->stop, t->piece + *written);
+                *written += specdec__stop_end_text(&t->stop, t->piece + *written);
         }
         if (result)
             return result;
@@ -750,8 +750,8 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         if (result)
             return result;
         t->handed_out++;
-        result = specdec__stop_push(&t->stop, t->token_text, more, t->piece, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES,
-                                    written, &t->error);
+        result = specdec__stop_push_bytes(&t->stop, t->token_text, more, t->piece,
+                                          2 * t->text_room + SPECDEC__STOP_MAX_BYTES, written, &t->error);
     } while (!result && !*written);
     return result;
 }
@@ -879,23 +879,23 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->sequences = t->engine->room.views;
+    info->sequences = t->engine->room.max_views;
     for (i = 0; i < info->sequences; i++)
         info->open_sequences += t->engine->sequences[i].open;
     pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
     info->fork_token = t->engine->fork_token;
     info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
-    info->cache_free = (pages->free_count + pages->idle) * SPECDEC__KEYS;
-    info->cache_prefixes = pages->idle * SPECDEC__KEYS;
+    info->cache_free = (pages->free_count + pages->only_kept) * SPECDEC__KEYS;
+    info->cache_prefixes = pages->only_kept * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
     info->state_bytes = specdec__state_bytes(&m->mixing);
-    info->state_traffic = t->engine->target.kv.states.read + t->engine->target.kv.states.written;
+    info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
-    info->screened_read = t->engine->target.screen.read;
-    info->screened_whole = t->engine->target.screen.whole;
+    info->screened_read = t->engine->target.screen.rows_read;
+    info->screened_whole = t->engine->target.screen.whole_steps;
     info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
@@ -929,9 +929,9 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     const int vocab = t->model->vocab_size;
     int i;
 
-    if (count < 0 || count > t->engine->target.most - 1 || (!count && !t->handed_out))
+    if (count < 0 || count > t->engine->target.max_nodes - 1 || (!count && !t->handed_out))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count,
-                             !t->handed_out, t->engine->target.most - 1);
+                             !t->handed_out, t->engine->target.max_nodes - 1);
     for (i = 0; i < count; i++)
         if (parents[i] < -1 || parents[i] >= i)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
@@ -945,7 +945,7 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
 static specdec_result specdec__nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
-    const specdec__rows none = specdec__forward_wanted(t->handed_out);
+    const specdec__prefill_rows none = specdec__prefill_rows_from(t->handed_out);
     specdec_result result = SPECDEC_OK;
 
     specdec__engine_reroot(t, t->handed_out);
@@ -962,15 +962,15 @@ static specdec_result specdec__nodes_begin(specdec *t)
 static specdec_result specdec__nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
-    specdec__batch batch = specdec__forward_alone(c, &t->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, &t->view, 0, n);
     specdec_result result;
 
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
     result = specdec__engine_end_cancel(t, specdec__forward(c, &batch, &t->error));
     if (!result)
-        result = specdec__forward_sound(c, 0, n, &t->error);
-    specdec__view_unreserve(&t->view, &c->kv);
+        result = specdec__forward_check_step(c, 0, n, &t->error);
+    specdec__view_free_reserved(&t->view, &c->kv);
     return result;
 }
 
@@ -1007,7 +1007,7 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
-    const int flags = specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0 : SPECDEC_TOKENIZE_INSIDE;
+    const int flags = specdec__vocab_type_is_special(specdec__vocab_token_type(v, last)) ? 0 : SPECDEC_TOKENIZE_INSIDE;
     specdec__context *c = &t->engine->target;
     specdec_result result;
     size_t length, n, k;
@@ -1018,11 +1018,12 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
         n = 0;
         if (!length || length > t->engine->chat_bytes)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "label %d has %zu bytes", i, length);
-        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes, (size_t)(c->most - *nodes),
-                                   &n, t->engine->scratch, t->engine->scratch_bytes, &t->error);
+        result = specdec__tokenize(v, labels[i], length, flags, NULL, c->tokens + *nodes,
+                                   (size_t)(c->max_nodes - *nodes), &n, t->engine->scratch, t->engine->scratch_bytes,
+                                   &t->error);
         if (result == SPECDEC_ERROR_BUFFER || !n)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, n ? "the labels have more than the %d tokens of a "
-                                 "step" : "there is a label without one of the %d tokens of a step", c->most - 1);
+                                 "step" : "there is a label without one of the %d tokens of a step", c->max_nodes - 1);
         if (result)
             return result;
         for (k = 0; k < n; k++)

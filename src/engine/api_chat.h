@@ -36,12 +36,12 @@ static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat
     size_t size = strlen(after), from;
     specdec__bytes end;
 
-    if (!specdec__vocab_is_end(v, last)) {
-        specdec__chat_close(format, SPECDEC_ASSISTANT, specdec__chat_token(v, v->eos), out);
+    if (!specdec__vocab_token_ends_text(v, last)) {
+        specdec__chat_append_end(format, SPECDEC_ASSISTANT, specdec__chat_token_text(v, v->eos), out);
         return;
     }
-    end = specdec__vocab_text(v, (uint32_t)last);
-    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
+    end = specdec__vocab_token_text(v, (uint32_t)last);
+    from = end.size ? specdec__text_find_token_text((const unsigned char *)after, 0, size, end) : size;
     from = from < size ? from + end.size : 0;
     specdec__chat_append(out, after + from, size - from, 0);
 }
@@ -69,13 +69,12 @@ static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const spec
     const int begun = last >= 0;
 
     if (SPECDEC__TEMPLATES && !t->engine->chat.format)
-        return specdec__chat_by_template(v, t->model->chat_template, begun,
-                                         begun && specdec__vocab_is_end(v, last) ? last : -1, messages, count,
-                                         t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out,
-                                         &t->error);
+        return specdec__chat_render_by_template(
+            v, t->model->chat_template, begun, begun && specdec__vocab_token_ends_text(v, last) ? last : -1, messages,
+            count, t->engine->scratch, t->engine->scratch_bytes, specdec__os_date(), out, &t->error);
     if (begun)
         specdec__chat_end_turn(t, last, out);
-    return specdec__chat_render(&t->engine->chat, specdec__chat_token(v, v->eos), begun, messages, count, out,
+    return specdec__chat_render(&t->engine->chat, specdec__chat_token_text(v, v->eos), begun, messages, count, out,
                                 &t->error);
 }
 
@@ -101,8 +100,8 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
     if (result)
         return result;
-    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs)))
-        return specdec__chat_unknown(&t->engine->chat, &t->error);
+    if (!SPECDEC__CHATS || (!t->engine->chat.format && !(SPECDEC__TEMPLATES && t->engine->chat.runs_template)))
+        return specdec__chat_refuse_unknown(&t->engine->chat, &t->error);
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
@@ -117,12 +116,12 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
     if (result)
         return result;
-    if (last >= 0 && specdec__vocab_strips(v, specdec__vocab_text(v, (uint32_t)last)))
-        specdec__chat_strip(&out); /* the last token takes the white space behind it with it */
+    if (last >= 0 && specdec__vocab_token_strips_space(v, specdec__vocab_token_text(v, (uint32_t)last)))
+        specdec__chat_drop_leading_space(&out); /* the last token takes the white space behind it with it */
     result = specdec__prompt_text(t, head, out.text, out.needed,
-                                  specdec__chat_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+                                  specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
     if (!result)
-        t->inside = specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+        t->inside = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     return result;
 }
 
@@ -162,7 +161,7 @@ static specdec__common specdec__engine_common(const specdec__vocab *v, const int
 
             if (left[side])
                 continue;
-            equal = token >= 0 && !specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
+            equal = token >= 0 && !specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
                     !specdec__token_bytes(v, token, 1, bytes[side], longest, &left[side], NULL) && left[side];
             at[side] = 0;
             ++*next;
@@ -193,33 +192,33 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
         work.text = t->model->chat_template;
         work.memory = arena->base + arena->used;
         work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
-        work.now = specdec__os_date();
+        work.local_time = specdec__os_date();
         return specdec__conversation_render(&work, input, out, &t->error);
     }
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_unknown(chat, &t->error);
-    if (specdec__text_of(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
+        return specdec__chat_refuse_unknown(chat, &t->error);
+    if (specdec__text_bytes(input->tools).size && input->tool_choice != SPECDEC_TOOLS_NONE)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "chat format \"%s\" knows no tools",
                              chat->format->name);
-    if ((result = specdec__conversation_plain(input, arena, &messages, &t->error)) != SPECDEC_OK ||
-        (result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, messages, input->count, out,
+    if ((result = specdec__conversation_to_messages(input, arena, &messages, &t->error)) != SPECDEC_OK ||
+        (result = specdec__chat_render(chat, specdec__chat_token_text(v, v->eos), 0, messages, input->count, out,
                                        &t->error)) != SPECDEC_OK || !input->continues)
         return result;
-    return specdec__conversation_open(input->messages[input->count - 1].content, out, &t->error);
+    return specdec__conversation_cut_end(input->messages[input->count - 1].content, out, &t->error);
 }
 
 /* Appends to a prompt the beginning of a call that must follow, at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
 static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
                                                  size_t *begun)
 {
-    const specdec__bytes name = specdec__text_of(input->tool);
+    const specdec__bytes name = specdec__text_bytes(input->tool);
     const specdec__calls *calls = t->engine->chat.calls;
     const size_t before = out->needed;
 
     *begun = 0;
     if (input->tool_choice != SPECDEC_TOOLS_REQUIRED)
         return SPECDEC_OK;
-    if (!calls || !specdec__text_of(input->tools).size)
+    if (!calls || !specdec__text_bytes(input->tools).size)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              calls ? "a tool is required, but there are none"
                                    : "a tool is required, but how this model calls tools is not known");
@@ -253,13 +252,14 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
     if (!result)
-        result = specdec__prompt_read(t, empty, out.text, out.needed, specdec__chat_flags(&t->engine->chat, v, &out, 0),
+        result = specdec__prompt_read(t, empty, out.text, out.needed,
+                                      specdec__chat_tokenize_flags(&t->engine->chat, v, &out, 0),
                                       input->special ? NULL : out.plain, &count);
     if (result)
         return result;
     if (!count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the conversation is empty");
-    inside = !begun && specdec__answer_inside(t->engine->chat.thoughts, out.text, out.needed);
+    inside = !begun && specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
                                     (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
     result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
@@ -314,15 +314,15 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const int form = specdec__answer_row(&t->splitter)->form;
+    const int form = specdec__answer_calls_row(&t->splitter)->form;
     uint32_t i;
 
     m->mark_count = 0;
     if (form == SPECDEC__CALLS_JSON || form == SPECDEC__CALLS_PYTHON)
         return;
     for (i = 0; i < v->special_count && m->mark_count < SPECDEC__CONSTRAINED_MARKS; i++)
-        if (!specdec__vocab_is_end(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
-            specdec__answer_shows(&t->splitter, specdec__vocab_text(v, v->specials[i])))
+        if (!specdec__vocab_token_ends_text(v, (int32_t)v->specials[i]) && (int)v->specials[i] < m->vocab_size &&
+            specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, v->specials[i])))
             m->marks[m->mark_count++] = (int32_t)v->specials[i];
 }
 
@@ -332,17 +332,17 @@ static void specdec__part_obeys(specdec *t)
 {
     specdec_splitter *s = &t->splitter;
     const specdec_constraint *calls = t->settings.calls;
-    const char *before = s->started > 1 ? specdec__answer_bare[s->started - 2] : "";
+    const char *before = s->started > 1 ? specdec__answer_bare_beginnings[s->started - 2] : "";
     const size_t since = (size_t)s->since;
     specdec_constraint_state *state = &t->constrained.state[1];
 
     if (!calls || !t->constrained.masker || (s->started != 0) == t->in_call)
         return;
     if (s->started) { /* what is behind the mark has been read */
-        specdec__vertex_begin(calls, state);
+        specdec__constraint_first_state(calls, state);
         if (specdec_constraint_advance(calls, state, before, strlen(before)) < strlen(before) ||
             specdec_constraint_advance(calls, state, s->input - since, since) < since) {
-            specdec__answer_no_call(s);
+            specdec__answer_undo_call(s);
             return;
         }
     }
@@ -367,13 +367,13 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
     memset(part, 0, sizeof *part);
     part->call = -1;
     if (!t->parts) {
-        specdec__answer_begin(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
+        specdec__answer_begin_splitter(&t->splitter, t->engine->chat.calls, t->engine->chat.thoughts, t->inside);
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_tell(&t->splitter, t->settings.calls);
+        specdec__tools_tell_splitter(&t->splitter, t->settings.calls);
     for (;;) {
-        if (specdec__answer_next(&t->splitter, part))
+        if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;
         if (SPECDEC__CONSTRAINTS && t->parts == 1)
             specdec__part_obeys(t);
@@ -382,9 +382,9 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
             return result;
         if (piece.length) {
             memcpy(t->part_bytes, piece.bytes, piece.length);
-            specdec__answer_push(&t->splitter, (const char *)t->part_bytes, piece.length);
+            specdec__answer_push_bytes(&t->splitter, (const char *)t->part_bytes, piece.length);
         } else if (t->parts == 1) {
-            specdec__answer_push(&t->splitter, NULL, 0);
+            specdec__answer_push_bytes(&t->splitter, NULL, 0);
             t->parts = 2;
         } else {
             return SPECDEC_DONE;
@@ -394,24 +394,24 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
 
 specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts, int inside)
 {
-    const specdec__calls *row = calls ? specdec__answer_calls(calls) : NULL;
-    const specdec__thoughts *thought = thoughts ? specdec__answer_thoughts(thoughts) : NULL;
+    const specdec__calls *row = calls ? specdec__answer_find_calls(calls) : NULL;
+    const specdec__thoughts *thought = thoughts ? specdec__answer_find_thoughts(thoughts) : NULL;
 
     if (!splitter || (calls && !row) || (thoughts && !thought))
         return SPECDEC_ERROR_ARGUMENT;
-    specdec__answer_begin(splitter, row, thought, inside);
+    specdec__answer_begin_splitter(splitter, row, thought, inside);
     return SPECDEC_OK;
 }
 
 void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length)
 {
     if (splitter)
-        specdec__answer_push(splitter, bytes, bytes && length == SPECDEC_WHOLE_STRING ? strlen(bytes) : length);
+        specdec__answer_push_bytes(splitter, bytes, bytes && length == SPECDEC_WHOLE_STRING ? strlen(bytes) : length);
 }
 
 int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part)
 {
-    return splitter && part && specdec__answer_next(splitter, part);
+    return splitter && part && specdec__answer_next_part(splitter, part);
 }
 
 SPECDEC__FOR_SPEED

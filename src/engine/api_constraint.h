@@ -98,7 +98,7 @@ specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *con
 {
     if (!constraint || !memory || bytes < sizeof(specdec_constraint_state) || (uintptr_t)memory & 3)
         return NULL;
-    specdec__vertex_begin(constraint, (specdec_constraint_state *)memory);
+    specdec__constraint_first_state(constraint, (specdec_constraint_state *)memory);
     return (specdec_constraint_state *)memory;
 }
 
@@ -108,7 +108,7 @@ size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_
     size_t i = 0;
 
     while (constraint && state && bytes && i < count &&
-           specdec__vertex_advance(constraint, state, ((const unsigned char *)bytes)[i]))
+           specdec__constraint_read_byte(constraint, state, ((const unsigned char *)bytes)[i]))
         i++;
     return i;
 }
@@ -117,12 +117,12 @@ int specdec_constraint_allows(const specdec_constraint *constraint, const specde
                               const void *bytes, size_t count)
 {
     return constraint && state && (bytes || !count) &&
-           specdec__vertex_allows(constraint, state, (const unsigned char *)bytes, count);
+           specdec__constraint_allows_bytes(constraint, state, (const unsigned char *)bytes, count);
 }
 
 int specdec_constraint_complete(const specdec_constraint *constraint, const specdec_constraint_state *state)
 {
-    return constraint && state && specdec__vertex_complete(constraint, state);
+    return constraint && state && specdec__constraint_is_complete(constraint, state);
 }
 
 int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
@@ -133,13 +133,13 @@ int specdec_constraint_next(const specdec_constraint *constraint, const specdec_
 
     if (!constraint || !state || !mask)
         return 0;
-    specdec__mask_first(constraint, state, mask);
+    specdec__mask_next_bytes(constraint, state, mask);
     for (i = 0; i < 256; i++) {
         const unsigned char byte = (unsigned char)i;
 
         if (!(mask[i >> 5] >> (i & 31) & 1))
             continue;
-        if (specdec__vertex_allows(constraint, state, &byte, 1))
+        if (specdec__constraint_allows_bytes(constraint, state, &byte, 1))
             count++;
         else
             mask[i >> 5] &= ~(1u << (i & 31));
@@ -157,8 +157,8 @@ size_t specdec_constraint_forced(const specdec_constraint *constraint, const spe
     if (!constraint || !state || !bytes)
         return 0;
     copy = *state;
-    while (count < room && (byte = specdec__mask_forced(constraint, &copy)) >= 0) {
-        specdec__vertex_advance(constraint, &copy, (unsigned char)byte);
+    while (count < room && (byte = specdec__mask_forced_byte(constraint, &copy)) >= 0) {
+        specdec__constraint_read_byte(constraint, &copy, (unsigned char)byte);
         ((unsigned char *)bytes)[count++] = (unsigned char)byte;
     }
     return count;
@@ -174,7 +174,7 @@ specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *byt
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     SPECDEC__TAKE(&arena, specdec_token_trie, 1);
-    specdec__trie_make(&trie, &model->vocab, &arena);
+    specdec__trie_build(&trie, &model->vocab, &arena);
     return specdec__counted_bytes(&arena, bytes, error);
 }
 
@@ -197,7 +197,7 @@ specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const sp
     arena = specdec__block_arena(memory, needed);
     made = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
     if (made)
-        specdec__trie_make(made, &model->vocab, &arena);
+        specdec__trie_build(made, &model->vocab, &arena);
     if (arena.used == SIZE_MAX)
         return specdec__too_small(bytes, needed, error);
     *trie = made;
@@ -215,7 +215,7 @@ int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_
     if (!constraint || !state || !trie || !mask || !memory || bytes < sizeof(specdec__mask_walk) ||
         (uintptr_t)memory & 7)
         return 0;
-    specdec__mask_make(constraint, state, trie, mask, memory);
+    specdec__mask_compute(constraint, state, trie, mask, memory);
     return 1;
 }
 
@@ -228,11 +228,11 @@ int specdec_constraint_token(const specdec_constraint *constraint, const specdec
     if (!constraint || !state || !trie || token < 0 || (uint32_t)token >= trie->vocab->count)
         return 0;
     v = trie->vocab;
-    if (specdec__vocab_is_end(v, token))
-        return specdec__vertex_complete(constraint, state);
-    at = trie->at[token];
-    return trie->at[token + 1] > at &&
-           specdec__vertex_allows(constraint, state, trie->text + at, trie->at[token + 1] - at);
+    if (specdec__vocab_token_ends_text(v, token))
+        return specdec__constraint_is_complete(constraint, state);
+    at = trie->offset[token];
+    return trie->offset[token + 1] > at &&
+           specdec__constraint_allows_bytes(constraint, state, trie->text + at, trie->offset[token + 1] - at);
 }
 
 SPECDEC__FOR_SPEED

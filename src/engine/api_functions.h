@@ -64,7 +64,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
 
 int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value)
 {
-    return gguf && key && value && specdec__gguf_find(gguf, key, value);
+    return gguf && key && value && specdec__gguf_find_value(gguf, key, value);
 }
 
 int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor)
@@ -75,10 +75,10 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
 /* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
     c.at = place < from ? from : place;
-    c.bad = c.at >= to;
+    c.is_bad = c.at >= to;
     return c;
 }
 
@@ -90,12 +90,12 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     if (!gguf || !place || !pair)
         return 0;
     c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
-    if (c.bad) /* none left */
+    if (c.is_bad) /* none left */
         return 0;
     from = c.at;
     pair->key = specdec__cursor_string(&c);
     pair->value = specdec__cursor_value(&c);
-    if (c.bad)
+    if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
     pair->record.size = c.at - from;
@@ -110,7 +110,7 @@ int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gg
     if (!gguf || !place || !tensor)
         return 0;
     c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
-    if (c.bad || specdec__gguf_read_tensor(gguf, &c, tensor))
+    if (c.is_bad || specdec__gguf_read_tensor(gguf, &c, tensor))
         return 0;
     *place = c.at;
     return 1;
@@ -125,10 +125,10 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     c.data = array->items;
     c.size = array->bytes;
     c.at = *place;
-    c.bad = 0;
+    c.is_bad = 0;
     *string = specdec__cursor_string(&c);
-    *place = c.bad ? *place : c.at;
-    return !c.bad;
+    *place = c.is_bad ? *place : c.at;
+    return !c.is_bad;
 }
 
 /* The address of item i of a value; NULL: there is none, or items have no fixed size. */
@@ -143,7 +143,7 @@ int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *o
 {
     const unsigned char *at = specdec__gguf_item(value, i);
 
-    return at && out && specdec__gguf_integer(value->type, at, out);
+    return at && out && specdec__gguf_read_integer(value->type, at, out);
 }
 
 int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
@@ -159,7 +159,7 @@ int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
     } else if (value->type == SPECDEC_GGUF_F64) {
         bits = specdec__load_u64(at);
         memcpy(out, &bits, sizeof bits);
-    } else if (specdec__gguf_integer(value->type, at, &integer)) {
+    } else if (specdec__gguf_read_integer(value->type, at, &integer)) {
         *out = value->type == SPECDEC_GGUF_U64 ? (double)specdec__load_u64(at) : (double)integer;
     } else {
         return 0;
@@ -323,7 +323,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
     if (m->vocab.count)
-        specdec__chat_choose(&chat, m->chat, &m->vocab, NULL, NULL);
+        specdec__chat_choose_format(&chat, m->chat, &m->vocab, NULL, NULL);
     info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = m->vocab.count && chat.format ? chat.format->name : NULL;
     info->has_template = m->chat_template.data != NULL;
@@ -342,11 +342,11 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->kv_heads = m->kv_heads;
     info->head_size = m->head_dim;
     info->experts = m->experts;
-    info->chosen = m->chosen;
-    if (specdec__mixing_is(&m->mixing))
+    info->chosen = m->chosen_experts;
+    if (specdec__mixing_exists(&m->mixing))
         info->recurrent = specdec__mixing_kinds[m->mixing.kind].name;
     info->recurrent_layers = m->mixing.layers;
-    info->drafts = specdec__model_drafts(m);
+    info->drafts = specdec__model_draft_kind(m);
     info->block = m->block.size;
     info->state_bytes = specdec__state_bytes(&m->mixing);
     info->window = m->window;

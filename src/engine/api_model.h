@@ -36,8 +36,8 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
     result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack(m, specdec__engine_screening(config, &unused), arena, pool, &config->hooks,
-                                       error);
+        result = specdec__model_repack_matrices(m, specdec__engine_screening(config, &unused), arena, pool,
+                                                &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
 }
@@ -86,7 +86,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
         specdec__model_deinit(m);
         return result;
     }
-    specdec__vocab_tell(&m->vocab, &config->hooks);
+    specdec__vocab_log_assumptions(&m->vocab, &config->hooks);
     *model = m;
     return SPECDEC_OK;
 }
@@ -132,14 +132,14 @@ static specdec_result specdec__conversation(const specdec_model *model, const sp
 
     if (!v->count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
-    if ((result = specdec__chat_choose(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
+    if ((result = specdec__chat_choose_format(chat, model->chat, v, c->chat_format, error)) != SPECDEC_OK)
         return result;
     if (!SPECDEC__CHATS || !chat->format)
-        return specdec__chat_unknown(chat, error);
+        return specdec__chat_refuse_unknown(chat, error);
     if (c->count < 1 || !c->messages)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d messages", c->messages ? c->count : 0);
     out->needed = 0;
-    result = specdec__chat_render(chat, specdec__chat_token(v, v->eos), 0, c->messages, c->count, out, error);
+    result = specdec__chat_render(chat, specdec__chat_token_text(v, v->eos), 0, c->messages, c->count, out, error);
     if (out->needed > SPECDEC__TEXT_MAX_BYTES / 4)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", out->needed);
     return result == SPECDEC_ERROR_BUFFER && !out->size ? SPECDEC_OK : result;
@@ -181,7 +181,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     result = specdec__conversation(model, conversation, &chat, &out, error);
     if (!result)
         result = specdec__tokenize(&model->vocab, out.text, out.needed,
-                                   SPECDEC_TOKENIZE_BEGIN | specdec__chat_flags(&chat, &model->vocab, &out, 0),
+                                   SPECDEC_TOKENIZE_BEGIN | specdec__chat_tokenize_flags(&chat, &model->vocab, &out, 0),
                                    out.plain, tokens, (size_t)specdec__max_int(capacity, 0), &all,
                                    (unsigned char *)memory + own, bytes - own, error);
     *count = (int)all;
@@ -197,7 +197,8 @@ int specdec_token_kind(const specdec_model *model, int32_t token)
     if (!model || token < 0 || (uint32_t)token >= model->vocab.count)
         return -1;
     v = &model->vocab;
-    return kinds[specdec__vocab_type(v, (uint32_t)token)] | (specdec__vocab_is_end(v, token) ? SPECDEC_TOKEN_END : 0) |
+    return kinds[specdec__vocab_token_type(v, (uint32_t)token)] |
+           (specdec__vocab_token_ends_text(v, token) ? SPECDEC_TOKEN_END : 0) |
            (token == v->bos ? SPECDEC_TOKEN_BEGIN : 0);
 }
 

@@ -58,7 +58,7 @@ typedef struct specdec__engine {
     int busy;                    /* 1: a call is running */
     int ended;                   /* 1: by specdec_deinit */
 
-    specdec__room room;
+    specdec__kv_demand room;
     specdec *sequences;              /* (room.views) */
     specdec__kept *kept;         /* (room.kept) */
     const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
@@ -71,7 +71,7 @@ typedef struct specdec__engine {
     double spare_seconds;        /* that drafters may prefill in this step while other sequences wait; -1: not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
-    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM): the stop strings of config.settings */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of config.settings */
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes): a rendered conversation */

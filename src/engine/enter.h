@@ -234,7 +234,7 @@ void specdec_drop_prefixes(specdec *t)
     if (!specdec__enter(t))
         return;
     specdec__ahead_drop(t, t->count);   /* ends what a lane does */
-    for (i = 0; i < t->engine->room.kept; i++)
+    for (i = 0; i < t->engine->room.kept_views; i++)
         specdec__engine_drop_kept(t->engine, i);
     specdec__leave(t, SPECDEC_OK);
 }
@@ -250,7 +250,7 @@ void specdec_deinit(specdec *t)
         t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
-    for (i = 0; i < t->engine->room.views; i++)
+    for (i = 0; i < t->engine->room.max_views; i++)
         t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */
     specdec__leave(t, SPECDEC_OK);

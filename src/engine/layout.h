@@ -83,13 +83,15 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* The kind of drafter with a public number, or the one that replaces it where another rank drafts; NULL: it is not
-   compiled in. */
-static const specdec__drafter_kind *specdec__engine_kind(const specdec__engine *e, int drafting)
+/* The kind of drafter with a public number, or the one that replaces it where another rank drafts. Returns 0 if it is
+   not compiled in. */
+static int specdec__engine_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)drafting);
+    const int found = specdec__drafter_named(kind, (specdec_drafting)drafting);
 
-    return SPECDEC__PIPE && e->remote ? e->remote->drafter(&e->config, kind) : kind;
+    if (SPECDEC__PIPE && e->remote)
+        e->remote->drafter(&e->config, (specdec_drafting)drafting, kind);
+    return found;
 }
 
 /* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
@@ -97,7 +99,7 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
 {
     const specdec_source *source = specdec__engine_source(&e->config, kind);
 
-    return kind->nextn ? specdec__nextn_has(e->target_model)
+    return kind->nextn ? specdec__nextn_exists(e->target_model)
                        : !source || kind->optional || specdec__source_given(source);
 }
 
@@ -105,14 +107,14 @@ static int specdec__engine_given(const specdec__engine *e, const specdec__drafte
 static int specdec__engine_wants(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
-    const specdec__drafter_kind *kind = specdec__engine_kind(e, drafting);
+    specdec__drafter_kind kind;
     int value = 1;
 
-    if ((int)c->drafting == drafting || !kind || c->drafting != SPECDEC_DRAFT_AUTO)
+    if ((int)c->drafting == drafting || c->drafting != SPECDEC_DRAFT_AUTO || !specdec__engine_kind(e, drafting, &kind))
         return (int)c->drafting == drafting;
-    if (kind->enabled_by)
-        memcpy(&value, (const char *)c + kind->enabled_by, sizeof value);
-    return value && specdec__engine_given(e, kind) && !(kind->nextn && specdec__in_cluster(c));
+    if (kind.enabled_by)
+        memcpy(&value, (const char *)c + kind.enabled_by, sizeof value);
+    return value && specdec__engine_given(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
 }
 
 /* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
@@ -120,14 +122,15 @@ static int specdec__engine_wants(const specdec__engine *e, int drafting)
 static void specdec__engine_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
-    const specdec__drafter_kind *alone = specdec__drafter_kind_of(c->drafting);
+    specdec__drafter_kind kind;
+    const int alone = specdec__drafter_named(&kind, c->drafting);
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
         drafters += specdec__engine_wants(e, i);
     if (!c->tree_size)
-        c->tree_size = alone ? alone->size : drafters ? 32 : 1;
-    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
+        c->tree_size = alone ? kind.size : drafters ? 32 : 1;
+    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? kind.depth : 12, c->tree_size);
 }
 
 /* Fills in the defaults of a configuration and checks it. */
@@ -169,7 +172,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
-    specdec__model_cut cut = {NULL, NULL};
+    specdec__layer_choice cut = {NULL, NULL};
 
     *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
@@ -180,9 +183,9 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
     if (SPECDEC__PIPE && e->remote && out == &e->target_model)
-        cut.cut = e->remote->cut;
+        cut.choose = e->remote->cut;
     cut.cluster = e->config.cluster;
-    return specdec__model_init(e->own[e->own_count++], source, 0, cut.cut ? &cut : NULL, arena, error);
+    return specdec__model_init(e->own[e->own_count++], source, 0, cut.choose ? &cut : NULL, arena, error);
 }
 
 /* Whether trees grow level by level. Then the children of a node, and whether they are extended, depend on drawn
@@ -203,7 +206,7 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 /* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.cost;
 }
 
 /* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
@@ -222,7 +225,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
-        return 1 + (e->room.most + 1) * SPECDEC__OFFERS;
+        return 1 + (e->room.step_nodes + 1) * SPECDEC__OFFERS;
     return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
                                                              : e->config.tree_size;
 }
@@ -234,12 +237,12 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     specdec__proposal counted, *p;
     int i;
 
-    d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.views);
-    for (i = 0; i < e->room.views; i++) {
+    d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.max_views);
+    for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->at = i;
-        specdec__draft_take(p, specdec__engine_candidates(e, d->kind), size, arena);
-        if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
+        specdec__draft_take(p, specdec__engine_candidates(e, &d->kind), size, arena);
+        if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
 }
@@ -251,7 +254,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
     const int levels = e->drafter_count ? e->drafters[0].levels + 1 : SPECDEC_TREE_MAX_DEPTH;
     const int depth = specdec__min_int(e->config.tree_depth, levels), width = (int)SPECDEC__COUNT(acceptance);
-    const int chain = e->drafter_count && e->drafters[0].kind->ranks == 1;
+    const int chain = e->drafter_count && e->drafters[0].kind.ranks == 1;
     const int size = chain ? depth : depth > 2 ? e->config.tree_size : specdec__min_int(e->config.tree_size, width + 1);
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
@@ -280,7 +283,7 @@ static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
-    e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
+    e->chat_bytes = specdec__size_multiply((size_t)e->room.view_keys, SPECDEC__PROMPT_BYTES);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
@@ -297,9 +300,9 @@ static void specdec__engine_lay_out_sequences(specdec__engine *e, specdec__arena
 {
     int i;
 
-    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.views);
-    e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
-    for (i = 0; i < e->room.views; i++) {
+    e->sequences = SPECDEC__TAKE(arena, specdec, e->room.max_views);
+    e->members = SPECDEC__TAKE(arena, specdec *, e->room.max_views);
+    for (i = 0; i < e->room.max_views; i++) {
         specdec__stream_lay_out(e->sequences ? &e->sequences[i] : NULL, &e->target, &e->config, &e->room, arena);
         if (!e->sequences)
             continue;
@@ -315,13 +318,13 @@ static void specdec__engine_lay_out_kept(specdec__engine *e, specdec__arena *are
     specdec__kept counted, *kept;
     int i;
 
-    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept);
-    for (i = 0; i < e->room.kept; i++) {
+    e->kept = SPECDEC__TAKE(arena, specdec__kept, e->room.kept_views);
+    for (i = 0; i < e->room.kept_views; i++) {
         kept = e->kept ? &e->kept[i] : &counted;
-        specdec__context_view(&e->target, &kept->view, &e->room, 1, arena);
-        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.length);
+        specdec__context_init_view(&e->target, &kept->view, &e->room, 1, arena);
+        kept->tokens = SPECDEC__TAKE(arena, int32_t, e->room.view_keys);
         if (e->kept)
-            specdec__kv_add_kept(&e->target.kv, &kept->view);
+            specdec__kv_add_kept_view(&e->target.kv, &kept->view);
     }
 }
 
@@ -331,7 +334,7 @@ static void specdec__engine_set_views(specdec__engine *e)
     int i, k;
 
     for (i = 0; i < e->drafter_count; i++)
-        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.views; k++)
+        for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.max_views; k++)
             e->drafters[i].proposals[k].view = &e->sequences[k].view;
 }
 
@@ -348,16 +351,16 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
 {
     specdec__ahead *a = e->ahead;
     const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
-    const size_t room = (size_t)e->room.length + (size_t)e->config.tree_depth + (size_t)levels;
+    const size_t room = (size_t)e->room.view_keys + (size_t)e->config.tree_depth + (size_t)levels;
     int32_t *tokens = SPECDEC__TAKE(arena, int32_t, room);
 
     if (!a)
         return;
     a->tokens = tokens;
     a->drafter = d;
-    a->threads = specdec__engine_draft_threads(&e->config, d->kind);
+    a->threads = specdec__engine_draft_threads(&e->config, &d->kind);
     a->levels = levels;
-    a->nodes = e->room.most;
+    a->nodes = e->room.step_nodes;
     a->width = specdec__min_int(SPECDEC__AHEAD_RUN_NODES, e->config.tree_size); /* rows of logits that drafters have */
     a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     a->steps_left = a->steps_between = SPECDEC__AHEAD_TRIAL_STEPS;
@@ -376,22 +379,24 @@ static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__m
 }
 
 /* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
-static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
+static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *named,
                                           specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
 {
     specdec__drafter *d = &e->drafters[e->drafter_count++];
-    const specdec_source *source = specdec__engine_source(&e->config, kind);
+    specdec__drafter_kind *kind = &d->kind;
+    const specdec_source *source = specdec__engine_source(&e->config, named);
     specdec__draft_setup setup;
     specdec_result result;
     int i;
 
     memset(&setup, 0, sizeof setup);
+    *kind = *named;
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
     if (specdec__engine_drafts(e))
         d->model = e->target_model;
     for (i = 0; source && i < e->drafter_count - 1; i++)
-        if (specdec__engine_source(&e->config, e->drafters[i].kind) == source)
+        if (specdec__engine_source(&e->config, &e->drafters[i].kind) == source)
             d->model = e->drafters[i].model;
     if (source && !d->model && specdec__source_given(source) &&
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
@@ -399,7 +404,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (SPECDEC__HEADS && kind->nextn &&
         (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    d->kind = kind = specdec__drafter_of(kind, d->model);
+    specdec__drafter_fit(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -409,18 +414,18 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.target = &e->target;
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
-    setup.capacity = specdec__engine_candidates(e, d->kind);
+    setup.capacity = specdec__engine_candidates(e, kind);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (e->tune && !result) {
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
-        e->tune->drafters[e->tune->count - 1].certain = kind == &specdec__draft_forced_kind;
+        e->tune->drafters[e->tune->count - 1].certain = kind->certain;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
-    for (i = 1; d->taps.count && i < SPECDEC__TAPS && e->target.taps[i].count; i++)
+    for (i = 1; d->taps.count && i < SPECDEC__STATE_READERS && e->target.taps[i].count; i++)
         continue;
-    if (d->taps.count && i < SPECDEC__TAPS)
+    if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
-    for (i = 0; d->proposals && i < e->room.views; i++)
+    for (i = 0; d->proposals && i < e->room.max_views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
         specdec__engine_lay_out_ahead(e, d, arena);
@@ -432,42 +437,41 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
 static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
+    specdec__drafter_kind kind;
     specdec_result result;
     int i;
 
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
-        const specdec__drafter_kind *kind = specdec__engine_kind(e, i);
-
         if (!specdec__engine_wants(e, i))
             continue;
-        if (!kind)
+        if (!specdec__engine_kind(e, i, &kind))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!specdec__engine_given(e, kind))
+        if (!specdec__engine_given(e, &kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs %s",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name,
-                                 kind->nextn ? "a model whose file has layers that predict (nextn)"
-                                             : "a model to draft with");
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && kind != &specdec__draft_forced_kind)
+                                 kind.nextn ? "a model whose file has layers that predict (nextn)"
+                                            : "a model to draft with");
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && !kind.certain)
             continue; /* rules of rejection want the children of a node from one distribution */
-        if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
+        if ((result = specdec__engine_add(e, &kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
-    if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind->draws))
+    if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind.draws))
         e->rule = SPECDEC_RULE_TOP_K;
     return SPECDEC_OK;
 }
 
 /* How many ended sequences are kept, at most: config.prefixes, else four for each sequence, 64 to 256, but not more
    than the cache has pages. 0 where the cache has room for one sequence, and in a cluster. */
-static int specdec__engine_kept_limit(const specdec_config *c, const specdec__room *room)
+static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv_demand *room)
 {
-    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->views, 64), 256);
+    const int most = c->prefixes ? c->prefixes : specdec__min_int(specdec__max_int(4 * room->max_views, 64), 256);
 
-    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->keys <= room->length)
+    if (!SPECDEC__SEQUENCES || c->prefixes < 0 || specdec__in_cluster(c) || room->all_keys <= room->view_keys)
         return 0;
-    return specdec__min_int(most, room->keys / SPECDEC__KEYS);
+    return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }
 
 /* Sets how many sequences there are, of how many tokens, and the nodes of a step: a prompt's batch, a tree, or a root
@@ -475,24 +479,27 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__ro
 static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
-    specdec__room *room = &e->room;
+    specdec__kv_demand *room = &e->room;
 
-    room->views = c->sequences;
-    room->length = c->context ? c->context : specdec__engine_drafts(e) ? 4096 : specdec__min_int(
-                       e->target_model->context, 4096);
-    room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
-    room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
-                                  specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
-    room->nodes = SPECDEC__PIPE ? 2 * room->most : room->most;
-    room->kept = specdec__engine_kept_limit(c, room);
-    room->tree = specdec__in_cluster(c) ? room->most : c->tree_size; /* there nodes of several runs are known */
-    room->every = c->checkpoint;
+    room->max_views = c->sequences;
+    room->view_keys = c->context                  ? c->context
+                      : specdec__engine_drafts(e) ? 4096
+                                                  : specdec__min_int(e->target_model->context, 4096);
+    room->all_keys = c->cache ? c->cache
+                              : specdec__min_int(room->view_keys, (1 << 30) / room->max_views) * room->max_views;
+    room->step_nodes = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
+                                        specdec__min_int(c->sequences, SPECDEC__MAX_TREE)) + 1;
+    room->reserved_nodes = SPECDEC__PIPE ? 2 * room->step_nodes : room->step_nodes;
+    room->kept_views = specdec__engine_kept_limit(c, room);
+    /* in a cluster nodes of several runs are known */
+    room->tree_nodes = specdec__in_cluster(c) ? room->step_nodes : c->tree_size;
+    room->checkpoint_distance = c->checkpoint;
 }
 
 /* e->room as the target's context needs it: next to nothing on a rank that only drafts, where the target never runs. */
-static specdec__room specdec__engine_target_room(const specdec__engine *e)
+static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
 {
-    static const specdec__room none = {1, 1, 1, 1, 2, 0, 1, 0};
+    static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
 
     return specdec__engine_drafts(e) ? none : e->room;
 }
@@ -500,10 +507,10 @@ static specdec__room specdec__engine_target_room(const specdec__engine *e)
 /* How many threads lanes need besides the target's. */
 static int specdec__engine_lane_threads(const specdec_config *c)
 {
-    const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
+    specdec__drafter_kind kind;
 
-    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind &&
-           specdec__engine_draft_threads(c, kind) &&
+    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) &&
+           specdec__drafter_named(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -512,14 +519,15 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
 {
     specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv);
-    specdec__room room;
+    specdec__kv_demand room;
     specdec_result r;
 
     if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
-    if (!specdec__model_writes(e->target_model) || e->target_model->id_count)
+    if (!specdec__model_can_decode(e->target_model) || e->target_model->id_count)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
-                             specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
+                             specdec__model_can_decode(e->target_model) ? "model of a short vocabulary"
+                             : "file of heads");
     specdec__engine_tree_size(e);
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
     r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
@@ -528,9 +536,9 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
     specdec__engine_set_room(e);
     room = specdec__engine_target_room(e);
-    specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room, room.most,
-                          arena);
-    e->target.checks = 1;
+    specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room,
+                          room.step_nodes, arena);
+    e->target.checks_values = 1;
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
@@ -562,7 +570,7 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
     e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
-    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
 /* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where
@@ -589,9 +597,10 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
         hooks.user_data = e;
     }
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(e->own[i],
-                                  e->own[i] == e->target_model ? specdec__engine_screening(&e->config, e->kernels) : 0,
-                                  arena, &e->pool, &hooks, error);
+        r = specdec__model_repack_matrices(e->own[i],
+                                           e->own[i] == e->target_model
+                                           ? specdec__engine_screening(&e->config, e->kernels) : 0, arena, &e->pool,
+                                           &hooks, error);
     return r;
 }
 

@@ -37,8 +37,8 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     heard.path = path;
     heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind->follow)
-            result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
+        if (e->drafters[i].kind.follow)
+            result = e->drafters[i].kind.follow(&e->drafters[i], &heard, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
@@ -58,31 +58,31 @@ static void specdec__engine_prepare_drafters(specdec *t)
     int i;
 
     for (i = 0; SPECDEC__PIPE && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->prepare)
-            e->drafters[i].kind->prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
+        if (e->drafters[i].kind.prepare)
+            e->drafters[i].kind.prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
 /* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
    it becomes row 0. */
-static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
+static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__prefill_rows *rows)
 {
     specdec__engine *e = t->engine;
     const int before = t->view.length;
-    specdec__rows heard = *rows;
+    specdec__prefill_rows heard = *rows;
     specdec_result result;
 
     specdec__pipe_drain(e);
     specdec__engine_prepare_drafters(t);
-    heard.hear = specdec__engine_follow_batch;
+    heard.batch_done = specdec__engine_follow_batch;
     heard.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
-    result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
-                                   &t->error);
+    result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
+                                      &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
-        specdec__view_unreserve(&t->view, &e->target.kv);
-    else if (rows->from < count)
+        specdec__view_free_reserved(&t->view, &e->target.kv);
+    else if (rows->logits_from < count)
         e->row_of = t;
     return result;
 }
@@ -98,10 +98,10 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     for (i = from, *length = least; i < end; i++) {
         const specdec__source_keys keys = specdec__engine_keys(e, i);
         const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
-        const uint64_t since = keys.view->used | (uint64_t)(keys.view->shared > 0) << 63;
+        const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
 
         if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
-            !specdec__view_holds_all(keys.view, &e->target.kv, common))
+            !specdec__view_has_all_keys(keys.view, &e->target.kv, common))
             continue;
         *length = common;
         best = i;
@@ -115,15 +115,16 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
 static void specdec__engine_adopt(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->view.length, views = e->room.views, least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
+    const int before = t->view.length, views = e->room.max_views;
+    const int least = before + SPECDEC__KEYS / 4; /* fewer do not pay */
     int length, kept_length, open, kept;
 
     if (!SPECDEC__SEQUENCES)
         return;
     open = specdec__engine_longest_shared(t, 0, views, least, &length);
-    kept = specdec__engine_longest_shared(t, views, views + e->room.kept, least, &kept_length);
+    kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
     if (kept >= 0)
-        specdec__view_touch(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+        specdec__view_mark_used(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
         specdec__engine_share(t, open, length);
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
@@ -135,13 +136,13 @@ static void specdec__engine_adopt(specdec *t)
 
 /* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
    unless rows are wanted. */
-static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__rows *wanted)
+static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__prefill_rows *wanted)
 {
-    specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
+    specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
 
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
-    if (t->engine->room.views > 1 && !wanted) {
+    if (t->engine->room.max_views > 1 && !wanted) {
         specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
         specdec__engine_adopt(t);
         return SPECDEC_OK;
@@ -149,7 +150,7 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     if (!wanted)
         specdec__engine_adopt(t);
     t->from_row = 1;
-    rows.from = rows.logits ? before : t->count - 1;
+    rows.logits_from = rows.logits ? before : t->count - 1;
     rows.states_from = before;
     return specdec__engine_prefill(t, t->count, &rows);
 }
@@ -167,15 +168,15 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
     specdec__constrained_forget(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->truncate)
-            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, keep);
+        if (e->drafters[i].kind.truncate)
+            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, keep);
 }
 
 /* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
    may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
    sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
 static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
-                                              const specdec__rows *wanted)
+                                              const specdec__prefill_rows *wanted)
 {
     const int replaced = t->count - keep, from_row = t->from_row, complete_at = t->complete_at;
     double start = specdec__os_seconds();
@@ -213,7 +214,8 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
 }
 
 /* Appends tokens[count] to what was returned, and prefills them. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count,
+                                             const specdec__prefill_rows *wanted)
 {
     return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
 }

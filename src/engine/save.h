@@ -10,8 +10,8 @@
  *            bytes that are ready to be handed out, then those that may begin a stop string
  *            stop strings, a zero byte behind each
  *   4 each   tokens
- *            keys and values, span by span: see specdec__view_move; of a recurrent model, if there are any, the state
- *            behind them: see specdec__state_move_slot
+ *            keys and values, span by span: see specdec__view_copy_file; of a recurrent model, if there are any, the
+ *            state behind them: see specdec__state_copy_file_slot
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
@@ -55,7 +55,7 @@
     X(STOPPED, SPECDEC_STOP_STRINGS) \
     X(CUT, 1u << 30)          /* bytes taken from where the stop string begins that was found */ \
     X(STOPS, SPECDEC_STOP_STRINGS) /* stop strings, */ \
-    X(STOP_BYTES, SPECDEC__STOP_ROOM) /* of so many bytes with those behind them */ \
+    X(STOP_BYTES, SPECDEC__STOP_COPY_BYTES) /* of so many bytes with those behind them */ \
     X(ENDS, SPECDEC_END_TOKENS) /* tokens that end the answer: the first ones of these */ \
     X(END_0, 0xffffffffu) \
     X(END_1, 0xffffffffu) \
@@ -162,7 +162,7 @@ static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
                                                                             specdec__save_from(saved, span)));
-    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS])
+    if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
@@ -248,16 +248,16 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
     int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
-    const int point = specdec__state_find(&t->view.state, keys);
+    const int point = specdec__state_find_point(&t->view.state, keys);
 
-    if (specdec__states_are(&kv->states))
+    if (specdec__states_exist(&kv->states))
         keys = point < 0 ? 0 : t->view.state.point[point].length;
 
     for (span = 0; span < SPECDEC__SPANS; span++)
-        if (!specdec__view_holds(&t->view, kv, span, 0, keys))
+        if (!specdec__view_has_keys(&t->view, kv, span, 0, keys))
             keys = 0;
     field[SPECDEC__SAVE_KEYS] = (uint32_t)keys;
-    field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->at[0].start : 0);
+    field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->segment[0].start : 0);
 }
 
 /* Sets the fields of a sequence's file. held: receives the bytes that may begin a stop string. */
@@ -284,8 +284,8 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
         field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
-    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.cut;
-    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
+    field[SPECDEC__SAVE_CUT] = (uint32_t)t->stop.taken_bytes;
+    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end_text(&stop, held);
     field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     if (t->slid + t->handed_out > t->answer_from)
@@ -306,25 +306,25 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     specdec__store_u32(data + 8, 3);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
-    file.at = data + SPECDEC__SAVE_HEAD;
+    file.next_byte = data + SPECDEC__SAVE_HEAD;
     file.loads = 0;
-    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.at += 4)
-        specdec__store_u32(file.at, field[i]);
-    memcpy(file.at, t->piece, t->freed);
-    file.at += t->freed;
-    memcpy(file.at, held, field[SPECDEC__SAVE_HELD]);
-    file.at += field[SPECDEC__SAVE_HELD];
-    memcpy(file.at, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
-    file.at += field[SPECDEC__SAVE_STOP_BYTES];
-    for (i = 0; i < t->handed_out; i++, file.at += 4)
-        specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
+    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.next_byte += 4)
+        specdec__store_u32(file.next_byte, field[i]);
+    memcpy(file.next_byte, t->piece, t->freed);
+    file.next_byte += t->freed;
+    memcpy(file.next_byte, held, field[SPECDEC__SAVE_HELD]);
+    file.next_byte += field[SPECDEC__SAVE_HELD];
+    memcpy(file.next_byte, t->stop_bytes, field[SPECDEC__SAVE_STOP_BYTES]);
+    file.next_byte += field[SPECDEC__SAVE_STOP_BYTES];
+    for (i = 0; i < t->handed_out; i++, file.next_byte += 4)
+        specdec__store_u32(file.next_byte, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
-    if (specdec__states_are(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
-        i = specdec__state_find(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
-        specdec__state_move_slot(&kv->states, t->view.state.point[i].slot, &file);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
+    if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
+        i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
+        specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
     }
-    specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
+    specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__HASH, data, (size_t)(file.next_byte - data)));
 }
 
 /* As specdec__check_call; also an error in a build without saving. */
@@ -442,8 +442,8 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
-        if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
-                                (int)field[SPECDEC__SAVE_KEYS]))
+        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
+                                          (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
@@ -463,18 +463,18 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
         if (t->logprobs)
             t->logprobs[i] = 1;
     }
-    file.at = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
+    file.next_byte = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
-        specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
-        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
+        specdec__view_assign_slots(&t->view, kv, i, specdec__save_from(saved, i), keys);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
     }
-    if (specdec__states_are(&kv->states) && keys)
-        specdec__state_place(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
-    if (specdec__states_are(&kv->states) && keys)
-        specdec__state_move_slot(&kv->states, t->view.state.point[0].slot, &file);
-    t->view.length = t->view.position = keys;
-    specdec__view_settle(&t->view, kv);
+    if (specdec__states_exist(&kv->states) && keys)
+        specdec__state_set_slot(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
+    if (specdec__states_exist(&kv->states) && keys)
+        specdec__state_copy_file_slot(&kv->states, t->view.state.point[0].slot, &file);
+    t->view.length = t->view.next_position = keys;
+    specdec__view_update_tail_slots(&t->view, kv);
 }
 
 /* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a
@@ -514,7 +514,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->freed = field[SPECDEC__SAVE_FREED];
     memcpy(t->piece, held, t->freed);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
-    t->stop.cut = field[SPECDEC__SAVE_CUT];
+    t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
     specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->inside = t->parts = t->in_call = 0;

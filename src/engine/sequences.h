@@ -37,8 +37,8 @@ static void specdec__engine_forget(specdec *t, int count)
     specdec__constrained_forget(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->truncate)
-            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
+        if (e->drafters[i].kind.truncate)
+            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, count);
 }
 
 /* Keys and tokens of an open or a kept sequence, which other sequences may share. */
@@ -54,8 +54,8 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
-    keys.view = at < e->room.views ? &e->sequences[at].view : &e->kept[at - e->room.views].view;
-    keys.tokens = at < e->room.views ? e->sequences[at].tokens : e->kept[at - e->room.views].tokens;
+    keys.view = at < e->room.max_views ? &e->sequences[at].view : &e->kept[at - e->room.max_views].view;
+    keys.tokens = at < e->room.max_views ? e->sequences[at].tokens : e->kept[at - e->room.max_views].tokens;
     keys.at = at;
     return keys;
 }
@@ -66,9 +66,9 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     int i;
 
     for (i = 0; i < e->drafter_count; i++) {
-        const specdec__drafter_kind *kind = e->drafters[i].kind;
+        const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
-        if (kind->share && (kind->keeps || (at < e->room.views && of < e->room.views)))
+        if (kind->share && (kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
             kind->share(&e->drafters[i], at, of, length);
     }
 }
@@ -88,7 +88,7 @@ static void specdec__engine_share(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind->followed ? t->view.length - d->kind->followed(d, t->at) : 0;
+        missing = d->kind.followed ? t->view.length - d->kind.followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
@@ -101,8 +101,8 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind->keeps)
-            e->drafters[k].kind->truncate(&e->drafters[k], e->room.views + i, e->kept[i].tokens, 0);
+        if (e->drafters[k].kind.keeps)
+            e->drafters[k].kind.truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
@@ -114,23 +114,23 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
     const specdec__view *oldest;
     int i, empty = -1;
 
-    for (*shared = i = 0; i < e->room.kept; i++) {
+    for (*shared = i = 0; i < e->room.kept_views; i++) {
         specdec__view *view = &e->kept[i].view;
         const int least = specdec__min_int(view->length, t->view.length);
 
         if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
-            if (least == t->view.length && specdec__view_holds_all(view, &e->target.kv, least)) {
-                specdec__view_touch(view, &e->target.kv, 0);
+            if (least == t->view.length && specdec__view_has_all_keys(view, &e->target.kv, least)) {
+                specdec__view_mark_used(view, &e->target.kv, 0);
                 return -1;
             }
-            if (least == view->length && specdec__view_holds_all(&t->view, &e->target.kv, least)) {
-                *shared = specdec__max_int(*shared, view->shared);
+            if (least == view->length && specdec__view_has_all_keys(&t->view, &e->target.kv, least)) {
+                *shared = specdec__max_int(*shared, view->shared_keys);
                 specdec__engine_drop_kept(e, i);
             }
         }
         empty = view->length ? empty : i;
     }
-    oldest = empty < 0 ? specdec__kv_oldest(&e->target.kv) : NULL;
+    oldest = empty < 0 ? specdec__kv_find_evictable(&e->target.kv) : NULL;
     for (i = 0; oldest && empty < 0; i++)
         if (&e->kept[i].view == oldest)
             specdec__engine_drop_kept(e, empty = i);
@@ -144,7 +144,7 @@ static void specdec__engine_retain(specdec *t)
     specdec__engine *e = t->engine;
     int shared, i;
 
-    if (!e->room.kept || t->parent || t->view.length < SPECDEC__KEYS / 4)
+    if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
     specdec__ahead_drop(t, t->count);
     i = specdec__engine_kept_place(t, &shared);
@@ -155,8 +155,8 @@ static void specdec__engine_retain(specdec *t)
         specdec__engine_drop_kept(e, i);
         return;
     }
-    e->kept[i].view.shared = shared;
-    specdec__engine_share_drafts(e, e->room.views + i, t->at, t->view.length);
+    e->kept[i].view.shared_keys = shared;
+    specdec__engine_share_drafts(e, e->room.max_views + i, t->at, t->view.length);
 }
 
 /* Makes a free place of the table an empty sequence. */
@@ -185,8 +185,8 @@ static void specdec__engine_release(specdec *t)
 
     specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->end)
-            e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
+        if (e->drafters[i].kind.end)
+            e->drafters[i].kind.end(&e->drafters[i], t->at, t->tokens);
     specdec__engine_forget(t, 0);
 }
 
@@ -215,7 +215,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
     const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
-    for (i = 0; SPECDEC__SEQUENCES && i < e->room.views; i++) {
+    for (i = 0; SPECDEC__SEQUENCES && i < e->room.max_views; i++) {
         specdec *x = &e->sequences[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
@@ -250,7 +250,7 @@ static int specdec__engine_is_parent(const specdec *t)
 {
     int i, found = 0;
 
-    for (i = 0; i < t->engine->room.views; i++)
+    for (i = 0; i < t->engine->room.max_views; i++)
         found |= t->engine->sequences[i].open && t->engine->sequences[i].parent == t;
     return found;
 }
@@ -261,13 +261,13 @@ static specdec *specdec__engine_open_free(specdec *t)
     specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; i < e->room.views; i++)
+    for (i = 0; i < e->room.max_views; i++)
         if (!e->sequences[i].open) {
             specdec__engine_open(&e->sequences[i]);
             return &e->sequences[i];
         }
     specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
-                  e->room.views);
+                  e->room.max_views);
     return NULL;
 }
 

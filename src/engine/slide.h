@@ -79,7 +79,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
     specdec__engine_save_forks(t, 0); /* forks count as before, though their tokens moved */
-    t->from_row = t->engine->room.views == 1;
+    t->from_row = t->engine->room.max_views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
 }

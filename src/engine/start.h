@@ -34,22 +34,22 @@ SPECDEC__FOR_SIZE
 static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
-    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(&e->target, &t->view, 0, n);
     specdec__proposal *p;
     specdec_result result;
 
     if (!d) {
         result = specdec__forward(&e->target, &batch, NULL);
-        specdec__view_unreserve(&t->view, &e->target.kv);
+        specdec__view_free_reserved(&t->view, &e->target.kv);
         return result;
     }
     p = &d->proposals[t->at];
     specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
     specdec_tree_chains(&p->tree, 1, 1, NULL);
     p->depth[1] = 1;
-    result = d->kind->fill(d, p, NULL);
-    if (d->kind->truncate)
-        d->kind->truncate(d, t->at, t->tokens, 0);
+    result = d->kind.fill(d, p, NULL);
+    if (d->kind.truncate)
+        d->kind.truncate(d, t->at, t->tokens, 0);
     return result;
 }
 
@@ -88,7 +88,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
     if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+        if (e->drafters[i].kind.cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
             specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
@@ -115,10 +115,10 @@ static void specdec__engine_time_reading(specdec__engine *e)
     e->target.columns.values = e->target.h;
     for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
-        slices.index = i / m->layers;
+        slices.number = i / m->layers;
         slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
-        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
+        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_multiply_slice, &slices);
         now = specdec__os_seconds();
         least = now - last < least ? now - last : least;
         sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
@@ -142,21 +142,22 @@ static void specdec__engine_log_chat(const specdec__engine *e)
 
     if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
         return;
-    if (!chat->format && chat->runs) {
+    if (!chat->format && chat->runs_template) {
         specdec__log_line(hooks, "chat: the model's template is run");
         return;
     }
     if (!chat->format) {
-        specdec__chat_unknown(chat, &words);
+        specdec__chat_refuse_unknown(chat, &words);
         specdec__log_line(hooks, "%s", words.text);
         return;
     }
     specdec__log_line(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
                   chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
-                  v->bos >= 0 && (chat->begins || v->add_bos) ? "behind the token that begins texts" : "from the start",
-                      chat->system.size);
+                  v->bos >= 0 && (chat->writes_bos || v->add_bos) ? "behind the token that begins texts"
+                                                                  : "from the start",
+                  chat->default_system.size);
     for (i = 0; i < SPECDEC__CHAT_TOKENS && chat->format->tokens[i]; i++) {
-        id = specdec__vocab_named(v, chat->format->tokens[i]);
+        id = specdec__vocab_find_token(v, chat->format->tokens[i]);
         type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
         if (type != SPECDEC__TOKEN_CONTROL)
             specdec__log_line(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
@@ -174,8 +175,8 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
     e->fork_token = e->child_token = -1;
     if (!SPECDEC__SEQUENCES || (fork && !*fork) || (!named && e->config.sequences == 1))
         return SPECDEC_OK;
-    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
-    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
+    e->fork_token = specdec__vocab_find_token(vocab, named ? fork : "[Fork]");
+    e->child_token = specdec__vocab_find_token(vocab, child ? child : "[Child]");
     if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
         return SPECDEC_OK;
     e->fork_token = e->child_token = -1;
@@ -192,17 +193,17 @@ static void specdec__engine_log(const specdec__engine *e)
     int i;
 
     specdec__log_line(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
-                      m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
-    specdec__vocab_tell(&m->vocab, hooks);
-    if (e->room.length > m->context)
-        specdec__log_line(hooks, "a context of %d tokens, though the model was made for %d", e->room.length,
+                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__vocab_log_assumptions(&m->vocab, hooks);
+    if (e->room.view_keys > m->context)
+        specdec__log_line(hooks, "a context of %d tokens, though the model was made for %d", e->room.view_keys,
                           m->context);
     for (i = 0; i < e->drafter_count; i++)
         specdec__log_line(hooks, "drafter: %s, %zu bytes of weights a level",
-                          specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
-                          e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
+                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
+                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
     specdec__log_line(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes",
-                      e->kernels->name, e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
+                      e->kernels->name, e->pool.threads, e->room.view_keys, e->config.kv, e->memory_bytes);
 }
 
 /* Copies the stop strings of config.settings, so that the caller's are not needed after init. */

@@ -59,7 +59,7 @@ static void specdec__engine_reserve(specdec__engine *e)
         specdec *t = e->members[i];
 
         if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
-            specdec__view_unreserve(&t->view, &e->target.kv);
+            specdec__view_free_reserved(&t->view, &e->target.kv);
             specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
             specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
         }
@@ -95,7 +95,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
             c->parents[root + i] = i ? root + tree->parents[i] : t->prefill_count ? root - 1 : -1;
         }
     }
-    batch = specdec__forward_batch(c, 0, n);
+    batch = specdec__forward_make_batch(c, 0, n);
     batch.wanted = c->wanted;
     batch.certain = c->certain;
     return batch;
@@ -256,7 +256,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbi
         return;
     specdec__engine_forbid(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
-        specdec__vocab_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
+        specdec__vocab_token_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
         specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
 }
 
@@ -372,8 +372,8 @@ static int specdec__engine_screen_kind(specdec__engine *e)
         return SPECDEC__SCREEN_NOTHING;
     if (!bounds)
         return SPECDEC__SCREEN_LOGITS;
-    e->target.screen.left -= e->target.screen.left > 0;
-    return e->target.screen.left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
+    e->target.screen.pause_left -= e->target.screen.pause_left > 0;
+    return e->target.screen.pause_left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
 /* Whether the constraint allows the best token of a row (`column` of the last step). */
@@ -415,7 +415,7 @@ static void specdec__engine_settle(specdec *t, int column)
     forks[1] = e->fork_token;
     specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                         (int)SPECDEC__COUNT(lists), e->chooser.items);
-    if (obeys && need.by_noise && e->target.screen.bounds && !specdec__engine_best_is_allowed(t, column))
+    if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_is_allowed(t, column))
         specdec__settle_whole(&e->target);
 }
 
@@ -431,9 +431,9 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec_result result;
     specdec__forbidden own;
 
-    if (e->target.screen.bounds)
+    if (e->target.screen.computed)
         specdec__engine_settle(t, t->row + node);
-    result = specdec__forward_sound(&e->target, row, row + 1, &t->error);
+    result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
     specdec__engine_mask(t, logits, &own);
@@ -494,15 +494,15 @@ static void specdec__engine_show_logits(specdec *t, int before)
     judged.tree = &t->merged.tree;
     judged.tokens = t->merged.tokens;
     judged.vocab = e->target_model->vocab_size;
-    judged.logits = e->target.screen.bounds == SPECDEC__SCREEN_NOTHING
+    judged.logits = e->target.screen.computed == SPECDEC__SCREEN_NOTHING
                         ? NULL : e->target.logits + (size_t)t->row * (size_t)judged.vocab;
     judged.kernels = e->kernels;
     judged.path = t->path;
     judged.length = t->length;
-    judged.whole = !e->target.screen.bounds;
+    judged.whole = !e->target.screen.computed;
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->see_logits)
-            e->drafters[i].kind->see_logits(&e->drafters[i], &judged);
+        if (e->drafters[i].kind.see_logits)
+            e->drafters[i].kind.see_logits(&e->drafters[i], &judged);
 }
 
 /* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
@@ -517,7 +517,7 @@ static void specdec__engine_accept(specdec *t)
 
     t->length = 0;
     t->path[0] = 0;
-    result = specdec__forward_sound(&e->target, t->first, t->first + t->prefill_count, &t->error);
+    result = specdec__forward_check_step(&e->target, t->first, t->first + t->prefill_count, &t->error);
     if (!result && t->merged.tree.n)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
                                      specdec__engine_decide, t, &t->error);
@@ -530,7 +530,7 @@ static void specdec__engine_accept(specdec *t)
     for (i = 0; i < t->length; i++)
         e->target.path[t->prefill_count + i] = t->prefill_count + t->path[i];
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
-    specdec__view_unreserve(&t->view, &e->target.kv);
+    specdec__view_free_reserved(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         if (specdec__ahead_on(e, &e->drafters[i]))
             specdec__ahead_end(t, t->tokens + before, t->count - before);
@@ -561,7 +561,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind->cost || nodes[i]) /* drafting without cost that found nothing is free */
+        if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
@@ -590,7 +590,7 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
         specdec__tune_note_loaded(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds, 1);
-        if (SPECDEC__SEQUENCES && e->room.views > 1)
+        if (SPECDEC__SEQUENCES && e->room.max_views > 1)
             specdec__tune_note_unloaded(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -653,7 +653,7 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
         if (error->code == SPECDEC_ERROR_CANCELLED ? SPECDEC__LOAD(&t->cancel) : !i)
             specdec__engine_fail_sequence(t, specdec__fail(&t->error, error->code, "%s", error->text));
         else
-            specdec__view_unreserve(&t->view, &e->target.kv);
+            specdec__view_free_reserved(&t->view, &e->target.kv);
     }
 }
 
@@ -672,13 +672,13 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
-    e->target.screen.asked = specdec__engine_screen_kind(e);
+    e->target.screen.needed = specdec__engine_screen_kind(e);
     s->result = e->verify(&e->target, &batch, &s->error);
-    if (e->target.screen.asked == SPECDEC__SCREEN_NOTHING && e->target.row_count)
+    if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
         e->target.screen.saved += (int64_t)e->target.output->rows * (int64_t)e->target.output->row_bytes;
-    else if (e->target.screen.asked == SPECDEC__SCREEN_BOUNDS && e->target.screen.bounds)
-        e->target.screen.saved += specdec__screen_bytes(&e->target, SPECDEC__PLANE_LOWER);
-    e->target.screen.asked = SPECDEC__SCREEN_LOGITS;
+    else if (e->target.screen.needed == SPECDEC__SCREEN_BOUNDS && e->target.screen.computed)
+        e->target.screen.saved += specdec__screen_plane_bytes(&e->target, SPECDEC__PLANE_LOWER);
+    e->target.screen.needed = SPECDEC__SCREEN_LOGITS;
     e->target.threads = e->config.threads;
 }
 

@@ -77,7 +77,7 @@ struct specdec {
     specdec__view view;          /* in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
     specdec__stop_scan stop;     /* its strings lie in stop_bytes, too */
-    unsigned char *stop_bytes;   /* (SPECDEC__STOP_ROOM) */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES) */
     int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS): end tokens by settings */
     int end_count;
     specdec__constrained constrained; /* the constraint, and its state */
@@ -104,9 +104,9 @@ static int specdec__stream_fork_limit(const specdec_config *c, int room)
 /* Takes a sequence's arrays for room->length tokens from an arena. t: NULL where the arena only counts, as a sequence
    is too large for the stack. */
 static void specdec__stream_lay_out(specdec *t, const specdec__context *target, const specdec_config *c,
-                                    const specdec__room *room, specdec__arena *arena)
+                                    const specdec__kv_demand *room, specdec__arena *arena)
 {
-    const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+    const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
     const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     const size_t noted = c->logprobs ? tokens : 0;
@@ -118,9 +118,9 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     unsigned char *stop_bytes, *token_text, *piece, *parts;
     float *logprobs, *surprise;
 
-    specdec__context_view(target, &view, room, 0, arena);
+    specdec__context_init_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
-    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_ROOM);
+    stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
     ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_fork_limit(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
@@ -137,7 +137,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     if (!t)
         return;
     t->model = model;
-    t->context = room->length;
+    t->context = room->view_keys;
     t->room = (int)tokens;
     t->view = view;
     t->tokens = text;
@@ -172,7 +172,8 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.end_token_count is %d: 0 to %d",
                              settings->end_token_count, SPECDEC_END_TOKENS);
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
-        if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
+        if ((result = specdec__stop_add_string(stop, settings->stop[i], strlen(settings->stop[i]), error)) !=
+            SPECDEC_OK)
             return result;
     return specdec__sample_check(&settings->sampling, error);
 }
@@ -181,7 +182,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
 static specdec_result specdec__stream_check_slide(const specdec__model *model, const specdec_settings *settings,
                                                   int context, specdec_error *error)
 {
-    if (settings->slide && specdec__mixing_is(&model->mixing))
+    if (settings->slide && specdec__mixing_exists(&model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "settings.slide is %d: a text of %s does not slide, as "
                              "what its recurrent layers have read stays in their states", settings->slide,
                              model->architecture->name);
@@ -273,12 +274,12 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
         specdec__masker_begin(c->masker);
 }
 
-/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_ROOM], and points scan and settings to the copies. */
+/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the copies. */
 static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
 
-    specdec__stop_copy(stop, stop_bytes);
+    specdec__stop_copy_strings(stop, stop_bytes);
     for (i = 0; i < SPECDEC_STOP_STRINGS; i++)
         settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
 }
@@ -289,8 +290,9 @@ static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes s
     uint32_t i;
 
     for (i = 0; i < v->special_count; i++)
-        if (specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), (const char *)spelled.data, spelled.size) &&
-            specdec__vocab_type(v, v->specials[i]) != SPECDEC__TOKEN_USER_DEFINED)
+        if (specdec__bytes_equal(specdec__vocab_token_text(v, v->specials[i]), (const char *)spelled.data,
+                                 spelled.size) &&
+            specdec__vocab_token_type(v, v->specials[i]) != SPECDEC__TOKEN_USER_DEFINED)
             return (int32_t)v->specials[i];
     return -1;
 }
@@ -319,7 +321,7 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     for (i = 0; i < t->end_count; i++)
         if (t->ends[i] == token)
             return 1;
-    return specdec__vocab_is_end(&t->model->vocab, token);
+    return specdec__vocab_token_ends_text(&t->model->vocab, token);
 }
 
 /* How many tokens the answer has. */
@@ -348,9 +350,9 @@ static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const u
     size_t freed;
 
     stop->stopped = t->stop.stopped;
-    stop->cut = t->stop.cut;
+    stop->taken_bytes = t->stop.taken_bytes;
     t->stop = *stop;
-    specdec__stop_push(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
+    specdec__stop_push_bytes(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
     t->freed += freed;
 }
 
@@ -368,7 +370,7 @@ static void specdec__stream_begin_answer(specdec *t)
     }
     specdec__constrained_begin(&t->constrained, t->handed_out);
     t->stop.stopped = 0;
-    t->stop.held = t->stop.cut = 0;
+    t->stop.held = t->stop.taken_bytes = 0;
     t->freed = 0;
     specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
                                t->settings.show_special);
@@ -397,8 +399,8 @@ static specdec_result specdec__stream_decode(const specdec *t, specdec__text_str
 {
     const specdec__vocab *v = &t->model->vocab;
     const int mark = t->parts && !t->settings.show_special &&
-                     specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)token)) &&
-                     specdec__answer_shows(&t->splitter, specdec__vocab_text(v, (uint32_t)token));
+                     specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)token)) &&
+                     specdec__answer_shows_token(&t->splitter, specdec__vocab_token_text(v, (uint32_t)token));
 
     stream->show_special = t->settings.show_special || mark;
     return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);

@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>forward/context: what a forward pass works with: its batch, buffers and caches. It knows no speculation: nodes in,
- *     rows of logits out.
+ * >>forward/context: a forward pass: its batch of nodes, buffers, cache and hooks. It knows no speculation: nodes go
+ *     in, rows of logits come out.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,222 +12,264 @@
 #include "../cache/state.h"
 #include "../cache/kv.h"
 
-#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
-#define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
-#define SPECDEC__TAPS 5     /* readers of the states of a step: a caller, and drafters */
-#define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
+#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; a wider step takes several passes */
+#define SPECDEC__SCORES 65  /* columns for whose scores of a tile there is memory: 64 would be 4096 bytes, and rows that
+                               far apart share a cache set */
+#define SPECDEC__STATE_READERS 5 /* readers of hidden states in one step: a caller, and drafters */
+#define SPECDEC__STRETCH 8  /* blocks in a stretch of keys, over which sums are separate until they are merged: 512
+                               keys */
 
-/* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
-   view has changed: only their keys and values are looked at. */
+/* The nodes of a step, parents before children. The first done_count nodes were run by an earlier step, since when no
+   view has changed: only their keys and values are read. */
 typedef struct specdec__batch {
-    int n, done;
-    const int32_t *tokens;         /* (n) */
-    const int32_t *parents;        /* (n): an earlier node of the same view, or -1: the view's end */
-    specdec__view *const *views;   /* (n) */
-    const unsigned char *wanted;   /* (n): rows of logits to compute; NULL: all that are run */
-    const unsigned char *certain;  /* (n): of a view the first ones, a chain, which is to be committed whole if the step
-                                      succeeds; only recurrent layers ask. NULL: none are */
+    int n, done_count;             /* all nodes; nodes that an earlier step has run */
+    const int32_t *tokens;         /* (n) token id of each node */
+    const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
+    specdec__view *const *views;   /* (n) view of each node: the keys of its sequence */
+    const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
+                                      run */
+    const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
+                                      the first nodes of a view, each the parent of the next; read by recurrent layers
+                                      only. NULL: none is */
 } specdec__batch;
 
-/* States that a step hands out: layers[i], the residual stream after so many layers; or SPECDEC_STATE_FINAL. */
-typedef struct specdec__taps {
-    const int *layers; /* (count) */
-    int count;
-    int first;         /* the first of the nodes that are run whose states are wanted */
-    float *out;        /* (wanted nodes, count, embedding); NULL: none are */
-} specdec__taps;
+/* Hidden states that a step copies for one reader. layers[i]: the residual stream before layer number layers[i]; or
+   SPECDEC_STATE_FINAL. */
+typedef struct specdec__state_reader {
+    const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
+    int count;         /* states of each node */
+    int first;         /* the first of the step's nodes whose states are copied */
+    float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
+} specdec__state_reader;
 
-/* Buffers of one thread. */
+/* Buffers of one thread. dim: the largest padded size of a head. */
 typedef struct specdec__scratch {
-    specdec__panel *panel;     /* (2) */
-    unsigned char *tile;       /* (2): 16 rows x 256 values, repacked when weights stay in the file */
-    float *sums;               /* (2, 64 columns, 16 rows) */
-    float *keys, *values;      /* two pages as floats, unless they are tiles: (2, dim, 64) and (2, 64, dim) */
-    int page[2], slots[2];     /* which pages of the unit at work those are, as many of their slots; -1: none */
-    float *gathered;           /* (64, dim): values of a block that lies in several pages; NULL where they are tiles */
-    unsigned char *page_codes; /* such a block of a head as a page would hold it, where they are tiles; else NULL */
-    float *queries;            /* (4, dim) */
-    float *scores;             /* (4, 64) or, where keys are tiles, (4, SPECDEC__SCORES, 16) */
-    unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
-    float *out;                /* (dim): a value, padded with zeros */
-    float *inputs;             /* (layers * width): a row of embeddings for layers */
-    float *partner;            /* (dim) */
-    float *states;             /* copies of the matrix of a recurrent layer's head, for branches of trees */
-    uint64_t state_read, state_written; /* bytes of states and of inputs, in this step */
-    int half;                  /* what it is at work on: 2 * layer, + 1: its feed-forward network; -1: embeddings */
+    specdec__panel *panel;     /* (2) unpacked weights of two tiles */
+    unsigned char *tile;       /* (2, 16 rows x 256 values) tiles that are repacked as they are needed, where weights
+                                  stay in the file */
+    float *sums;               /* (2, 64 columns, 16 rows) products of two tiles */
+    float *keys, *values;      /* two pages of one head as floats: (2, dim, 64) and (2, 64, dim); NULL where the cache
+                                  has 8-bit codes */
+    int page_held[2], slots_held[2]; /* pages that `keys` and `values` hold for the current unit, and how many of their
+                                  slots; -1: none */
+    float *gathered;           /* (64, dim) values of a block whose slots are in several pages; NULL where the cache has
+                                  8-bit codes */
+    unsigned char *page_codes; /* keys and values of such a block, as a page would hold them; NULL unless the cache has
+                                  8-bit codes */
+    float *queries;            /* (4, dim) queries that are made contiguous; or one key */
+    float *scores;             /* (4, 64) or, where the cache has 8-bit codes, (4 tiles, SPECDEC__SCORES, 16 keys) */
+    unsigned char *codes;      /* (64 queries, 64 keys) quantised weights of values, where the cache has 8-bit codes; or
+                                  (dim) a quantised value */
+    float *out;                /* (dim) a key or value, padded with zeros */
+    float *inputs;             /* (layers * width) a token's row of the embeddings for layers */
+    float *rope_partner;       /* (dim) for RoPE: each dimension's partner in its pair */
+    float *state_copies;       /* (copies, rows, values) copies of the state matrix of a head, for branches of a tree */
+    uint64_t state_read, state_written; /* bytes of states and their inputs that this step has read, written */
+    int current_half;          /* the half of a layer at work: 2 * layer: attention; 2 * layer + 1: feed-forward
+                                  network; -1: embeddings */
 } specdec__scratch;
 
-/* At most SPECDEC__COLUMNS columns that go through one expert. */
-typedef struct specdec__job {
-    int expert, column, count;
-} specdec__job;
+/* Columns [column, column + count), at most SPECDEC__COLUMNS, that one expert multiplies. */
+typedef struct specdec__expert_job {
+    int expert, column, count; /* number of the expert, first column, number of columns */
+} specdec__expert_job;
 
-/* Which experts the rows of a step go through. Each row is a column for each of its experts; those of an expert lie
-   side by side. */
-typedef struct specdec__routes {
-    int *expert;       /* (n, chosen): of a row, best first */
-    float *share;      /* (n, chosen): what they count for */
-    int *column;       /* (n, chosen): where they are */
-    int *row;          /* (n * chosen): whose a column is */
-    int *begin;        /* (experts + 1): the columns of an expert */
-    specdec__job *job; /* (n * chosen) */
-    int jobs;
-} specdec__routes;
+/* The experts of each row of a step (mixture of experts). There is a column for each pair of a row and one of its
+   experts; the columns of an expert are contiguous. */
+typedef struct specdec__expert_routes {
+    int *expert;       /* (n, chosen) experts of each row, best first */
+    float *weight;     /* (n, chosen) weights of their outputs */
+    int *column;       /* (n, chosen) column of each pair of row and expert */
+    int *row;          /* (n * chosen) row of each column */
+    int *first_column; /* (experts + 1) first column of each expert */
+    specdec__expert_job *job; /* (jobs) columns of one expert each */
+    int jobs;          /* columns of all experts, in jobs of at most SPECDEC__COLUMNS */
+} specdec__expert_routes;
 
 struct specdec__context;
 
-/* What is called in each step of a model that is a part of one. */
+/* Functions that a cluster hooks into each step of a rank's part of a model. */
 typedef struct specdec__forward_hooks {
-    void (*between)(struct specdec__context *c); /* before each layer */
-    /* Before a batch that is prepared changes any state; its error is that of the step. NULL: nothing. */
+    void (*before_layer)(struct specdec__context *c); /* called before each layer */
+    /* Called once a batch is checked, before it changes any recurrent state. Its error is the step's error. NULL:
+       none. */
     specdec_result (*begin)(struct specdec__context *c, specdec_error *error);
-    /* Runs the layers behind the last one, and hands out the rows of the batch; or, where that has ended early with a
-       result, lets those behind know, and returns that. NULL: nobody does. */
-    specdec_result (*beyond)(struct specdec__context *c, specdec_result result, specdec_error *error);
+    /* Called behind the last layer of this part with the step's result so far. If that is OK, it runs the layers of
+       later ranks and fetches the rows of the batch; else it informs the later ranks and returns the result. NULL:
+       none. */
+    specdec_result (*after_layers)(struct specdec__context *c, specdec_result result, specdec_error *error);
 } specdec__forward_hooks;
 
-/* A row of a step of recurrent layers: a token that waits to be applied to the state, or a node. */
+/* A row that recurrent layers process in a step: a waiting token, or a node. */
 typedef struct specdec__mix_row {
-    int node;           /* row of the buffers; -1: it was run by an earlier step */
-    int place;          /* of what is kept of it; -1: nothing */
-    int before;         /* the row before it; -1: the state */
-    int child, sibling; /* of nodes that are not certain */
-    int weight;         /* nodes that are run, among it and those behind it */
+    int node;           /* row of the step's buffers; -1: the token was run by an earlier step */
+    int input_index;    /* entry of the view's stored inputs (specdec__state_inputs_address); -1: its inputs are not
+                           stored */
+    int parent;         /* the row of the previous token or parent node; -1: the view's current state */
+    int child, sibling; /* first child and next sibling of an uncertain node; -1: none */
+    int subtree_nodes;  /* nodes in its subtree that are run, itself included */
 } specdec__mix_row;
 
-/* A row is applied to copy `to` of the state, which is first made of copy `from`; -1: of the state. */
+/* One step of the walk through a tree: target_copy of the state is overwritten by source_copy (-1: by the state
+   itself), then a row is applied to it. */
 typedef struct specdec__mix_step {
-    int row, from, to;
+    int row, source_copy, target_copy; /* row that is applied, copies of the state before and after */
 } specdec__mix_step;
 
-/* What a step does with the states of a view. */
+/* The rows of one view in a step of recurrent layers, and what happens to the view's state. */
 typedef struct specdec__mix_part {
-    specdec__view *view;
-    int from, to;         /* slots of the state that is read, -1: zeros, and written, -1: none is */
-    int first;            /* of its rows */
-    int waiting, certain; /* rows: first those that wait, then the certain ones, to which `base` is the last */
-    int base;
-    int walk, walks;      /* steps through the others */
+    specdec__view *view;  /* the view whose state is read and written */
+    int read_slot, written_slot; /* slot of the state that is read, -1: zeros; slot that is written, -1: none */
+    int first_row;        /* the view's first row */
+    int waiting, certain; /* its first rows are waiting tokens, the next ones certain nodes */
+    int base_row;         /* the last of these rows, whose state all other rows follow; first - 1: there is none */
+    int first_step, step_count; /* first step, and number of steps, of the walk through the uncertain nodes */
 } specdec__mix_part;
 
-/* The rows of a step of recurrent layers, and buffers. */
-typedef struct specdec__mixes {
-    specdec__mix_row *row;         /* (rows) */
-    specdec__mix_step *step, *stack;
-    specdec__mix_part *part;       /* (parts) */
-    int rows, steps, parts;
-    int room;                      /* for rows */
-    unsigned char *done;           /* (layers, parts, heads + 1): what a layer's step has done: see forward_mix */
-    int *of;                       /* (most): the row of a node */
-    int raw_stride, made_stride, inner;
-    float *raw;                    /* (n, raw_stride): what the first matrices make */
-    float *made;                   /* (rows, made_stride): after the convolution; then decays and rates of heads */
-    float *zeros;                  /* (channels) */
-    float *unit;                   /* (2, rows of a head): weights by which a norm makes queries and keys of length 1 */
-    float *beside;                 /* (most, e): x and what such a layer adds to it, where attention is added, too */
-} specdec__mixes;
+/* The rows of a step of recurrent layers, by view, and the buffers of these layers. */
+typedef struct specdec__mix_rows {
+    specdec__mix_row *row;         /* (rows) waiting tokens and nodes of all views */
+    specdec__mix_step *step, *walk_stack; /* (steps) walks through the trees of all parts; (max_nodes) a buffer for
+                                             making them */
+    specdec__mix_part *part;       /* (parts) one for each view */
+    int rows, steps, parts;        /* how many entries `row`, `step` and `part` have */
+    int max_rows;                  /* rows that there is memory for */
+    unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
+                                      specdec__forward_mix_run_layer */
+    int *row_of_node;              /* (max_nodes) row of each node */
+    int raw_stride, convolved_stride, output_stride; /* floats between rows of `raw`, of `convolved`, of outputs in h */
+    float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
+    float *convolved;              /* (rows, convolved_stride) outputs of the convolution; then the decay and the rate
+                                      of each head */
+    float *zeros;                  /* (channels) zeros: inputs before the first token */
+    float *unit_weights;           /* (2, rows) weights of the RMS norms of queries, then keys, of a head: scaled to
+                                      length 1 / root(rows), and 1 */
+    float *x_plus_output;          /* (max_nodes, e) x plus the output of a recurrent layer, where the same layer also
+                                      attends; else NULL */
+} specdec__mix_rows;
 
-/* What a step makes of rows of logits: the logits; bounds of them (see >>forward/screen); nothing, as no row will be
-   looked at. */
+/* What a step computes for its wanted rows: logits; upper bounds of logits (>>forward/screen); nothing, as no row will
+   be read. */
 enum { SPECDEC__SCREEN_LOGITS, SPECDEC__SCREEN_BOUNDS, SPECDEC__SCREEN_NOTHING };
 
+/* Whether and how steps screen the output matrix (>>forward/screen), and statistics of it. */
 typedef struct specdec__screen {
-    int asked;       /* the least that will do for whoever reads the rows of the steps to come */
-    int bounds;      /* what the last step made: 0: logits */
-    float *norms;    /* (most_rows, SPECDEC__PLANE_PARTS): of the columns that the output matrix was multiplied with */
-    int pause, left; /* steps that are read whole behind one whose bounds did not help, and those of them to come */
-    uint64_t rows, read, whole; /* as in specdec_info */
-    int64_t saved;
+    int needed;      /* SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING: the least that all readers of the next step's
+                        rows need */
+    int computed;    /* what the last step has computed: SPECDEC__SCREEN_LOGITS (0), ... */
+    float *norms;    /* (max_rows, SPECDEC__PLANE_PARTS) norms of the columns that the output matrix was multiplied
+                        by */
+    int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
+                                    them are left */
+    uint64_t rows, rows_read, whole_steps; /* statistics: see specdec_info */
+    int64_t saved;   /* bytes of weights that were not read; see specdec_info */
 } specdec__screen;
 
-/* A model with its KV cache and everything a step needs. */
+/* A model with its cache and all buffers of a step. Buffers have rows for `max_nodes` nodes; e is the stride of rows of
+   the embedding's width. */
 typedef struct specdec__context {
     const specdec__model *model;
-    const specdec__kernels *kernels;
-    specdec__pool *pool;
-    int threads;               /* of the pool's, as many as help */
-    int checks;                /* values that are no numbers are noted; those of a draft model only cost time */
-    int unsound;               /* whether any row of the step under way has such a value; then */
-    int *wrong;                /* (most) by row: the half (see specdec__scratch) where that began, + 2; where it is a
-                                  key or value that the cache cannot hold, the same below 0; 0: all are numbers */
-    /* the step under way */
-    const specdec__batch *batch;
-    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
-    /* for all steps */
-    int most;                  /* nodes of a step, at most */
-    int most_rows;             /* rows of logits of a step, at most */
-    int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
-    specdec__scratch *scratch; /* (threads) */
-    const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
-    int e;                     /* stride of rows of an embedding's width: see specdec__forward_stride; below, q, k, v
-                                  and ff are those of the widest layer */
-    float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, heads times values, twice e where the layer reads states)): what the
-                                  next matrix reads; while a layer attends, gates of its heads; after a step, states:
+    const specdec__kernels *kernels; /* functions for the processor's instruction set */
+    specdec__pool *pool;       /* threads that run a step together */
+    int threads;               /* threads of the pool that take part */
+    int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
+                                  change the text */
+    int any_unsound;           /* 1: some row of the step has such a value: see `first_unsound` */
+    int *first_unsound;        /* (max_nodes) by row: 2 + the half of a layer (see specdec__scratch) whose values were
+                                  the first that are not finite; negative: a key or value there was too large for the
+                                  cache; 0: all values are sound */
+    /* the current step: */
+    const specdec__batch *batch; /* the nodes of the step */
+    int first, n, row_count;     /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+                                    rows have logits */
+    /* for all steps: */
+    int max_nodes;             /* nodes of a step, at max_nodes */
+    int max_rows;              /* rows of logits of a step, at max_nodes */
+    int max_sums;              /* pairs of query and stretch whose sums there is memory for: see
+                                  specdec__forward_seen_stretches */
+    specdec__scratch *scratch; /* (threads) buffers of each thread */
+    const specdec__matrix *embedding, *output; /* the model's, or those of the model that lends them (the target) */
+    int e;                     /* floats between rows of the embedding's width: see specdec__forward_stride; in shapes
+                                  below, q, k, v and ff are such strides for the widest layer */
+    float *x;                  /* (max_nodes, e): residual stream */
+    float *h;                  /* (max_nodes, max(e, heads times values, twice e where the layer reads states)) what the
+                                  next matrix reads; during attention gates of its heads; after a step hidden states
                                   (row_count, e) */
-    float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
-    float *beside;             /* (most, e): x and what attention adds to it, where the feed-forward network reads the
-                                  same x; NULL: it does not */
-    float *inputs;             /* (most, layers * width of embeddings for layers); NULL: there are none */
-    float *streams;            /* (streams - 1, most, e): all streams but x; NULL: none. See >>forward/streams */
-    float *predicted;          /* (most, e): x as the layer at work has predicted it */
-    float *stream_router;      /* (most, 16): what the layer's router of streams says */
-    float *convs, *mixed;      /* (most, weights), (most, e): of convolutions over a block; NULL: there are none */
-    const double *frequency[2];
-    /* while a layer attends */
-    float *rotated;            /* (most, heads, dim): queries, rotated and scaled, padded as keys are */
-    float *queries;            /* (most, q): and their gates, if there are any, until they are rotated */
-    float *keys, *values;      /* (most, k), (most, v): until they are stored */
-    /* of latent attention: see >>forward/latent */
-    float *low;                /* (most, rank of queries): what attn_q_b reads, before its norm */
-    float *absorbed;           /* (most, heads * rank) */
-    float *latent_columns;     /* (heads, n, rank or what stays still of a query): columns of the heads' matrices */
-    specdec__attention_sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), by stretch */
-    /* the rest of the time, in the same place */
-    float *hidden;             /* (most, ff): gate, then gated feed-forward; of experts, (most * chosen, their ff) */
-    float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
-    float *up, *parts;         /* of a mixture: up, as large as hidden; what experts give: (most * chosen, what they
-                                  read); what the shared one gives: (most, e) */
-    float *latent;             /* (most, latent): what experts read, then the sum of what they give; NULL: these are h
-                                  and y */
-    float *shared_router;      /* (most): what the shared expert's router says */
-    specdec__routes routes;
-    specdec__mixes mix;         /* of recurrent layers; raw and made lie in that place, too */
-    specdec__columns columns;
-    specdec__columns turned;   /* rotated queries as columns (kv head, node, query head), where keys are tiles */
-    int *slots[SPECDEC__SPANS]; /* (most) by node */
-    int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
-    int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
-    specdec__key_range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
+    float *cosine, *sine;      /* (2, max_nodes, dim) for SPECDEC__ROPE and, if a layer has it,
+                                  SPECDEC__ROPE_ALTERNATE */
+    float *x_plus_attention;   /* (max_nodes, e) x plus the output of attention, where the feed-forward network reads
+                                  the same x as attention; else NULL */
+    float *inputs;             /* (max_nodes, layers * width) embeddings for layers; NULL: the model has none */
+    float *streams;            /* (streams - 1, max_nodes, e) all residual streams but x (>>forward/streams); NULL: the
+                                  model has one */
+    float *predicted;          /* (max_nodes, e) the current layer's prediction of x */
+    float *stream_router;      /* (max_nodes, 16) output of the current layer's router of streams */
+    float *conv_weights, *conv_output; /* (max_nodes, weights) weights of convolutions over a block, (max_nodes, e)
+                                          their output; NULL: the model has none */
+    const double *frequency[2]; /* of SPECDEC__ROPE (in long contexts SPECDEC__ROPE_LONG) and of
+                                   SPECDEC__ROPE_ALTERNATE: radians a position for each pair */
+    /* during attention: */
+    float *rotated;            /* (max_nodes, heads, dim) queries after RoPE, scaled and padded as keys are */
+    float *queries;            /* (max_nodes, q) queries, and their gates if there are any, before RoPE */
+    float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
+    /* for latent attention (>>forward/latent): */
+    float *low;                /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
+    float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
+    float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
+                                  sums of latent rows */
+    specdec__attention_sums sums; /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in
+                                            the memory of `queries` and those behind it */
+    /* outside attention, in the same memory: */
+    float *hidden;             /* (max_nodes, ff) output of the gate, then the gated product; for experts (max_nodes *
+                                  chosen, ff of an expert) */
+    float *y;                  /* (max_nodes, max(e, ff, stride of experts)) output of `up`, of a router, or what is to
+                                  be added to x */
+    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
+                                  chosen, e or latent), then that of the shared expert (max_nodes, e) */
+    float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
+                                  read h and add to y */
+    float *shared_router;      /* (max_nodes) output of the shared expert's router */
+    specdec__expert_routes routes; /* which experts each row goes through */
+    specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
+    specdec__columns columns;  /* quantised activations: the input of the current matrix */
+    specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
+                                         cache has 8-bit codes */
+    int *slots[SPECDEC__SPANS]; /* (max_nodes) by node: its slot in each span */
+    int *key_index, *position; /* (max_nodes) by node: keys before its own; position for RoPE */
+    int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
+    specdec__key_range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
-    float *logits;             /* (most_rows, output rows) */
-    specdec__screen screen;
-    /* room for a batch */
-    int32_t *tokens, *parents; /* (most) */
-    specdec__view **views;     /* (most) */
-    unsigned char *wanted;     /* (most) */
-    unsigned char *certain;    /* (most) */
-    int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps[SPECDEC__TAPS]; /* of the steps to come: a caller's, then those of drafters that read states */
-    float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
-                                  comes of them, or it reads none. For architectures that read states */
-    /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
-    void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
-    void *recalls;             /* what that works on */
-    const specdec__forward_hooks *hooks; /* NULL: none */
-    void *link;                /* what those work on */
-    specdec__kv kv;
+    float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
+    specdec__screen screen;    /* screening of the output matrix */
+    /* arrays for a batch: */
+    int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
+    specdec__view **views;     /* (max_nodes) of specdec__batch */
+    unsigned char *wanted;     /* (max_nodes) of specdec__batch */
+    unsigned char *certain;    /* (max_nodes) of specdec__batch */
+    int *path;                 /* (max_nodes): nodes to be committed */
+    specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
+                                                           drafters */
+    float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
+                                  reads; NULL: x already holds what they give, or the model reads none */
+    /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
+       cache's keys. NULL: not called. */
+    void (*before_attention)(struct specdec__context *c, int thread, const specdec__layer *layer);
+    void *before_attention_argument;     /* argument of recall */
+    const specdec__forward_hooks *hooks; /* of a cluster; NULL: none */
+    void *hooks_argument;                /* argument of the hooks: the cluster's link */
+    specdec__kv kv;                      /* the cache of keys, values and recurrent states */
 } specdec__context;
 
 SPECDEC__FOR_SIZE
 
-static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
+/* Takes the buffers of all threads from an arena. */
+static void specdec__context_take_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
     const specdec__mixing *mixing = &c->model->mixing;
     specdec__scratch unused, *s;
     int i, copies = 1;
 
-    while (mixing->layers && c->most >> copies)
+    while (mixing->layers && c->max_nodes >> copies)
         copies++;
 
     c->scratch = SPECDEC__TAKE(arena, specdec__scratch, threads);
@@ -236,7 +278,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
         s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
-        if (specdec__kv_types[c->kv.type].tiles) {
+        if (specdec__kv_types[c->kv.type].has_codes) {
             s->page_codes = (unsigned char *)specdec__arena_take(arena, 1, c->kv.head_bytes, SPECDEC__CACHE_LINE);
             s->codes = SPECDEC__TAKE(arena, unsigned char,
                                      specdec__max_int(SPECDEC__COLUMNS * SPECDEC__KEYS, c->kv.dim));
@@ -246,40 +288,45 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
             s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         }
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
-        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].tiles ? SPECDEC__SCORES : 4) *
+        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].has_codes ? SPECDEC__SCORES
+                                                         : 4) *
                                                 SPECDEC__KEYS);
         if (mixing->layers)
-            s->states = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head(mixing));
+            s->state_copies = SPECDEC__TAKE(arena, float, (size_t)copies * specdec__mixing_head_floats(mixing));
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
-        s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
+        s->rope_partner = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->inputs = SPECDEC__TAKE(arena, float, c->model->inputs.width * c->model->layers);
     }
 }
 
-/* Floats between rows that make them an odd number of cache lines: else rows compete for the same sets. */
-#define SPECDEC__APART 16
+/* Floats added to each row so that a row is an odd number of cache lines: otherwise rows compete for the same cache
+   sets. */
+#define SPECDEC__ROW_PADDING 16
 
-static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+/* Returns the floats between rows of `width` values: a multiple of 32, plus SPECDEC__ROW_PADDING. */
+static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__ROW_PADDING; }
 
-/* What norms of rows of x are. */
-SPECDEC__INLINE specdec__norm_function *specdec__forward_norm(const specdec__context *c)
+/* Returns the function that normalises rows of x: RMS norm or LayerNorm. */
+SPECDEC__INLINE specdec__norm_function *specdec__forward_norm_function(const specdec__context *c)
 {
     return c->model->trait[SPECDEC__LAYER_NORM] ? c->kernels->layer_norm : c->kernels->norm;
 }
 
-/* Where a layer's keys and values lie in the cache. */
-SPECDEC__INLINE const specdec__kv_layer *specdec__context_keys(const specdec__context *c, const specdec__layer *layer)
+/* Returns the layout of a layer's keys and values in the cache. */
+SPECDEC__INLINE const specdec__kv_layer *specdec__context_kv_layer(const specdec__context *c,
+                                                                   const specdec__layer *layer)
 {
     return &c->kv.layer[layer->index];
 }
 
-/* Floats between rows of the states that a model reads. */
+/* Returns the floats between rows of the hidden states of another model that a model reads. */
 static int specdec__forward_read_stride(const specdec__model *m)
 {
     return specdec__forward_stride(m->reads.count * m->reads.width);
 }
 
-static void specdec__columns_take(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
+/* Takes memory for `count` quantised columns of `width` values from an arena. */
+static void specdec__columns_take_memory(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
 {
     columns->codes = SPECDEC__TAKE(arena, int8_t, count * width);
     columns->scale = SPECDEC__TAKE(arena, float, count * (width / 32));
@@ -289,72 +336,74 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
     columns->sum16 = SPECDEC__TAKE(arena, float, count * (width / 16));
 }
 
-/* Columns that matrices of a step are multiplied by, at most. */
-static size_t specdec__context_columns(const specdec__context *c)
+/* Returns the most columns that a matrix is multiplied by in a step. */
+static size_t specdec__context_max_columns(const specdec__context *c)
 {
-    return (size_t)c->most * (size_t)(specdec__model_mixes(c->model) ? c->model->chosen : 1);
+    return (size_t)c->max_nodes * (size_t)(specdec__model_has_experts(c->model) ? c->model->chosen_experts : 1);
 }
 
-static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
+/* Takes memory for the routes of a mixture of experts from an arena. */
+static void specdec__context_take_routes(specdec__context *c, specdec__arena *arena)
 {
-    const size_t columns = specdec__context_columns(c);
+    const size_t columns = specdec__context_max_columns(c);
 
     c->routes.expert = SPECDEC__TAKE(arena, int, columns);
-    c->routes.share = SPECDEC__TAKE(arena, float, columns);
+    c->routes.weight = SPECDEC__TAKE(arena, float, columns);
     c->routes.column = SPECDEC__TAKE(arena, int, columns);
     c->routes.row = SPECDEC__TAKE(arena, int, columns);
-    c->routes.begin = SPECDEC__TAKE(arena, int, c->model->experts + 1);
-    c->routes.job = SPECDEC__TAKE(arena, specdec__job, columns);
+    c->routes.first_column = SPECDEC__TAKE(arena, int, c->model->experts + 1);
+    c->routes.job = SPECDEC__TAKE(arena, specdec__expert_job, columns);
 }
 
-/* What recurrent layers need, but for the rows that lie in the place of others. */
-static void specdec__context_mix(specdec__context *c, const specdec__room *room, specdec__arena *arena)
+/* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
+static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
-    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->views, c->most), (size_t)room->tree);
-    const size_t rows = specdec__size_add((size_t)c->most, waiting);
+    const size_t waiting = specdec__size_multiply((size_t)specdec__min_int(room->max_views, c->max_nodes),
+                                                  (size_t)room->tree_nodes);
+    const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.raw_stride = specdec__forward_stride(m->row);
-    c->mix.inner = specdec__forward_stride(m->inner);
-    c->mix.made_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
-    c->mix.room = rows < 1 << 30 ? (int)rows : 1 << 30;
+    c->mix.raw_stride = specdec__forward_stride(m->input_width);
+    c->mix.output_stride = specdec__forward_stride(m->output_width);
+    c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
+    c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
     c->mix.row = SPECDEC__TAKE(arena, specdec__mix_row, rows);
-    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
-    c->mix.stack = SPECDEC__TAKE(arena, specdec__mix_step, c->most);
-    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->views, c->most));
+    c->mix.step = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
+    c->mix.walk_stack = SPECDEC__TAKE(arena, specdec__mix_step, c->max_nodes);
+    c->mix.part = SPECDEC__TAKE(arena, specdec__mix_part, specdec__min_int(room->max_views, c->max_nodes));
     c->mix.done = (unsigned char *)specdec__arena_take(
-        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->views, c->most)),
+        arena, specdec__size_multiply((size_t)m->layers, (size_t)specdec__min_int(room->max_views, c->max_nodes)),
         (size_t)m->heads + 1, 1);
-    c->mix.of = SPECDEC__TAKE(arena, int, c->most);
+    c->mix.row_of_node = SPECDEC__TAKE(arena, int, c->max_nodes);
     if (m->layers)
-        c->mix.made = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.made_stride));
+        c->mix.convolved = SPECDEC__TAKE(arena, float, specdec__size_multiply(rows, (size_t)c->mix.convolved_stride));
     c->mix.zeros = SPECDEC__TAKE(arena, float, m->channels);
-    c->mix.unit = SPECDEC__TAKE(arena, float, 2 * m->rows);
-    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
-        c->mix.beside = SPECDEC__TAKE(arena, float, (size_t)c->most * (size_t)specdec__forward_stride(
+    c->mix.unit_weights = SPECDEC__TAKE(arena, float, 2 * m->rows);
+    if (c->model->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
+        c->mix.x_plus_output = SPECDEC__TAKE(arena, float, (size_t)c->max_nodes * (size_t)specdec__forward_stride(
                                                                           c->model->embedding));
-    for (i = 0; c->mix.unit && i < m->rows; i++) {
-        c->mix.unit[i] = (float)(1.0 / m->rows);
-        c->mix.unit[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
+    for (i = 0; c->mix.unit_weights && i < m->rows; i++) {
+        c->mix.unit_weights[i] = (float)(1.0 / m->rows);
+        c->mix.unit_weights[m->rows + i] = (float)specdec__inverse_root((double)m->rows);
     }
 }
 
-/* What residual streams beside x need. */
-static void specdec__context_streams(specdec__context *c, size_t n, specdec__arena *arena)
+/* Takes memory for the residual streams besides x from an arena. n: rows. */
+static void specdec__context_take_streams(specdec__context *c, size_t n, specdec__arena *arena)
 {
     c->streams = SPECDEC__TAKE(arena, float, (size_t)(c->model->streams.count - 1) * n * (size_t)c->e);
     c->predicted = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->stream_router = SPECDEC__TAKE(arena, float, n * 16);
 }
 
-/* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
-   or stored and what attention then sums up. */
-static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
+/* Takes memory for buffers that are used during attention, and for buffers used outside it: the two sets share memory.
+   In the first set, the sums of attention share the memory of queries, keys and values before RoPE. n: rows. */
+static void specdec__context_take_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const specdec__model *m = c->model;
-    const size_t heads = (size_t)m->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
-    const size_t columns = specdec__context_columns(c);
+    const size_t heads = (size_t)m->heads, sums = (size_t)c->max_sums, begin = arena->used;
+    const size_t columns = specdec__context_max_columns(c);
     const int routed = specdec__forward_stride(m->experts), ff = specdec__forward_stride(m->feed_forward);
     size_t rotated, end, inner;
 
@@ -375,13 +424,13 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_skip_to(arena, end);
     end = specdec__arena_rewind(arena, begin);
     inner = n * (size_t)ff;
-    if (specdec__model_mixes(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
+    if (specdec__model_has_experts(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
     if (inner < n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL])))
         inner = n * (size_t)specdec__forward_stride(specdec__max_int(m->inputs.width, m->trait[SPECDEC__LAUREL]));
     c->hidden = SPECDEC__TAKE(arena, float, inner);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
-    if (specdec__model_mixes(m)) {
+    if (specdec__model_has_experts(m)) {
         c->up = SPECDEC__TAKE(arena, float, inner);
         c->parts = SPECDEC__TAKE(arena, float,
                                  columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
@@ -395,16 +444,17 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     specdec__arena_skip_to(arena, end);
 }
 
-/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding, the
-   output and the keys that a model lacks are the lender's. */
+/* Takes all memory of a context from an arena, for the views and steps of `room` and for max_rows rows of logits.
+   lender: the context of the target, whose embedding, output matrix and keys are used where the model has none; NULL:
+   the model has them. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__context *lender,
                                   const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
-                                  const specdec__room *room, int most_rows, specdec__arena *arena)
+                                  const specdec__kv_demand *room, int most_rows, specdec__arena *arena)
 {
-    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
-    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.joined;
+    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->view_keys > model->rope_original;
+    const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.is_nextn;
     const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
-    size_t n = (size_t)room->most, widest, ropes;
+    size_t n = (size_t)room->step_nodes, widest, ropes;
     size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
     int i, attended;
 
@@ -415,20 +465,20 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
-    c->most = room->most;
-    c->most_rows = model->bare ? 0 : most_rows;
-    c->room_for_sums = model->heads * room->most *
-                       (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
+    c->max_nodes = room->step_nodes;
+    c->max_rows = model->lacks_output ? 0 : most_rows;
+    c->max_sums = model->heads * room->step_nodes *
+                       (room->view_keys + room->step_nodes > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
-    c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
-    ropes = model->trait[SPECDEC__OTHER_BASE] != 0 ? 2 : 1;
-    if (lender && model->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
-        specdec__kv_lend(&c->kv, &lender->kv, model, arena);
+    c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_ALTERNATE];
+    ropes = model->trait[SPECDEC__ALTERNATE_BASE] != 0 ? 2 : 1;
+    if (lender && model->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW)
+        specdec__kv_borrow(&c->kv, &lender->kv, model, arena);
     else
         specdec__kv_init(&c->kv, kv_type, model, room, arena);
-    specdec__context_scratch(c, threads, arena);
-    if (specdec__mixing_is(&model->mixing))
-        specdec__context_mix(c, room, arena);
+    specdec__context_take_scratch(c, threads, arena);
+    if (specdec__mixing_exists(&model->mixing))
+        specdec__context_take_mix(c, room, arena);
     c->e = specdec__forward_stride(model->embedding);
     attended = specdec__forward_stride(model->o_width);
     if (model->latent_attention.rank) {
@@ -445,46 +495,46 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                                                                             model->latent)));
     widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
-    widest = (size_t)specdec__max_int((int)widest, c->mix.inner);
+    widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
                                                        model->inputs.width, model->trait[SPECDEC__LAUREL])));
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, attended),
-                                                                    specdec__max_int(reads, c->mix.inner)));
-    c->beside = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
+                                                                    specdec__max_int(reads, c->mix.output_stride)));
+    c->x_plus_attention = model->trait[SPECDEC__PARALLEL] ? SPECDEC__TAKE(arena, float, n * (size_t)c->e) : NULL;
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     if (model->inputs.width)
         c->inputs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(model->inputs.width *
                                                                                     model->layers));
     if (model->streams.count)
-        specdec__context_streams(c, n, arena);
+        specdec__context_take_streams(c, n, arena);
     if (model->block.taps) {
-        const int weights = 2 * model->block.taps * (model->embedding / model->block.group);
+        const int weights = 2 * model->block.taps * (model->embedding / model->block.group_size);
 
-        c->convs = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
-        c->mixed = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+        c->conv_weights = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(weights));
+        c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
-    specdec__context_halves(c, n, arena);
-    if (heads * wide > specdec__context_columns(c) * widest) /* they take the room of one another */
-        specdec__columns_take(&c->columns, heads, wide, arena);
+    specdec__context_take_halves(c, n, arena);
+    if (heads * wide > specdec__context_max_columns(c) * widest) /* they take the room of one another */
+        specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
-        specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
-    if (specdec__model_mixes(model))
-        specdec__context_routes(c, arena);
-    if (specdec__kv_types[kv_type].tiles)
-        specdec__columns_take(&c->turned, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
+        specdec__columns_take_memory(&c->columns, specdec__context_max_columns(c), widest, arena);
+    if (specdec__model_has_experts(model))
+        specdec__context_take_routes(c, arena);
+    if (specdec__kv_types[kv_type].has_codes)
+        specdec__columns_take_memory(&c->rotated_columns, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->slots[i] = SPECDEC__TAKE(arena, int, n);
-    c->place = SPECDEC__TAKE(arena, int, n);
+    c->key_index = SPECDEC__TAKE(arena, int, n);
     c->position = SPECDEC__TAKE(arena, int, n);
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
-    c->wrong = SPECDEC__TAKE(arena, int, n);
+    c->first_unsound = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,
-                              specdec__size_add(specdec__size_multiply((size_t)c->most_rows, (size_t)c->output->rows),
+                              specdec__size_add(specdec__size_multiply((size_t)c->max_rows, (size_t)c->output->rows),
                                                 15));
-    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->most_rows, SPECDEC__PLANE_PARTS));
+    c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
@@ -493,13 +543,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
 }
 
-/* A view of as many keys as room->length says, and of the nodes of a step. kept: of an ended sequence, without nodes.
-   */
-static void specdec__context_view(const specdec__context *c, specdec__view *view, const specdec__room *room, int kept,
-                                  specdec__arena *arena)
+/* Makes an empty view for room->view_keys keys and the nodes of a step. kept: 1: a kept view, which has no nodes. */
+static void specdec__context_init_view(const specdec__context *c, specdec__view *view, const specdec__kv_demand *room,
+                                       int kept, specdec__arena *arena)
 {
-    specdec__view_init(view, &c->kv, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, kept ? 0 : room->tree,
-                       arena);
+    specdec__view_init(view, &c->kv, (room->view_keys + 2 * room->step_nodes) / SPECDEC__KEYS + 2,
+                       kept ? 0 : room->tree_nodes, arena);
 }
 
 SPECDEC__FOR_SPEED

@@ -1,11 +1,12 @@
 /* =====================================================================================================================
- * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is what
- *     rotates of it and, behind that, a latent row; the latent row is the value, too.
+ * >>forward/latent: latent attention (MLA, DeepSeek-AI 2024, arXiv 2405.04434): all heads share one key, which is a
+ *     part that RoPE rotates and, behind it, a latent row; the latent row is also the value.
  *
- * With attn_k_b[h] (latent, still) and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
+ * A query has a part that RoPE rotates and a part that it does not, the still part. With attn_k_b[h] (latent, still)
+ * and attn_v_b[h] (value, latent) of head h, the score of a query with a key is
  *     rotated query . rotated key + still query . attn_k_b[h]^T latent
- * and what the head gives is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries, attn_v_b to
- * sums, and the cache holds latent rows alone. Both products have a column for each head and node.
+ * and the output of the head is attn_v_b[h] (sum of weights times latent). So attn_k_b is applied to queries and
+ * attn_v_b to sums, and the cache holds latent rows alone. Both products have a column for each head and node.
  * ================================================================================================================== */
 
 #pragma once
@@ -18,8 +19,8 @@
 #include "multiply.h"
 #include "rows.h"
 
-/* out (n, stride), in each row a part of `size` for each head = the head's matrix times its columns, which are columns
-   [head * n, head * n + n) of c->columns. */
+/* Multiplies the columns of each head by the matrix of that head: out (n, stride) has `size` values for each head in a
+   row. Columns [head * n, head * n + n) of c->columns belong to a head. */
 static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
                                             float *out, int size, int stride)
 {
@@ -27,8 +28,8 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
     const int heads = layer->shape.heads, own = specdec__matrix_tiles(w) / heads, tiles = own * heads;
     const int passes = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     specdec__scratch *scratch = &c->scratch[thread];
-    specdec__output t = {w, NULL, NULL, (size_t)stride};
-    specdec__place places[2], next[2];
+    specdec__matrix_product t = {w, NULL, NULL, (size_t)stride};
+    specdec__matrix_tile places[2], next[2];
     specdec__walk walk;
     float *sums[2];
     int i, pair;
@@ -46,18 +47,19 @@ static void specdec__forward_multiply_heads(specdec__context *c, int thread, con
         places[1].tile = tile + 1;
         next[0].tile = specdec__walk_next(&walk, pair) % tiles;
         next[1].tile = specdec__min_int(next[0].tile + 1, tiles - 1);
-        specdec__forward_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
-        t.out = out + (size_t)head * (size_t)size;
+        specdec__forward_multiply_tiles(c, places, pair, next, head * c->n + column, columns, scratch, sums);
+        t.rows_out = out + (size_t)head * (size_t)size;
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, &t, places[i].tile % own, column, columns, sums[i]);
+            specdec__forward_store_tile(c, &t, places[i].tile % own, column, columns, sums[i]);
     }
 }
 
-/* Columns of heads in c->latent, of so many values, times the matrix of each head. Returns 1 when cancelled. */
-static int specdec__forward_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix, float *out,
-                                  int size, int stride)
+/* Quantises c->latent_columns, a column for each head and node, and multiplies them as specdec__forward_multiply_heads
+   does. Returns 1 when cancelled. */
+static int specdec__forward_project_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
+                                          float *out, int size, int stride)
 {
-    specdec__input in;
+    specdec__matrix_input in;
 
     memset(&in, 0, sizeof in);
     in.values = c->latent_columns;
@@ -70,8 +72,9 @@ static int specdec__forward_heads(specdec__context *c, int thread, const specdec
     return specdec__pool_barrier(c->pool);
 }
 
-/* c->absorbed = attn_k_b of each head times what stays still of its query. Returns 1 when cancelled. */
-static int specdec__forward_absorb(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes c->absorbed (n, heads * rank): attn_k_b of each head times the still part of its query. Returns 1 when
+   cancelled. */
+static int specdec__forward_absorb_queries(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int heads = layer->shape.heads, still = latent->key_dim - layer->shape.rope_dim;
@@ -84,13 +87,14 @@ static int specdec__forward_absorb(specdec__context *c, int thread, const specde
                    c->queries + (size_t)i * stride + (size_t)(head * latent->key_dim), (size_t)still * sizeof(float));
     if (specdec__pool_barrier(c->pool))
         return 1;
-    return specdec__forward_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
-                                  specdec__forward_stride(heads * latent->rank));
+    return specdec__forward_project_heads(c, thread, layer, SPECDEC__K_B, c->absorbed, latent->rank,
+                                          specdec__forward_stride(heads * latent->rank));
 }
 
-/* The rows of a node that a query of a head, or, with head -1, its key, is made of: what rotates, then the rest. */
-static void specdec__forward_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
-                                        float *out)
+/* Writes a query of a head to out, or with head -1 the key, for one row of the step: the part that RoPE rotates, then
+   the latent part (rank). */
+static void specdec__forward_join_latent_row(const specdec__context *c, const specdec__layer *l, int row, int head,
+                                             float *out)
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int rank = latent->rank, turns = l->shape.rope_dim, heads = l->shape.heads;

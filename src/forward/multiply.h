@@ -12,37 +12,39 @@
 #include "context.h"
 #include "screen.h"
 
-/* A tile of 16 rows of a matrix. */
-typedef struct specdec__place {
-    const specdec__matrix *matrix;
-    int tile;
-} specdec__place;
+/* A tile of a matrix: rows [16 * tile, 16 * tile + 16). */
+typedef struct specdec__matrix_tile {
+    const specdec__matrix *matrix; /* the matrix that the tile belongs to */
+    int tile;                      /* number of the tile */
+} specdec__matrix_tile;
 
-SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *place)
+/* Returns the address of a tile: repacked, or as its rows lie in the file. */
+SPECDEC__INLINE const unsigned char *specdec__matrix_tile_address(const specdec__matrix_tile *place)
 {
     const specdec__matrix *matrix = place->matrix;
 
     return matrix->tiles ? matrix->tiles + (size_t)place->tile * specdec__matrix_tile_bytes(matrix)
-                         : specdec__matrix_at(matrix, place->tile);
+                         : specdec__matrix_tile_in_file(matrix, place->tile);
 }
 
-/* Are there 16 rows in every one of the places? */
-static int specdec__places_whole(const specdec__place *places, int count)
+/* Whether all of these tiles have 16 rows; the last tile of a matrix may have fewer. */
+static int specdec__tiles_have_16_rows(const specdec__matrix_tile *places, int count)
 {
     while (count && (places[count - 1].tile + 1) * SPECDEC__ROWS <= places[count - 1].matrix->rows)
         count--;
     return !count;
 }
 
-/* The same of places in a matrix that lies in planes: its upper plane or, unless bounds are wanted, both. */
-static void specdec__forward_planes(const specdec__context *c, const specdec__place *places, int place_count,
-                                    const specdec__place *next, int column, int count, specdec__scratch *scratch,
-                                    float *const *sums)
+/* Multiplies tiles of a matrix in planes by columns, as specdec__forward_multiply_tiles does: by the upper plane alone
+   where the step computes bounds, else by both planes. */
+static void specdec__forward_multiply_planes(const specdec__context *c, const specdec__matrix_tile *places,
+                                             int place_count, const specdec__matrix_tile *next, int column, int count,
+                                             specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const int all = matrix->columns / 32;
     const size_t bytes = (size_t)all * SPECDEC__PLANE_UPPER;
-    specdec__multiply_function *multiply = c->screen.bounds ? c->kernels->plane : c->kernels->planes;
+    specdec__multiply_function *multiply = c->screen.computed ? c->kernels->plane : c->kernels->planes;
     specdec__tiles tiles;
     int from, i;
 
@@ -65,17 +67,17 @@ static void specdec__forward_planes(const specdec__context *c, const specdec__pl
             unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
 
             c->kernels->join_planes(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
-                                    !c->screen.bounds, tile);
+                             !c->screen.computed, tile);
             tiles.tile[i] = tiles.next[i] = tile;
         }
         specdec__kernels_multiply(c->kernels, &tiles, blocks, scratch->panel, &c->columns, from, column, count, sums);
     }
 }
 
-/* What specdec__forward_tiles does, without the scales of matrices. */
-static void specdec__forward_products(const specdec__context *c, const specdec__place *places, int place_count,
-                                      const specdec__place *next, int column, int count,
-                                      specdec__scratch *scratch, float *const *sums)
+/* Computes what specdec__forward_multiply_tiles computes, before the scales of matrices are applied. */
+static void specdec__forward_multiply_unscaled(const specdec__context *c, const specdec__matrix_tile *places,
+                                               int place_count, const specdec__matrix_tile *next, int column, int count,
+                                               specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
     const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
@@ -83,14 +85,14 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
     int from, i;
 
     if (matrix->bounds) {
-        specdec__forward_planes(c, places, place_count, next, column, count, scratch, sums);
+        specdec__forward_multiply_planes(c, places, place_count, next, column, count, scratch, sums);
         return;
     }
     tiles.type = matrix->type;
     tiles.tile[1] = NULL;
     for (i = 0; i < place_count; i++) {
-        tiles.tile[i] = specdec__place_bytes(&places[i]);
-        tiles.next[i] = specdec__place_bytes(&next[i]);
+        tiles.tile[i] = specdec__matrix_tile_address(&places[i]);
+        tiles.next[i] = specdec__matrix_tile_address(&next[i]);
     }
     if (matrix->tiles) {
         specdec__kernels_multiply(c->kernels, &tiles, matrix->columns / 32, scratch->panel, &c->columns, 0, column,
@@ -98,7 +100,7 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
         return;
     }
     if (c->columns.n == 1 && c->kernels->rows[matrix->type->number] && matrix->columns % 512 == 0 &&
-        specdec__places_whole(places, place_count)) {
+        specdec__tiles_have_16_rows(places, place_count)) {
         c->kernels->rows[matrix->type->number](&tiles, matrix->row_bytes, matrix->columns / 32, &c->columns,
                                                scratch->tile, sums);
         return;
@@ -114,7 +116,8 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
             unsigned char *tile = scratch->tile + (size_t)i * room;
 
             c->kernels->interleave(
-                own->type, specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes,
+                own->type,
+                specdec__matrix_tile_address(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes,
                 own->row_bytes, rows, blocks, tile);
             tiles.tile[i] = tiles.next[i] = tile;
         }
@@ -123,15 +126,15 @@ static void specdec__forward_products(const specdec__context *c, const specdec__
     }
 }
 
-/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
-   length. next: what this thread is going to multiply after them. */
-static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
-                                   const specdec__place *next, int column, int count,
-                                   specdec__scratch *scratch, float *const *sums)
+/* Computes sums[i] (count, 16): tile places[i] times columns [column, column + count) of c->columns. The matrices of
+   the tiles have the same type and columns. next: the tiles that this thread multiplies next, to be prefetched. */
+static void specdec__forward_multiply_tiles(const specdec__context *c, const specdec__matrix_tile *places,
+                                            int place_count, const specdec__matrix_tile *next, int column, int count,
+                                            specdec__scratch *scratch, float *const *sums)
 {
     int i;
 
-    specdec__forward_products(c, places, place_count, next, column, count, scratch, sums);
+    specdec__forward_multiply_unscaled(c, places, place_count, next, column, count, scratch, sums);
     for (i = 0; i < place_count; i++) {
         const specdec__matrix *matrix = places[i].matrix;
         const int at = matrix->scale_tiles ? places[i].tile / matrix->scale_tiles : 0;
@@ -142,23 +145,23 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 }
 
 SPECDEC__FOR_SIZE
-/* Slices of a matrix that are read to time it, one a thread: slices have `pairs` pairs of tiles, and the first one is
-   number index * threads. */
+/* Slices of a matrix that are multiplied to measure the time of a step, one for each thread. A slice is `pairs` pairs
+   of tiles; the first thread's slice has the number index * threads. */
 typedef struct specdec__slices {
-    specdec__context *context;
-    const specdec__matrix *matrix;
-    int index, pairs;
+    specdec__context *context;     /* whose pool and scratch are used */
+    const specdec__matrix *matrix; /* the matrix to be timed */
+    int number, pairs;             /* number of this measurement; pairs of tiles in a slice */
 } specdec__slices;
 
-/* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
-   one token. */
-static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
+/* Multiplies a thread's slice by column 0, whatever it holds, and discards the sums: the weights are read as in a step
+   of one token. */
+static SPECDEC__UNUSED void specdec__forward_multiply_slice(void *argument, int thread)
 {
     const specdec__slices *slices = (const specdec__slices *)argument;
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
-    int k = slices->index * specdec__pool_active(c->pool) + thread, end, i;
-    specdec__place places[4]; /* a pair and the next one */
+    int k = slices->number * specdec__pool_active(c->pool) + thread, end, i;
+    specdec__matrix_tile places[4]; /* a pair and the next one */
     float *sums[2];
 
     for (i = 0; i < 4; i++)
@@ -169,25 +172,27 @@ static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
     for (end = k + pairs; k < all && k < end; k++) {
         for (i = 0; i < 4; i++)
             places[i].tile = 2 * k + i;
-        specdec__forward_tiles(c, places, 2, places + 2, 0, 1, &c->scratch[thread], sums);
+        specdec__forward_multiply_tiles(c, places, 2, places + 2, 0, 1, &c->scratch[thread], sums);
     }
 }
 SPECDEC__FOR_SPEED
 
-/* Where the rows of a matrix go: out (n, stride) = sums + bias. */
-typedef struct specdec__output {
-    const specdec__matrix *matrix;
-    const float *bias;
-    float *out;
-    size_t stride;
-} specdec__output;
+/* A matrix to be multiplied, and where its product goes: out (n, stride) = matrix times columns + bias. */
+typedef struct specdec__matrix_product {
+    const specdec__matrix *matrix; /* the matrix to multiply by */
+    const float *bias;             /* (rows); NULL: none */
+    float *rows_out;               /* (n, stride) the product */
+    size_t stride;                 /* floats between rows of the product */
+} specdec__matrix_product;
 
-static void specdec__forward_put(const specdec__context *c, const specdec__output *t, int tile, int column, int count,
-                                 const float *sums)
+/* Writes the sums (count, 16) of a tile, plus the bias, to the rows of its target for columns [column, column + count).
+   */
+static void specdec__forward_store_tile(const specdec__context *c, const specdec__matrix_product *t, int tile,
+                                        int column, int count, const float *sums)
 {
     int rows = t->matrix->rows - tile * SPECDEC__ROWS, i;
     const float *bias = t->bias ? t->bias + tile * SPECDEC__ROWS : NULL;
-    float *out = t->out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
+    float *out = t->rows_out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
 
     if (rows >= SPECDEC__ROWS) {
         c->kernels->store_sums(sums, count, bias, out, t->stride);
@@ -199,8 +204,10 @@ static void specdec__forward_put(const specdec__context *c, const specdec__outpu
     }
 }
 
-/* Whose tile is item i when the tiles of several matrices are counted through? places (2): it and the one after it. */
-static const specdec__output *specdec__forward_place(const specdec__output *targets, int i, specdec__place *places)
+/* Finds tile i of several matrices whose tiles are numbered one matrix behind the other: places[0] becomes this tile,
+   places[1] the next one of the same matrix. Returns the target of the matrix. */
+static const specdec__matrix_product *specdec__forward_find_tile(const specdec__matrix_product *targets, int i,
+                                                                 specdec__matrix_tile *places)
 {
     for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
         i -= specdec__matrix_tiles(targets->matrix);
@@ -210,8 +217,9 @@ static const specdec__output *specdec__forward_place(const specdec__output *targ
     return targets;
 }
 
-/* Several matrices over the same columns, their tiles shared out among the threads, two at a time. */
-static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__output *targets, int count)
+/* Multiplies several matrices by c->columns. Threads claim tiles, two at a time. */
+static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__matrix_product *targets,
+                                      int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
@@ -223,19 +231,19 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
     for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
-        specdec__place places[2], next[2];
+        specdec__matrix_tile places[2], next[2];
         const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
         const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
-        const specdec__output *t = specdec__forward_place(targets, walk.at - pass * tiles, places);
+        const specdec__matrix_product *t = specdec__forward_find_tile(targets, walk.at - pass * tiles, places);
         int after;
 
         pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
         after = specdec__walk_next(&walk, pair);
-        specdec__forward_place(targets, passes > 1 ? after % tiles : after, next);
-        specdec__forward_tiles(c, places, pair, next, column, columns, scratch, sums);
-        for (i = 0; i < pair && c->screen.bounds && t->matrix == c->output; i++)
-            specdec__screen_widen(c, t->matrix, places[i].tile, column, columns, sums[i]);
+        specdec__forward_find_tile(targets, passes > 1 ? after % tiles : after, next);
+        specdec__forward_multiply_tiles(c, places, pair, next, column, columns, scratch, sums);
+        for (i = 0; i < pair && c->screen.computed && t->matrix == c->output; i++)
+            specdec__screen_compute_bounds(c, t->matrix, places[i].tile, column, columns, sums[i]);
         for (i = 0; i < pair; i++)
-            specdec__forward_put(c, t, places[i].tile, column, columns, sums[i]);
+            specdec__forward_store_tile(c, t, places[i].tile, column, columns, sums[i]);
     }
 }

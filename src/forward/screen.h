@@ -1,14 +1,14 @@
 /* =====================================================================================================================
- * >>forward/screen: a large output matrix of which a step reads five bits of every code, and the other three only of
- *     rows that can still win: the text keeps its bits.
+ * >>forward/screen: screening of a large output matrix: a step reads five of the eight bits of every code, and the
+ *     other three only in rows whose logit can still be the largest. The chosen tokens are the same.
  *
- * Whoever wants the largest logit, or the k largest, need not know the others, only that they are smaller. So a step
- * multiplies with the upper plane of the matrix (>>quant/planes), the lower bits being taken as 4, and each row gets an
- * upper bound of its logit. >>speculation/settle then looks at the rows with the highest bounds as they lie in the
- * file, and at every other one whose bound reaches what it has found there. That is the logit, bit for bit.
+ * A sampler that needs only the k largest logits need not know the others, only that they are smaller. So a step
+ * multiplies by the upper plane of the matrix (>>quant/planes), with 4 for the lower bits, and computes an upper bound
+ * of each logit. >>speculation/settle then reads the rows with the highest bounds from the file, whose products are the
+ * exact logits, bit for bit, and then every other row whose bound reaches the k-th largest of these logits.
  *
- * The bound. A row has codes c and scales d (a block of 32 each), its weights are w = d c, the column is x, and what
- * the lower bits add is e = d (c - c'), c' with 4 for the lower bits. Let p = w x, p' = (w - e) x, without rounding.
+ * The bound. A row has codes c and scales d (one for a block of 32), its weights are w = d c, the column is x. The
+ * lower bits contribute e = d (c - c'), c' with 4 for the lower bits. Let p = w x, p' = (w - e) x, without rounding.
  *   (1) p - p' = e x = the sum over parts of the columns e_i x_i <= the sum of |e_i| |x_i|      (Cauchy and Schwarz)
  *   (2) Integer sums of a block are exact, and below 2^24. The product of scales is rounded once, and each of B blocks
  *       adds with one rounding, so a computed p is off by at most (B + 1) u (1 + u)^B times the sum over blocks of
@@ -27,21 +27,21 @@
 #include "../model/model.h"
 #include "context.h"
 
-/* Bytes of one of the planes of the output matrix, by its bytes of a block of 16 rows. */
-static SPECDEC__UNUSED int64_t specdec__screen_bytes(const specdec__context *c, int block)
+/* Returns the bytes of one plane of the output matrix. block: its bytes for a block of 32 columns and 16 rows. */
+static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__context *c, int block)
 {
     return (int64_t)((c->output->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS) * (c->output->columns / 32) * block;
 }
 
-/* What the step under way makes of rows of logits. */
-SPECDEC__INLINE int specdec__screen_makes(const specdec__context *c)
+/* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
+SPECDEC__INLINE int specdec__screen_choice(const specdec__context *c)
 {
-    return c->screen.asked == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.asked;
+    return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }
 
-/* norms (row_count, parts) of the columns that the output matrix is multiplied with, a thread's share. Where bounds
-   could overflow they become no numbers, and so do the bounds. */
-static void specdec__screen_norms(const specdec__context *c, int thread)
+/* Computes a thread's share of c->screen.norms (row_count, parts): the norms of parts of the columns that the output
+   matrix is multiplied by. A norm becomes NaN where bounds could overflow, and so do the bounds. */
+static void specdec__screen_compute_norms(const specdec__context *c, int thread)
 {
     const specdec__columns *x = &c->columns;
     const specdec__matrix *output = c->output;
@@ -59,7 +59,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
             for (i = 0; i < 32; i++) {
                 const int value = x->codes[at * 32 + (size_t)i] + offset;
 
-                sums[output->bounds->part[b * 32 + i]] += value * value;
+                sums[output->bounds->part_of_column[b * 32 + i]] += value * value;
             }
             for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
                 squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
@@ -67,7 +67,7 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
             const double norm = specdec__plane_square_root(squares[i]) * 1.0001;
 
-            most += norm * (double)output->bounds->most[i];
+            most += norm * (double)output->bounds->largest[i];
             norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);
         }
         if (!(most < 1e30))
@@ -75,9 +75,9 @@ static void specdec__screen_norms(const specdec__context *c, int thread)
     }
 }
 
-/* Products with the upper plane, sums (count, 16) of a tile, become bounds. */
-SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const specdec__matrix *matrix, int tile,
-                                           int column, int count, float *sums)
+/* Turns the products of a tile with the upper plane, sums (count, 16), into upper bounds of the logits. */
+SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, const specdec__matrix *matrix, int tile,
+                                                    int column, int count, float *sums)
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
 
@@ -85,8 +85,9 @@ SPECDEC__INLINE void specdec__screen_widen(const specdec__context *c, const spec
                            c->screen.norms + column * SPECDEC__PLANE_PARTS);
 }
 
-/* The logits of items[count] of a row of the last step, which made bounds. */
-static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column, specdec_candidate *items, int count)
+/* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
+static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int column, specdec_candidate *items,
+                                                      int count)
 {
     const specdec__matrix *output = c->output;
     const unsigned char *rows[SPECDEC__ROWS];
@@ -103,6 +104,6 @@ static SPECDEC__UNUSED void specdec__screen_read(specdec__context *c, int column
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];
     }
-    c->screen.read += (uint64_t)count;
+    c->screen.rows_read += (uint64_t)count;
     c->screen.saved -= (int64_t)count * (int64_t)output->row_bytes;
 }

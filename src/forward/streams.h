@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>forward/streams: several residual streams (AltUp), and gates of which few count (Gemma 3n): see specdec__streams.
+ * >>forward/streams: several residual streams (AltUp), LAuReL, and sparse gates, all of Gemma 3n: see specdec__streams.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,16 +11,16 @@
 #include "context.h"
 #include "rows.h"
 
-/* Row i of stream s. */
-static float *specdec__forward_stream(const specdec__context *c, int s, int i)
+/* Returns row i of residual stream s; stream 0 is c->x. */
+static float *specdec__forward_stream_row(const specdec__context *c, int s, int i)
 {
-    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->most * (size_t)c->e : c->x;
+    float *stream = s ? c->streams + (size_t)(s - 1) * (size_t)c->max_nodes * (size_t)c->e : c->x;
 
     return stream + (size_t)i * (size_t)c->e;
 }
 
-/* The sums of x (n, a multiple of 16), and of its squares, which are exact in double: 8 strided sums of each. */
-static void specdec__forward_moments(const float *x, int n, double *sum, double *squares)
+/* Computes the sum of x (n, a multiple of 16) and the sum of its squares, in double. Canonical: 8 strided sums each. */
+static void specdec__forward_sum_squares(const float *x, int n, double *sum, double *squares)
 {
     double sums[8] = {0, 0, 0, 0, 0, 0, 0, 0}, of_squares[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     int i, k;
@@ -38,15 +38,15 @@ static void specdec__forward_moments(const float *x, int n, double *sum, double 
     }
 }
 
-/* Gives row i of a stream the length of another one, which has this sum of squares. */
-static void specdec__forward_lengthen(const specdec__context *c, int s, int i, double squares)
+/* Scales row i of stream s so that its sum of squares becomes `squares`. */
+static void specdec__forward_scale_stream(const specdec__context *c, int s, int i, double squares)
 {
     const int width = c->model->embedding;
     double sum, own;
-    float *row = specdec__forward_stream(c, s, i);
+    float *row = specdec__forward_stream_row(c, s, i);
 
-    specdec__forward_moments(row, width, &sum, &own);
-    own = own > 1e-5 * width ? own : 1e-5 * width; /* as its authors have it */
+    specdec__forward_sum_squares(row, width, &sum, &own);
+    own = own > 1e-5 * width ? own : 1e-5 * width; /* a lower limit, as in the authors' code */
     if (squares > 0)
         c->kernels->scale(row, (float)(specdec__product(squares, specdec__inverse_root(squares)) *
                                        specdec__inverse_root(own)), width);
@@ -54,28 +54,31 @@ static void specdec__forward_lengthen(const specdec__context *c, int s, int i, d
         memset(row, 0, (size_t)width * sizeof *row);
 }
 
-/* A thread's rows of all streams but x become as long as x; then, with `end`, x the mean of all. */
-static void specdec__forward_even(specdec__context *c, int thread, int end)
+/* Scales a thread's rows of all streams but x so that each row is as long as that of x; then, with `end`, x becomes the
+   mean of all streams. */
+static void specdec__forward_equalise_streams(specdec__context *c, int thread, int end)
 {
     const int count = c->model->streams.count;
     double sum, squares;
     int i, s;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *x = specdec__forward_stream(c, 0, i);
+        float *x = specdec__forward_stream_row(c, 0, i);
 
-        specdec__forward_moments(x, c->model->embedding, &sum, &squares);
+        specdec__forward_sum_squares(x, c->model->embedding, &sum, &squares);
         for (s = 1; s < count; s++)
-            specdec__forward_lengthen(c, s, i, squares);
+            specdec__forward_scale_stream(c, s, i, squares);
         for (s = 1; end && s < count; s++)
-            c->kernels->add_scaled(x, 1, specdec__forward_stream(c, s, i), c->model->embedding);
+            c->kernels->add_scaled(x, 1, specdec__forward_stream_row(c, s, i), c->model->embedding);
         if (end)
             c->kernels->scale(x, 1 / (float)count, c->model->embedding);
     }
 }
 
-/* out (rows) = weights (rows, count) * tanh(what the router of streams says of row i / embedding). */
-static void specdec__forward_coefficients(const specdec__context *c, int i, const float *weights, int rows, float *out)
+/* Computes the coefficients of row i: out (rows) = weights (rows, streams) * tanh(output of the streams' router /
+   embedding). */
+static void specdec__forward_stream_coefficients(const specdec__context *c, int i, const float *weights, int rows,
+                                                 float *out)
 {
     const int count = c->model->streams.count;
     float modes[16] = {0};
@@ -89,82 +92,84 @@ static void specdec__forward_coefficients(const specdec__context *c, int i, cons
             out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);
 }
 
-#define SPECDEC__STREAM_PIECE 64 /* columns of streams that are worked on at a time */
+#define SPECDEC__STREAM_PIECE 64 /* columns of all streams that are updated at a time */
 
-/* A thread's part of all streams: each grows by a sum of all, as a layer predicts. c->predicted becomes x. */
-static void specdec__forward_predict(specdec__context *c, int thread, const specdec__layer *layer)
+/* Computes a layer's prediction of all streams, a thread's part: to each stream a weighted sum of all streams is added.
+   Also copies the new x to c->predicted. */
+static void specdec__forward_predict_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int count = c->model->streams.count, to = part.to * 32;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.end_block * 32;
     float weight[SPECDEC__MOST_STREAMS * SPECDEC__MOST_STREAMS], old[SPECDEC__MOST_STREAMS][SPECDEC__STREAM_PIECE];
     int i, at, s, k, n;
 
-    for (i = part.first; i < part.last; i++) {
-        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
-        for (at = part.from * 32; at < to; at += n) {
+    for (i = part.first_row; i < part.end_row; i++) {
+        specdec__forward_stream_coefficients(c, i, layer->vector[SPECDEC__PREDICTIONS], count * count, weight);
+        for (at = part.first_block * 32; at < to; at += n) {
             n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
             for (s = 0; s < count; s++)
-                memcpy(old[s], specdec__forward_stream(c, s, i) + at, (size_t)n * sizeof(float));
+                memcpy(old[s], specdec__forward_stream_row(c, s, i) + at, (size_t)n * sizeof(float));
             for (s = 0; s < count; s++)
                 for (k = 0; k < count; k++)
-                    c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, weight[s * count + k], old[k], n);
-            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream(c, 0, i) + at,
+                    c->kernels->add_scaled(specdec__forward_stream_row(c, s, i) + at, weight[s * count + k], old[k], n);
+            memcpy(c->predicted + (size_t)i * (size_t)c->e + at, specdec__forward_stream_row(c, 0, i) + at,
                    (size_t)n * sizeof(float));
         }
     }
 }
 
-/* A thread's part of all streams: each becomes what was predicted of it, plus a share of what x has grown by since.
-   Then h = x times a weight, which is what goes with the layer's inputs. */
-static void specdec__forward_correct(specdec__context *c, int thread, const specdec__layer *layer)
+/* Corrects all streams behind a layer, a thread's part: each becomes its prediction plus a coefficient times the
+   difference of x and its prediction. Then h = x times the weights altup_correct_scale, which the layer's own
+   embeddings are gated by. */
+static void specdec__forward_correct_streams(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int count = c->model->streams.count, to = part.to * 32;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int count = c->model->streams.count, to = part.end_block * 32;
     float weight[SPECDEC__MOST_STREAMS], grown[SPECDEC__STREAM_PIECE];
     int i, at, s, n;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const float *predicted = c->predicted + (size_t)i * (size_t)c->e;
-        const float *x = specdec__forward_stream(c, 0, i) + part.from * 32;
+        const float *x = specdec__forward_stream_row(c, 0, i) + part.first_block * 32;
 
-        specdec__forward_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
-        for (at = part.from * 32; at < to; at += n) {
+        specdec__forward_stream_coefficients(c, i, layer->vector[SPECDEC__CORRECTIONS], count, weight);
+        for (at = part.first_block * 32; at < to; at += n) {
             n = specdec__min_int(to - at, SPECDEC__STREAM_PIECE);
-            memcpy(grown, specdec__forward_stream(c, 0, i) + at, (size_t)n * sizeof *grown);
+            memcpy(grown, specdec__forward_stream_row(c, 0, i) + at, (size_t)n * sizeof *grown);
             c->kernels->add_scaled(grown, -1, predicted + at, n);
-            memcpy(specdec__forward_stream(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
+            memcpy(specdec__forward_stream_row(c, 0, i) + at, predicted + at, (size_t)n * sizeof *grown);
             for (s = 0; s < count; s++)
-                c->kernels->add_scaled(specdec__forward_stream(c, s, i) + at, 1 + weight[s], grown, n);
+                c->kernels->add_scaled(specdec__forward_stream_row(c, s, i) + at, 1 + weight[s], grown, n);
         }
-        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.from * 32, 0, 1, NULL, 0,
-                             to - part.from * 32, c->h + (size_t)i * (size_t)c->e + part.from * 32);
+        c->kernels->convolve(&x, layer->vector[SPECDEC__INPUT_SCALE] + part.first_block * 32, 0, 1, NULL, 0,
+                             to - part.first_block * 32, c->h + (size_t)i * (size_t)c->e + part.first_block * 32);
     }
 }
 
-/* A thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
+/* Computes a thread's part of x = (x + h + norm(y)) / sqrt(2), where h is the input of LAuReL and y its output. */
 static void specdec__forward_add_laurel(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    const specdec__part part = specdec__forward_thread_part(c, thread, c->n, c->e);
-    const int at = part.from * 32, count = part.to * 32 - at;
+    const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
+    const int at = part.first_block * 32, count = part.end_block * 32 - at;
     int i;
 
-    for (i = part.first; i < part.last; i++) {
+    for (i = part.first_row; i < part.end_row; i++) {
         const size_t row = (size_t)i * (size_t)c->e;
         float *x = c->x + row + at, *h = c->h + row;
 
         c->kernels->add_scaled(x, 1, h + at, count);
-        specdec__forward_norm(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
-                                 c->e - SPECDEC__APART, at, part.to * 32, h);
+        specdec__forward_norm_function(c)(c->y + row, layer->vector[SPECDEC__LAUREL_NORM], c->model->epsilon,
+                                          c->e - SPECDEC__ROW_PADDING, at, part.end_block * 32, h);
         c->kernels->add_scaled(x, 1, h + at, count);
         c->kernels->scale(x, 0.707106769f, count);
-        specdec__forward_check(c, thread, i, x, count, SPECDEC__SOUND);
+        specdec__forward_check_row(c, thread, i, x, count, SPECDEC__FINITE_FACTOR);
     }
 }
 
-/* A thread's rows of gates (n, stride), of so many values: each becomes what it exceeds their mean + sparsity times
-   their standard deviation by, or 0. */
-static void specdec__forward_sparsify(const specdec__context *c, int thread, float sparsity, float *gates, int width,
-                                      int stride)
+/* Makes a thread's rows of gates (n, stride) sparse: each of their `width` values becomes its excess over mean +
+   sparsity * standard deviation of the row, or 0 if it is smaller. */
+static void specdec__forward_sparsify_gates(const specdec__context *c, int thread, float sparsity, float *gates,
+                                            int width, int stride)
 {
     double sum, squares, variance;
     float least;
@@ -173,7 +178,7 @@ static void specdec__forward_sparsify(const specdec__context *c, int thread, flo
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         float *row = gates + (size_t)i * (size_t)stride;
 
-        specdec__forward_moments(row, width, &sum, &squares);
+        specdec__forward_sum_squares(row, width, &sum, &squares);
         sum /= width;
         variance = squares / width - specdec__product(sum, sum);
         variance = variance > 1e-300 ? specdec__product(variance, specdec__inverse_root(variance)) : 0;

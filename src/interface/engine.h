@@ -93,16 +93,16 @@ typedef enum specdec_result {
 
 #define SPECDEC_ERROR_TEXT_SIZE 240
 
-/* What went wrong, in words: which tensor, which key, which token. Written only by calls that fail. */
+/* A failed call's result and a text that names the tensor, key or token at fault. Only calls that fail write to it. */
 typedef struct specdec_error {
     specdec_result code;
     char text[SPECDEC_ERROR_TEXT_SIZE];
 } specdec_error;
 
-/* The constant text of a result: "the memory block is too small". */
+/* Returns the constant text of a result, such as "the memory block is too small". */
 SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 
-/* "0.6.0": of the implementation that was linked. */
+/* Returns the version of the linked implementation, such as "0.6.0". */
 SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ typedef struct specdec specdec;             /* a sequence and its engine, in the
 typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
-/* Where a model comes from: the first of these that is set. */
+/* Where a model comes from: `model`, `data` or `path`, the first of these that is set. */
 typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
@@ -123,24 +123,26 @@ typedef struct specdec_source {
 
 #define SPECDEC_FORK_TOKENS 16 /* that a child is made to begin with, at most */
 
-/* Called from the thread that called the library, but for `thread`; may call specdec_cancel only. Any may be NULL. */
+/* Functions of the caller's. All but `thread` are called from the thread that called the library, and may call no
+   function but specdec_cancel. Any may be NULL. */
 typedef struct specdec_hooks {
     void *user_data;
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
-    /* One line on what the engine is made of, or on what it does without; it begins with "warning: " where what a file
-       lacks may spoil the text. No newline; gone after the call. */
+    /* One line about the engine and its work; it begins with "warning: " where something that a file lacks may spoil
+       the text. No newline; the line is gone after the call. */
     void (*log)(void *user_data, const char *line);
-    /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
-       to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
+    /* Asked after each decoded token, the last of tokens[count]: shall the sequence fork here? Returns how many tokens
+       the child begins with, written to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens
+       alone. */
     int (*fork)(void *user_data, const int32_t *tokens, int count, int32_t *child);
-    /* Called by a helper thread that begins, to choose its processor or its priority. number: 1 to threads - 1, or
-       threads: the one that drafts while others verify (with config.async above 1, so do the last ones before it). */
+    /* Called by each helper thread at its start, to choose its processor or priority. number: 1 to threads - 1, or
+       threads: the thread that drafts while others verify (with config.async above 1, also the last ones before it). */
     void (*thread)(void *user_data, int number);
 } specdec_hooks;
 
-/* What is added to the logit of a token; -INFINITY forbids it. */
+/* A number that is added to the logit of a token; -INFINITY forbids the token. */
 typedef struct specdec_bias {
     int32_t token;
     float bias;
@@ -170,7 +172,7 @@ typedef enum specdec_sampler {
 #define SPECDEC_SAMPLER_NAMES (&"" SPECDEC_SAMPLERS(SPECDEC__SAMPLER_NAME)[1]) /* "penalties|dry|..." */
 
 /* How tokens are chosen. {0}: greedily. Biases come first, then the samplers in their order. All of them are functions
-   of the text, its position and the seed, so that a sequence with draft tokens is one without. */
+   of the text, the position and the seed, so the text is the same with and without draft tokens. */
 typedef struct specdec_sampling {
     float temperature;         /* up to 1e6; 0: greedy: of all below only biases, penalties and dry_ then count */
     int32_t top_k;             /* keep the k best; 0: off */
@@ -208,13 +210,13 @@ typedef struct specdec_sampling {
 #define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
 #define SPECDEC_END_TOKENS 8    /* at once */
 
-/* A constraint of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token % 32 of
-   mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is asked at every node of a
-   token tree, draft tokens then being the last of tokens. If no bit is left, the answer ends. */
+/* A constraint as a function of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token %
+   32 of mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is called for every
+   node of a token tree, with draft tokens at the end of tokens. If no bit is left, the answer ends. */
 typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count, uint32_t *mask);
 
-/* How a text goes on. {0} is good: greedily, until the model ends it. Stop strings are copied; biases must stay valid
-   until other settings replace them. */
+/* How a sequence is continued. {0} is good: greedily, until the model ends the answer. Stop strings are copied; biases
+   must stay valid until other settings replace them. */
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
@@ -259,11 +261,11 @@ typedef struct specdec_settings {
     X(NGRAM, ngram, "ngram") \
     X(FORCED, forced, "forced")
 
-/* Their names, in the order of specdec_drafting. */
+/* Names of drafters in the order of specdec_drafting, "auto|off|draft|...". */
 #define SPECDEC__DRAFTER_NAME(NAME, kind, name) "|" name
 #define SPECDEC_DRAFTINGS "auto|off" SPECDEC_DRAFTERS(SPECDEC__DRAFTER_NAME)
 
-/* Where guesses come from. */
+/* Where draft tokens come from. */
 typedef enum specdec_drafting {
     SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
     SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
@@ -273,10 +275,10 @@ typedef enum specdec_drafting {
     SPECDEC_DRAFT_COUNT
 } specdec_drafting;
 
-/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed; the
-   next four, for comparison, texts of the same distribution, from one drafter that is a model, heads or two levels. At
-   temperature 0 all are one and the same. Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's
-   distribution as said, and for a tree whose shape does not depend on the drawn tokens (on probabilities it may). */
+/* How draft tokens are accepted. All rules are lossless: coupled gives the very text of plain decoding with the same
+   seed; the next four, for comparison, give texts of the same distribution, from one drafter that is a model, heads or
+   two levels. At temperature 0 all rules are the same. Sequoia, SpecInfer and SpecTr need children drawn from the
+   draft's distribution as noted, and a tree whose shape does not depend on drawn tokens (but may on probabilities). */
 typedef enum specdec_rule {
     SPECDEC_RULE_COUPLED,   /* any children; draft and target share the noise: Daliri et al. 2024, arXiv 2408.07978 */
     SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
@@ -288,7 +290,7 @@ typedef enum specdec_rule {
     SPECDEC_RULE_COUNT
 } specdec_rule;
 
-/* How the draft model's trees come about. The text is the same with all where the rule promises that. */
+/* How the shape of the draft model's trees is chosen. The text is the same with all where the rule promises so. */
 typedef enum specdec_policy {
     SPECDEC_POLICY_AUTO,    /* dynamic where the engine chooses the drafters (SPECDEC_DRAFT_AUTO), else static */
     SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
@@ -296,8 +298,8 @@ typedef enum specdec_policy {
     SPECDEC_POLICY_COUNT
 } specdec_policy;
 
-/* Whether greedy and coupled steps read five of eight bits of a large output matrix, and the others only of rows that
-   can win. The text is the same. */
+/* Whether greedy and coupled steps read only five of the eight bits of a large output matrix, and the other three only
+   of rows whose logit can be the largest. The text is the same. */
 typedef enum specdec_screening {
     SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets that have
                                  kernels for it */
@@ -306,19 +308,21 @@ typedef enum specdec_screening {
     SPECDEC_SCREENING_COUNT
 } specdec_screening;
 
-/* A target whose layers lie on several machines, the ranks. Each makes an engine with the same configuration, but for
-   rank, threads, and drafters, which only rank 0 has; another may have config.draft alone, and no target, to guess for
-   it (coupled). Rank 0 is used as any engine, the others call specdec_serve; calls come from the engine's thread. */
+/* A target whose layers are on several machines, the ranks. Each rank makes an engine with the same configuration,
+   except for rank, threads and drafters. Only rank 0 has drafters; one other rank may have config.draft alone, and no
+   target, to draft for rank 0 (coupled). Rank 0 is used as any engine, the other ranks call specdec_serve. The
+   functions below are called from the engine's thread. */
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
     double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
                           long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
     void *user_data;
-    /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
+    /* Sends a copy of a message to a rank. Two messages to a rank arrive in order, urgent ones in an order of their
+       own. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
-    /* The next message of a rank, -1: the next urgent one of any. Copies at most room bytes of it. Returns its size, 0:
-       there is none yet. */
+    /* Receives the next message of a rank, or with -1 the next urgent message of any rank. Copies at most room bytes of
+       it. Returns its size; 0: there is none yet. */
     size_t (*receive)(void *user_data, int rank, void *message, size_t room);
     void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
     void (*layer)(void *user_data, int nodes);     /* NULL, or called behind every layer of a run of so many nodes */
@@ -326,15 +330,15 @@ typedef struct specdec_cluster {
 
 #define SPECDEC_MAX_LOGPROBS 64
 
-/* How conversations are put. */
+/* Chat formats: how the messages of a conversation are written. */
 #define SPECDEC_CHAT_FORMATS \
     "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|" \
     "deepseek-r1"
 
 #define SPECDEC_MAX_SEQUENCES 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. It is copied, strings are read in
-   specdec_init; what sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
+/* The configuration of an engine. {0} with a target is a good one. It is copied, strings are read in specdec_init; the
+   memory that sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; of the target's vocabulary, or a drafter that was made for the target */
@@ -525,7 +529,7 @@ typedef enum specdec_field_kind {
     SPECDEC_FIELD_POINTER  /* not from a text */
 } specdec_field_kind;
 
-/* A row of these tables. */
+/* A row of SPECDEC_SETTINGS_FIELDS or SPECDEC_CONFIG_FIELDS. */
 typedef struct specdec_field {
     const char *name;
     specdec_field_kind kind;
@@ -535,11 +539,11 @@ typedef struct specdec_field {
     const char *words, *help;
 } specdec_field;
 
-/* The i-th field, those of specdec_settings first; NULL behind the last. */
+/* Returns the i-th field, fields of specdec_settings first; NULL behind the last. */
 SPECDEC_DEF const specdec_field *specdec_get_field(int i);
 
-/* Sets a field by its name from a text; NULL: to the default, which is what {0} has. Names of settings are those of
-   config.settings, too. Errors: ARGUMENT, with words for people; nothing is changed then. */
+/* Sets a field by its name from a text; NULL: to its default, as in {0}. specdec_config_set takes names of settings,
+   too, for config.settings. Errors: ARGUMENT, with a text for people; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_config_set(specdec_config *config, const char *name, const char *text,
                                               specdec_error *error);
 SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, const char *name, const char *text,
@@ -552,35 +556,34 @@ SPECDEC_DEF specdec_result specdec_settings_set(specdec_settings *settings, cons
    which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a closed sequence, an engine
    that has ended, or one in which another thread is. */
 
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models, and
-   all that specdec_init would refuse without a look at the machine.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that writes). */
+/* Computes the bytes that specdec_init will need: exactly so many are enough, one less is refused. Opens and checks the
+   models, and refuses all that specdec_init would refuse without a look at the machine. Errors: FILE, FORMAT,
+   UNSUPPORTED, ARGUMENT, MISMATCH (and which token; or the target is no model that can decode). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine and its first sequence inside memory (any alignment), which stays theirs until specdec_deinit; starts
-   the threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM, CANCELLED
-   (by the progress hook), PEER; *engine is then NULL, and the block yours. */
+/* Makes an engine and its first sequence inside memory (any alignment), which they own until specdec_deinit; starts
+   threads, repacks weights. Nothing is allocated, now or later. Errors: those of specdec_memory_needed, MEMORY, SYSTEM,
+   CANCELLED (by the progress hook), PEER; *engine is then NULL, and the memory the caller's. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
 /* Ends the engine of a sequence, and all its sequences: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
-/* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
-   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER;
+/* Serves rank 0 of a cluster on any other rank, until rank 0 ends its engine (DONE). specdec_get_stats then counts runs
+   (steps), seconds at work, nodes (drafted) and nodes of runs that were not cancelled (accepted). Errors: PEER;
    CANCELLED by specdec_cancel: the cluster ends with that, as when any rank ends. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
-/* The message of the last call on this sequence that failed; "" if none has. */
+/* Returns the message of the last call on this sequence that failed; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes how the sequence continues, from the next token that is handed out: tokens that were verified with another
-   sampling are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back
-   for that are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed
-   then. */
+/* Changes the settings of a sequence from the next token that is handed out: tokens that were verified with other
+   sampling are dropped. max_tokens counts from the last prompt. Bytes held back because they may begin a stop string
+   are matched anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
-/* What is set. Its stop strings are the engine's copies: valid until other settings, or a loaded text, replace them. */
+/* Copies the settings of a sequence. Their stop strings are valid until other settings, or a load, replace them. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
 /* ---- More sequences on the same memory, weights and threads. -------------------------------------------------------
@@ -609,48 +612,47 @@ SPECDEC_DEF void specdec_close(specdec *sequence);
    where config.cache is more than one context, and not in a cluster. Where layers see a window, a prefix can be shared
    only up to the position whose last window of keys is still cached. */
 
-/* Empties the prefix cache. No text depends on it; but somebody who measures times can tell that other prompts began
-   alike. */
+/* Empties the prefix cache. No text depends on it, but times show whether other prompts began alike. */
 SPECDEC_DEF void specdec_drop_prefixes(specdec *engine);
 
-/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child, which begins
-   with all tokens up to there and the child token, is opened and decodes for itself, with the same settings; neither
-   sees what the other writes. The child token is never chosen, the fork token not behind a control token. Children keep
-   decoding, whether anybody takes their text or not; their pages are freed when they end, their slots with the next
-   prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent fails with MEMORY,
-   and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
+/* A sequence forks by itself where the model writes the fork token, or where hooks.fork says so: a child sequence,
+   which begins with all tokens up to there and the child token, is opened and decodes on its own, with the same
+   settings; neither sees what the other writes. The child token is never chosen, the fork token not behind a control
+   token. Children keep decoding, whether anybody takes their text or not; their pages are freed when they end, their
+   slots with the next prompt of the parent, or when the child is closed. Where no slot is free, the call on the parent
+   fails with MEMORY, and may be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
 
-/* The i-th child of a sequence's last answer, in the order of the forks; NULL: there is none. */
+/* Returns the i-th child of a sequence's last answer, in the order of forks; NULL: there is none. */
 SPECDEC_DEF specdec *specdec_child(specdec *sequence, int i);
 
-/* The last answer as one text: what was written up to a fork, the child's text (with its children's), the rest. *length
+/* Writes the last answer as one text: up to a fork, then the child's text (with its children's), then the rest. *length
    becomes its bytes; bytes[room] may be too small (BUFFER), or NULL with room 0. */
 SPECDEC_DEF specdec_result specdec_join_forks(specdec *sequence, char *bytes, size_t room, size_t *length);
 
-/* One step for all sequences of an engine that have something to do: that were prompted, have not ended, and hold less
-   than 8 tokens that were not taken. DONE: no sequence has, or those that have wait for cache pages. An error of one
+/* Runs one step for all sequences of an engine that have work: that were prompted, have not ended, and hold fewer than
+   8 tokens that were not taken. DONE: no sequence has work, or all that have wait for cache pages. An error of one
    sequence is not returned here: the next call on that sequence returns it, and the others continue. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
-/* Writes what n-grams draft from, tokens of closed sequences (config.history) and of the open ones, and what the model
-   found likely behind them, into data[room], as a file that specdec_load_history reads on any machine. *bytes becomes
-   its size; with NULL as data that is all. The file holds the tokens as they are. Errors: BUFFER; ARGUMENT: this engine
-   has no n-grams. */
+/* Writes the history that n-grams draft from into data[room], as a file that specdec_load_history reads on any machine:
+   the tokens of closed sequences (config.history) and of open ones, and tokens that the model found likely behind them.
+   *bytes becomes its size; data NULL: only the size is computed. The file holds the tokens as they are. Errors: BUFFER;
+   ARGUMENT: this engine has no n-grams. */
 SPECDEC_DEF specdec_result specdec_save_history(specdec *engine, void *data, size_t room, size_t *bytes);
 
-/* Adds the tokens of such a file to the history, as if its sequences had just been closed; of what exceeds
-   config.history the newest is kept. Changes draft tokens, never the text. Every byte is checked; a file that is
-   refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
+/* Adds the tokens of a file of specdec_save_history to the history, as if its sequences had just been closed; if they
+   exceed config.history, the newest are kept. Changes draft tokens, never the text. Every byte is checked; a file that
+   is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
    n-grams, or config.history is 0). */
 SPECDEC_DEF specdec_result specdec_load_history(specdec *engine, const void *data, size_t size);
 
 /* Writes a sequence into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out,
-   the target's keys and values, settings and seed. *bytes becomes its size; with NULL as data that is all: some hundred
-   MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and biases,
-   which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
+   the target's keys and values, settings and seed. *bytes becomes its size; data NULL: only the size is computed. That
+   is some hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities,
+   statistics, and biases, which lie in the caller's memory. Errors: BUFFER; ARGUMENT (a fork waits for a slot). */
 SPECDEC_DEF specdec_result specdec_save(specdec *sequence, void *data, size_t room, size_t *bytes);
 
-/* Replaces a sequence, and its settings except biases, by the one in such a file. With the same biases the sequence
+/* Replaces a sequence, and its settings except biases, by a file of specdec_save. With the same biases the sequence
    continues bit for bit as if it had never stopped; with rejection rules, in the same distribution. Drafters prefill it
    when they are asked; EAGLE-3 cannot, and waits for a sequence that is cut or begins anew. Every byte is checked; a
    file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model or
@@ -660,16 +662,16 @@ SPECDEC_DEF specdec_result specdec_load(specdec *sequence, const void *data, siz
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
-/* Appends text to what the model sees, at first behind the token that begins texts, and runs the model over it. Behind
-   other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
-   most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
+/* Appends text to a sequence and prefills it; the first text follows the token that begins texts, later text goes on
+   without a space. Control tokens are not recognised. A failed call changes nothing. At most 16 bytes for each token of
+   the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
 
-/* The same, where control tokens that are spelled in the text become these tokens, as in prompts with gaps to fill: not
-   for text that comes from strangers. */
+/* Appends text as specdec_prompt does, but control tokens that are spelled in it become these tokens, as in prompts
+   with gaps to fill: not for text that comes from strangers. */
 SPECDEC_DEF specdec_result specdec_prompt_special(specdec *engine, const char *text, size_t length);
 
-/* The same with token ids. */
+/* Appends token ids as specdec_prompt appends text. */
 SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
 
 typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
@@ -681,10 +683,10 @@ typedef struct specdec_message {
     int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
 } specdec_message;
 
-/* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. A conversation that begins without a system message gets the one that the model's template has
-   for that. A template of no known format is run. Errors: as specdec_prompt, also where the template refuses messages;
-   UNSUPPORTED when there is no template, or it is not understood. */
+/* Appends messages in the model's chat format, and the tokens that make the model answer; all in all at most 16 bytes
+   for each token of the context. A conversation that begins without a system message gets the default one of the
+   model's template. A template of no known format is run. Errors: as specdec_prompt, also where the template refuses
+   messages; UNSUPPORTED when there is no template, or it is not understood. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
@@ -707,7 +709,7 @@ typedef struct specdec_tool_call {
     specdec_text arguments; /* a JSON object */
 } specdec_tool_call;
 
-/* A message of such a conversation. */
+/* A message of a conversation for specdec_chat_messages. */
 typedef struct specdec_chat_message {
     const char *role;               /* "system", "developer", "user", "assistant", "tool": what the template knows */
     specdec_text content;           /* none: null */
@@ -735,15 +737,17 @@ typedef struct specdec_chat_input {
     int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
 } specdec_chat_input;
 
-/* Puts a conversation into the sequence, as the model's template writes it, with what makes the model answer. Errors:
-   as specdec_chat; FORMAT: what should be JSON is not, or not of this form. A failed call changes nothing. */
+/* Replaces the tokens of a sequence by a conversation as the model's template writes it, with the tokens that make the
+   model answer. Errors: as specdec_chat; FORMAT: something that should be JSON is not, or not of this form. A failed
+   call changes nothing. */
 SPECDEC_DEF specdec_result specdec_chat_messages(specdec *engine, const specdec_chat_input *input);
 
-/* The same from one JSON text, such as the body of a request to /v1/chat/completions: of its members, messages (content
-   may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and continue_final_message count. */
+/* As specdec_chat_messages, from one JSON text, such as the body of a request to /v1/chat/completions. It reads the
+   members messages (content may be a list of parts of type text), tools, tool_choice, chat_template_kwargs and
+   continue_final_message. */
 SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, size_t length);
 
-/* What a part of an answer is. */
+/* Kinds of parts of an answer. */
 typedef enum specdec_part_kind {
     SPECDEC_PART_CONTENT,
     SPECDEC_PART_THOUGHT,
@@ -758,14 +762,14 @@ typedef struct specdec_part {
     specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
 } specdec_part;
 
-/* The next part of the answer, without the model's marks. OK with a part, or DONE without one. Take an answer by this
-   call or by specdec_next, not by both. Other errors are those of specdec_next. */
+/* Returns the next part of the answer, without the model's marks: OK with a part, or DONE without one. Take an answer
+   by this call or by specdec_next, not by both. Other errors are those of specdec_next. */
 SPECDEC_DEF specdec_result specdec_next_part(specdec *engine, specdec_part *part);
 
-/* The same without a step, as specdec_take. PENDING: nothing is ready. */
+/* Returns the next part as specdec_next_part does, but without a step, as specdec_take. PENDING: nothing is ready. */
 SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part);
 
-/* Takes an answer apart without an engine. Its members are its own. */
+/* Splits an answer into parts without an engine. Its members are private. */
 typedef struct specdec_splitter {
     const void *calls, *thoughts; /* rows of the tables of marks */
     const char *input;            /* (length) what was pushed and not looked at yet */
@@ -785,24 +789,25 @@ typedef struct specdec_splitter {
 SPECDEC_DEF specdec_result specdec_splitter_begin(specdec_splitter *splitter, const char *calls, const char *thoughts,
                                                   int inside);
 
-/* Hands over the next bytes of an answer, control tokens spelled out, which must stay until all parts are taken; NULL:
-   the answer has ended. */
+/* Hands over the next bytes of an answer, control tokens spelled out, to stay until all parts are taken; NULL: its
+   end. */
 SPECDEC_DEF void specdec_splitter_push(specdec_splitter *splitter, const char *bytes, size_t length);
 
-/* The next part of what was pushed. Returns 0 when more must be pushed first. */
+/* Returns the next part of the bytes that were pushed, as 1; 0: more must be pushed first. */
 SPECDEC_DEF int specdec_splitter_next(specdec_splitter *splitter, specdec_part *part);
 
-/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
-   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (config.cache is:
-   another text must be closed or cut), MEMORY (a fork finds no place), PEER; FORMAT (values are no numbers: the model
-   is broken; from which layer on, the words say), UNSUPPORTED (config.kv has no room for keys as large). */
+/* Returns the next piece of the answer: OK with at least one byte, or DONE (with the last bytes, if any were held
+   back): then a new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), FULL (the
+   cache: another sequence must be closed or cut), MEMORY (a fork finds no slot), PEER; FORMAT (values are not finite:
+   the model is broken; the text says from which layer on), UNSUPPORTED (keys are too large for config.kv). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
-/* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
+/* Returns the next piece as specdec_next does, but of text that specdec_work has decoded. PENDING: there is none. */
 SPECDEC_DEF specdec_result specdec_take(specdec *engine, specdec_text *piece);
 
-/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call on that text. Stop strings
-   are matched in text, so only specdec_next ends at them. Take an answer by one of these calls, not by both. */
+/* Runs one step and returns all its tokens, without their text. *tokens stays valid until the next call on that
+   sequence. Stop strings are matched in text, so only specdec_next ends at them. Take an answer by one of these calls,
+   not by both. */
 SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
 
 /* Why an answer ended. */
@@ -820,39 +825,39 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
-/* Cuts an answer that a stop string has ended to what was handed out, so that the model goes on from what its user has
-   seen: the tokens that hold the stop string leave the text, and what was handed out of the first of them is read anew,
-   as text, with the next prompt. specdec_chat does so by itself. Other answers stay as they are, as does what
-   specdec_stopped and specdec_join_forks say. Errors: CONTEXT (no room for the tokens of that piece), MEMORY; nothing
-   is changed then. */
+/* Cuts an answer that a stop string has ended to the text that was handed out, so that the model continues from what
+   its user has seen: the tokens that hold the stop string are removed, and the part of the first of them that was
+   handed out is prefilled again, as text, with the next prompt. specdec_chat does so by itself. Other answers stay as
+   they are, as do the results of specdec_stopped and specdec_join_forks. Errors: CONTEXT (no room for the tokens of
+   that part), MEMORY; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_cut_stop(specdec *engine);
 
-/* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
-   those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
-   anew, as a prompt is, and the text goes on as one that was given just that: positions, of noise too, count from the
-   new beginning; max_tokens counts on. A prompt that does not fit is refused all the same. Texts that have children, or
-   are children, end as without; and none slides twice in a call. */
+/* Returns all tokens of a sequence, valid until the next call on it (tokens or count may be NULL): prompts and answers,
+   without tokens that slid out of the context (settings.slide). These leave in the call that needs room; the tokens
+   that stay are prefilled again, and the sequence continues like one that was prompted with them alone: positions, of
+   noise too, count from the new beginning; max_tokens counts on. A prompt that does not fit is refused all the same.
+   Sequences that have children, or are children, end as without; none slides twice in a call. */
 SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
-/* Forgets all but the first count tokens; what was computed for them stays. An answer begins there, from which
+/* Truncates a sequence to its first count tokens, whose keys and values stay. An answer begins there, from which
    max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running prompt, or the running or next step, return SPECDEC_ERROR_CANCELLED within a layer's time; a step
-   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The text stays
-   as it was before that call; going on is allowed. One that has ended nothing waits for the next step; the next prompt,
-   unless it is refused, takes it back: it was too late for the answer that it was meant for. So does closing the text;
-   specdec_rewind does not. */
+   that runs for several sequences is finished first. Callable from any thread and from signal handlers. The sequence
+   stays as it was before the cancelled call, and may go on. A cancellation that has ended no call waits for the next
+   step; the next prompt, unless it is refused, drops it, as it came too late for the answer it was meant for. So does
+   closing the sequence; specdec_rewind does not. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
-/* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
+/* A token and the number by which it is ranked: a logit, a logit with its noise, or a log-probability. */
 typedef struct specdec_candidate {
     int32_t token;
     float logit;
 } specdec_candidate;
 
-/* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before
-   biases, penalties, filters and temperature. Not numbers where a broken model has computed none. */
+/* The log-probabilities at the position of a written token: natural logarithms of the model's own probabilities, before
+   biases, penalties, filters and temperature. NaN where a broken model has computed none. */
 typedef struct specdec_logprob {
     int32_t token;
     float logprob;
@@ -860,44 +865,46 @@ typedef struct specdec_logprob {
     int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0,
-   settings.top_logprobs was -1, or the token had slid out of the text in a call that failed, and came back. */
+/* Returns the log-probability of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted,
+   config.logprobs is 0, settings.top_logprobs was -1, or the token had slid out of the sequence in a call that failed,
+   and came back. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
-/* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
-   one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
-   children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
-   then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
-   batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
+/* Computes logits after a sequence and after any nodes behind it, in one step: row 0 of logits[(count + 1) *
+   vocabulary] is the one after the sequence (zeros while it is empty), row 1 + i the one after node i. parents[i] < i,
+   or -1 for children of the sequence's last token. tokens and parents may be NULL when count is 0, behind a text;
+   logits may be NULL: then the step is run for its time alone. The sequence does not change. At most as many nodes as
+   the larger of batch and tree_size. Errors: ARGUMENT, FULL, CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
-/* How well labels go behind the text, all in one step: scores[count] become the log-probabilities of each one's tokens
-   there, as specdec_prompt would append it. Nothing of the engine's text changes. Together they have at most as many
+/* Scores labels as continuations of a sequence, all in one step: scores[count] become the log-probabilities of each
+   label's tokens, as specdec_prompt would append it. The sequence does not change. Together labels have at most as many
    tokens as specdec_logits takes nodes. Errors: ARGUMENT (no text, no label, an empty label, too many tokens), FULL,
    CANCELLED; FORMAT and UNSUPPORTED as of specdec_next. */
 SPECDEC_DEF specdec_result specdec_score(specdec *engine, const char *const *labels, int count, double *scores);
 
-/* As specdec_prompt_tokens, with a row after each token: logits[count * vocabulary]; of no use when it fails. */
+/* Appends tokens as specdec_prompt_tokens, and returns the logits after each: logits[count * vocabulary], if it
+   succeeds. */
 SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
 
 #define SPECDEC_STATE_FINAL (-1) /* instead of a layer */
 
-/* As specdec_prompt_tokens, with the target's states after each of these tokens: states[count * layer_count *
-   embedding]. layers[i]: the residual stream after so many layers, 0 to all; or SPECDEC_STATE_FINAL: what logits are
-   computed from. What a failed call has written there is of no use. Errors: also ARGUMENT (no such layer). */
+/* Appends tokens as specdec_prompt_tokens, and returns the target's hidden states after each of them: states[count *
+   layer_count * embedding]. layers[i]: the residual stream after so many layers, 0 to all; or SPECDEC_STATE_FINAL: the
+   state that logits are computed from. States of a failed call are undefined. Errors: also ARGUMENT (no such layer). */
 SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t *tokens, int count, const int *layers,
                                                  int layer_count, float *states);
 
 #define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
 
-/* Trees of one size that were verified; a step of plain decoding has one node and one level. */
+/* How many trees of one size were verified; a step of plain decoding has one node and one level. */
 typedef struct specdec_tree_count {
     int32_t nodes, levels; /* root included */
     int64_t steps;
 } specdec_tree_count;
 
-/* What was done for a text since it was opened. Seconds are 0 without a clock. */
+/* Statistics of a sequence since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
     int64_t shared_tokens, cached_tokens; /* of prompts, not prefilled: of open sequences; of prefixes */
@@ -917,7 +924,7 @@ typedef struct specdec_stats {
 
 SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 
-/* What an engine is made of. */
+/* Facts about an engine. */
 typedef struct specdec_info {
     const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
     int threads, context, vocabulary, layers, embedding;
@@ -936,19 +943,20 @@ typedef struct specdec_info {
 
 SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
 
-/* The target's model, for the calls below; as long-lived as the engine. */
+/* Returns the target's model, for the calls below; it lives as long as the engine. */
 SPECDEC_DEF const specdec_model *specdec_get_model(const specdec *engine);
 
 /* ---- A model without an engine: one for many engines, or only to tokenise. --------------------------------------- */
 
-/* The same three steps. Only target, threads, weights_in_place, vocabulary_only, isa and hooks of the config count. */
+/* The same three steps for a model as for an engine: memory, init, deinit. Of the configuration only target, threads,
+   weights_in_place, vocabulary_only, isa and hooks are used. */
 SPECDEC_DEF specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error
                                                        *error);
 SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t
                                               bytes, specdec_error *error);
 SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 
-/* What specdec_tokenize shall do besides; they add up. */
+/* Options of specdec_tokenize; they are added up. */
 enum {
     SPECDEC_TOKENIZE_BEGIN = 1,   /* put the token that begins texts first, if the model wants one (add_bos_token) */
     SPECDEC_TOKENIZE_END = 2,     /* put the token that ends texts last, if the model wants one (add_eos_token) */
@@ -956,11 +964,11 @@ enum {
     SPECDEC_TOKENIZE_INSIDE = 8   /* the text goes on behind other text: no space is put before it */
 };
 
-/* Bytes of working memory for any text of so many bytes: about 13 for each. */
+/* Returns the bytes of working memory for any text of `length` bytes: about 13 for each. */
 SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t length);
 
-/* Text to token ids, with working memory of the caller's. *count is how many there are, also when capacity is too small
-   (BUFFER). At most 4 a byte and 5 more. Errors also: ARGUMENT, MEMORY. */
+/* Tokenises a text, with working memory of the caller's. *count becomes the number of tokens, also when capacity is too
+   small (BUFFER). At most 4 tokens a byte and 5 more. Errors also: ARGUMENT, MEMORY. */
 SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
                                             int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                             specdec_error *error);
@@ -972,12 +980,12 @@ typedef struct specdec_conversation {
     int count;
 } specdec_conversation;
 
-/* Bytes of working memory for specdec_chat_tokens; 0 when that would fail. */
+/* Returns the bytes of working memory for specdec_chat_tokens; 0 when that call would fail. */
 SPECDEC_DEF size_t specdec_chat_tokens_memory(const specdec_model *model, const specdec_conversation *conversation);
 
-/* The tokens that specdec_chat makes of a conversation in an empty sequence, the one that begins texts included, with
-   working memory of the caller's. *count is how many there are, also when capacity is too small (BUFFER; 0 only
-   counts). Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
+/* Tokenises a conversation as specdec_chat does in an empty sequence, with the token that begins texts and with working
+   memory of the caller's. *count becomes the number of tokens, also when capacity is too small (BUFFER; 0 only counts).
+   Errors also: ARGUMENT, MEMORY, MISMATCH (the vocabulary lacks a token of the format), UNSUPPORTED. */
 SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_conversation *conversation,
                                                int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
                                                specdec_error *error);
@@ -993,16 +1001,15 @@ enum {
     SPECDEC_TOKEN_UNUSED = 64
 };
 
-/* The kinds of a token; 0: it is a piece of text; -1: there is no such token. */
+/* Returns the kinds of a token; 0: it is a piece of text; -1: there is no such token. */
 SPECDEC_DEF int specdec_token_kind(const specdec_model *model, int32_t token);
 
-/* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
+/* Returns the bytes of one token; *length becomes their number, also when size is too small (BUFFER). */
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
                                               size_t *length, specdec_error *error);
 
-/* The text of several, as an engine hands it out at the beginning of a text; control tokens with
-   SPECDEC_TOKENIZE_SPECIAL. *length is how many bytes; when size is too small (BUFFER), how many there must be room
-   for. */
+/* Returns the text of several tokens, as an engine hands it out at the beginning of a text; control tokens only with
+   SPECDEC_TOKENIZE_SPECIAL. *length becomes its bytes; when size is too small (BUFFER), the bytes that are needed. */
 SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags,
                                               char *bytes, size_t size, size_t *length, specdec_error *error);
 

@@ -7,7 +7,7 @@ extern "C" {
 
 /* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
-/* What may be sampled at one position. */
+/* The candidates at one position: tokens that may be sampled. */
 typedef struct specdec_candidates {
     specdec_candidate *items; /* [vocab], the caller's memory; the first count are filled, in no promised order */
     int count;
@@ -23,7 +23,7 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
                                                  *logits, int vocab, const int32_t *recent, int recent_count,
                                                  specdec_error *error);
 
-/* The k best candidates by logit + Gumbel(seed, position, token), best first, into best[k] (its logit then holds that
+/* Writes the k best candidates by logit + Gumbel(seed, position, token), best first, to best[k] (its logit is that
    sum); the first is a sample from the candidates' distribution, the first k are k samples without replacement, in draw
    order. Target and draft that use the same seed and position choose alike (Daliri et al. 2024, arXiv 2408.07978).
    Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
@@ -31,8 +31,8 @@ SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const 
 SPECDEC_DEF int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
                                    specdec_candidate *best);
 
-/* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
-   best. Errors: SPECDEC_ERROR_ARGUMENT. */
+/* Computes the candidates' distribution, p[vocab], which sums to 1; zero for tokens that are no candidates. Greedy: all
+   on the best. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
                                                        specdec_error *error);
 
@@ -43,7 +43,7 @@ typedef struct specdec_uniform {
     uint32_t decision; /* counts up by itself; below 2^31 */
 } specdec_uniform;
 
-/* The next number, strictly between 0 and 1 (NULL: 0). */
+/* Returns the next uniform number, strictly between 0 and 1 (NULL: 0). */
 SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
 
 /* ---- Token trees: what is speculated. ---------------------------------------------------------------------------- */
@@ -67,56 +67,56 @@ typedef struct specdec_tree {
    Functions that build a tree fail with SPECDEC_ERROR_BUFFER when its arrays are too short; tree->n is then the needed
    count. Everything else they dislike is SPECDEC_ERROR_ARGUMENT. */
 
-/* Does the tree keep all that is said above? Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
+/* Checks the rules of specdec_tree. Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
 SPECDEC_DEF specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error);
 
-/* Levels of a valid tree (NULL: 0), root included. depths[n], if not NULL, become distances from the root. */
+/* Returns the levels of a valid tree (NULL: 0), root included. depths[n], if not NULL: distances from the root. */
 SPECDEC_DEF int specdec_tree_depth(const specdec_tree *tree, int32_t *depths);
 
-/* chains chains of length nodes each below the root, level by level; (1, n - 1) is plain speculation, (0, 0) only the
+/* Builds chains of `length` nodes below the root, level by level; (1, n - 1): plain speculation, (0, 0): only the
    root. */
 SPECDEC_DEF specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, specdec_error *error);
 
-/* The tree of d levels in which every inner node has k children. */
+/* Builds the tree of d levels in which every inner node has k children. */
 SPECDEC_DEF specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error *error);
 
-/* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
-   from the root. Ranks past width count as never accepted. */
+/* Computes the expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1]
+   on the path from the root. Ranks past width count as never accepted. */
 SPECDEC_DEF specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
                                               specdec_error *error);
 
-/* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
+/* Returns the bytes of memory for specdec_tree_best and specdec_tree_grid; 0 when a number is out of its limits. */
 SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
 
-/* The tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d) (may be
-   NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time. Errors also:
-   SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
+/* Builds the tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d)
+   (may be NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time.
+   Errors also: SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
 SPECDEC_DEF specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int
                                              d, void *memory, size_t bytes, specdec_error *error);
 
-/* Every score at once: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
+/* Computes all scores: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
 SPECDEC_DEF specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory,
                                              size_t bytes, specdec_error *error);
 
-/* The (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) over a grid, for t(widths[i]) = times[i]; any one
-   unit of time. The first of equals wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of time,
-   may be NULL. */
+/* Finds the (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) in a grid, for t(widths[i]) = times[i], in any
+   one unit of time. Of equals the first wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of
+   time, may be NULL. */
 SPECDEC_DEF specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n,
                                                int d, const int32_t *widths, const double *times, int count, double
                                                draft_time, specdec_error *error);
 
-/* The tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, which is
-   F(T) / (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the
-   root alone, at the rate 1 / t(1), when nothing pays. Trees above n nodes or tree->capacity are left out. best_rate
+/* Builds the tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, F(T) /
+   (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the root
+   alone, at the rate 1 / t(1), when no tree is faster. Trees above n nodes or tree->capacity are left out. best_rate
    may be NULL. Takes microseconds. */
 SPECDEC_DEF specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const
                                              double *times, int n, double draft_time, specdec_error *error);
 
 /* Keeps the min(n, count) most probable of count candidate nodes (a tree in topological order, the root first).
-   probability is that of the path from the root, so never above the parent's; equals: the earlier. kept[n] becomes the
-   kept candidates, in order, the tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang et al.
-   2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling drawn
-   before it. */
+   probability is that of the path from the root, so never above the parent's; of equals the earlier is kept. kept[n]
+   becomes the kept candidates, in order, tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang
+   et al. 2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling
+   drawn before it. */
 SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float
                                              *probability, int count, int n, specdec_error *error);
 
@@ -132,20 +132,21 @@ typedef struct specdec_choice {
     specdec_uniform *random; /* at decision 0 of the position being decided; NULL is enough for the greedy rule */
 } specdec_choice;
 
-/* What became of it. */
+/* The result of a specdec_choice. */
 typedef struct specdec_verdict {
     int child;     /* index of the accepted child; -1: none, token is then the bonus token */
     int32_t token; /* the token at this position, either way */
 } specdec_verdict;
 
-/* Decides by any rule but coupled, see specdec_verify_match. A child drawn twice without replacement, or never by this
-   draft, is passed over; for Sequoia, one behind all that this draft can draw is a uniform draw: leave out those whose
-   draft share is 0. A few passes over the vocabulary, one for each rejected child (SpecTr: 30). Errors: ARGUMENT. */
+/* Decides which child of a node is accepted, by any rule but coupled (see specdec_verify_match). A child drawn twice
+   without replacement, or never by this draft, is skipped; for Sequoia, a child behind all that this draft can draw is
+   a uniform draw: leave out children whose draft share is 0. A few passes over the vocabulary, one for each rejected
+   child (SpecTr: 30). Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
                                           specdec_error *error);
 
-/* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
-   decoding. */
+/* Decides which child of a node is accepted where the target's own token is known, from specdec_sample_top: the rule of
+   coupled sampling and of greedy decoding. */
 SPECDEC_DEF void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t
                                       token);
 
@@ -162,7 +163,7 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
                                                *tree, const int32_t *tokens, specdec_verify_node verify, void
                                                *user_data, specdec_error *error);
 
-/* The tree that the draft model fills from now on, at every step: one that was measured (specdec-tune), of at most
+/* Sets the tree that the draft model fills from now on, at every step, such as one from specdec-tune, of at most
    config.tree_size nodes and config.tree_depth levels; one node: plain decoding. The tree is copied. Only with
    SPECDEC_DRAFT_MODEL and static policy. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree *tree);
@@ -188,7 +189,7 @@ typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
-/* What a constraint is made from. It is read by the call alone. */
+/* The source of a constraint. It is read by the call alone. */
 typedef struct specdec_constraint_source {
     specdec_constraint_kind kind;
     const char *text;           /* the schema, grammar or expression, */
@@ -199,68 +200,68 @@ typedef struct specdec_constraint_source {
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
 
-/* Bytes to compile in, enough for all but what is strange; specdec_constraint_bytes are needed afterwards. More may be
-   given: specdec_constraint_init says ERROR_MEMORY where less than all is too little. Errors: ARGUMENT. */
+/* Computes bytes of memory to compile a constraint in, enough for all but unusual sources; specdec_constraint_bytes are
+   needed afterwards. If they are too few, specdec_constraint_init returns MEMORY. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_constraint_needed(const specdec_constraint_source *source, size_t *bytes,
                                                      specdec_error *error);
 
-/* Compiles. The work is bounded, whatever the text is. Errors: ARGUMENT, MEMORY; FORMAT: the text is not what it should
-   be, or nothing can match it; UNSUPPORTED: it asks for what cannot be done. The words name line and column, or the
-   schema's keyword and its path. */
+/* Compiles a constraint; the work is bounded for any source. Errors: ARGUMENT, MEMORY; FORMAT: the source is malformed,
+   or nothing can match it; UNSUPPORTED: it asks for a feature that is missing. The error text names line and column, or
+   the schema's keyword and its path. */
 SPECDEC_DEF specdec_result specdec_constraint_init(const specdec_constraint **constraint,
                                                    const specdec_constraint_source *source, void *memory, size_t bytes,
                                                    specdec_error *error);
 
-/* Bytes that a constraint takes, from where it begins; and a number that differs between constraints. */
+/* Returns the bytes of a compiled constraint, counted from its address; and a hash that differs between constraints. */
 SPECDEC_DEF size_t specdec_constraint_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF uint64_t specdec_constraint_hash(const specdec_constraint *constraint);
 
-/* The state of a text without a byte, in memory of specdec_constraint_state_bytes (4-byte aligned): a copy of them is
-   as good. NULL when that is too small. */
+/* Makes the state of an empty text, in memory of specdec_constraint_state_bytes (4-byte aligned); a state may be copied
+   as bytes. NULL when the memory is too small. */
 SPECDEC_DEF size_t specdec_constraint_state_bytes(const specdec_constraint *constraint);
 SPECDEC_DEF specdec_constraint_state *specdec_constraint_begin(const specdec_constraint *constraint, void *memory,
                                                                size_t bytes);
 
-/* Adds bytes to the text. Returns how many of them were taken: the one behind those may not stand there. */
+/* Adds bytes to the text. Returns how many of them were accepted: the next one may not follow. */
 SPECDEC_DEF size_t specdec_constraint_advance(const specdec_constraint *constraint, specdec_constraint_state *state,
                                               const void *bytes, size_t count);
 
-/* May these bytes follow? The state stays. */
+/* Whether these bytes may follow. The state does not change. */
 SPECDEC_DEF int specdec_constraint_allows(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                           const void *bytes, size_t count);
 
-/* Is the text whole, so that it may end here? More may be allowed to follow. */
+/* Whether the text is complete and may end here. More bytes may be allowed to follow. */
 SPECDEC_DEF int specdec_constraint_complete(const specdec_constraint *constraint,
                                             const specdec_constraint_state *state);
 
-/* Which bytes may follow: bit byte % 32 of mask[byte / 32]. Returns how many they are. */
+/* Computes which bytes may follow: bit byte % 32 of mask[byte / 32]. Returns how many bytes may. */
 SPECDEC_DEF int specdec_constraint_next(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                         uint32_t mask[8]);
 
-/* Bytes that must follow, since the text is not whole and nothing else may: at most room of them. Returns how many. */
+/* Writes the bytes that must follow, as no others may and the text is incomplete: at most room. Returns how many. */
 SPECDEC_DEF size_t specdec_constraint_forced(const specdec_constraint *constraint,
                                              const specdec_constraint_state *state, void *bytes, size_t room);
 
-/* The tokens of a vocabulary in the order of their bytes, for masks: made once a model. The memory must stay. Errors:
-   ARGUMENT, MEMORY. */
+/* Makes a trie of the tokens of a vocabulary, ordered by their bytes, for masks: once for a model. The memory must
+   stay. Errors: ARGUMENT, MEMORY. */
 SPECDEC_DEF specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *bytes, specdec_error *error);
 SPECDEC_DEF specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const specdec_model *model,
                                                    void *memory, size_t bytes, specdec_error *error);
 
-/* Which tokens may follow: bit token % 32 of mask[token / 32], for all of the vocabulary; those that end a text where
-   it is whole. Control tokens and those without bytes may not, nor those above 255 bytes. Needs memory of
-   specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
+/* Computes which tokens may follow: bit token % 32 of mask[token / 32], for the whole vocabulary; tokens that end a
+   text may where it is complete. Control tokens, tokens without bytes and tokens above 255 bytes may not. Needs memory
+   of specdec_constraint_mask_memory bytes (8-byte aligned) for the call. Returns 0 when that is too little. */
 SPECDEC_DEF size_t specdec_constraint_mask_memory(const specdec_constraint *constraint);
 SPECDEC_DEF int specdec_constraint_mask(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                         const specdec_token_trie *trie, uint32_t *mask, void *memory, size_t bytes);
 
-/* May this token follow? As its bit in the mask, without the others. */
+/* Whether one token may follow: its bit in the mask of specdec_constraint_mask. */
 SPECDEC_DEF int specdec_constraint_token(const specdec_constraint *constraint, const specdec_constraint_state *state,
                                          const specdec_token_trie *trie, int32_t token);
 
 /* ---- Files and types: what GGUF files hold, and number formats, without an engine. ------------------------------- */
 
-/* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
+/* Bytes in memory that another object owns. A string of a file is not terminated and need not be UTF-8. */
 typedef struct specdec_bytes {
     const unsigned char *data;
     size_t size;
@@ -319,23 +320,23 @@ typedef struct specdec_gguf {
    FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
 SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
 
-/* The value of a key, or the tensor of a name. Returns 1 when it is there, else 0. */
+/* Finds the value of a key, or the tensor of a name. Returns 1 when it is there, else 0. */
 SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
 SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
 
-/* One after the other: pairs and tensors of a file, strings of an array. *place is 0 before the first one. Returns 0
-   when there is none left. */
+/* Iterate over pairs and tensors of a file, and strings of an array. *place begins as 0. Return 0 behind the last
+   one. */
 SPECDEC_DEF int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair);
 SPECDEC_DEF int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor);
 SPECDEC_DEF int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string);
 
-/* Item i of an array, or with i = 0 a single value, as an integer (bools, too; what is beyond INT64_MAX becomes that)
-   or as a real number (integers, too). Returns 0 when it is of another kind, or when there is no such item. */
+/* Read item i of an array, or with i = 0 a single value, as an integer (bools, too; larger ones become INT64_MAX) or as
+   a real number (integers, too). Return 0 when it is of another kind, or when there is no such item. */
 SPECDEC_DEF int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out);
 SPECDEC_DEF int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out);
 
-/* The integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out stays as it is: put
-   the default there. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
+/* Read the integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out keeps its
+   value, the default. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
 SPECDEC_DEF specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t
                                                     high, int64_t *out, specdec_error *error);
 SPECDEC_DEF specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error
@@ -353,31 +354,31 @@ typedef struct specdec_type {
 
 #define SPECDEC_TYPE_NUMBERS 43 /* the numbers of types are below this; not all of those below are known */
 
-/* The type of a number or a name. Returns 0 when it is not known. */
+/* Find a type by its number or name. Return 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
 SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
-/* The same of a type that files may have and that is not read (bytes 0: its size is not known). Returns the name of the
-   nearest one that is read; NULL: it is read itself, or not known. */
+/* Finds a type that files may have and that cannot be read (bytes 0: its size is not known). Returns the name of the
+   nearest type that can; NULL: this type can be read itself, or is not known. */
 SPECDEC_DEF const char *specdec_type_not_read(uint32_t number, specdec_type *type);
 
-/* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
+/* Computes the bytes of `values` values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
 SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
 
-/* Values (whole blocks) of a type to floats, and back with the smallest squared error found; from NaNs and what half
-   floats cannot hold, a block gets any values. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
+/* Convert values (whole blocks) of a type to floats, and back with the smallest squared error found; a block with NaNs,
+   or numbers beyond half floats, gets any values. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
 SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out,
                                                  specdec_error *error);
 SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
                                                    specdec_error *error);
 
-/* The instruction sets of this CPU that this build has, by name, from the plainest (index 0) to the best; NULL behind
-   the last. */
+/* Returns the name of an instruction set of this CPU and build, from the plainest (0) to the best; NULL behind the
+   last. */
 SPECDEC_DEF const char *specdec_isa_name(int index);
 
-/* Processors that this process may use, 1 to SPECDEC_MAX_THREADS; 1 where it was built without threads. */
+/* Returns how many processors this process may use, 1 to SPECDEC_MAX_THREADS; 1 in a build without threads. */
 SPECDEC_DEF int specdec_processors(void);
 
-/* What is known of a prepared model. */
+/* Facts about a prepared model. */
 typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
@@ -396,7 +397,7 @@ typedef struct specdec_model_info {
     const specdec_gguf *gguf;               /* its file; of several, the first */
 } specdec_model_info;
 
-/* Valid while the model is. Errors: ARGUMENT. */
+/* Fills in the facts about a model; their strings are valid as long as the model. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
 
 #ifdef __cplusplus

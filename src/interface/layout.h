@@ -19,7 +19,7 @@ extern "C" {
     X(specdec_conversation) X(specdec_field) X(specdec_tool_call) X(specdec_chat_message) X(specdec_chat_input) \
     X(specdec_part) X(specdec_splitter)
 
-/* Version, sizes and the places of a configuration's members, as one number. */
+/* The version, the sizes of all structures and the offsets of a configuration's members, as one number. */
 #define SPECDEC__SQUARE(type) +sizeof(type) * sizeof(type)
 #define SPECDEC__PLACE(name, member, kind, low, high, words, help) +offsetof(specdec_config, member)
 #define SPECDEC__PLACE_OF_SETTINGS(name, member, kind, low, high, words, help) \
@@ -28,10 +28,10 @@ extern "C" {
     ((UINT64_C(1) << 32) * SPECDEC_VERSION_NUMBER SPECDEC_STRUCTURES(SPECDEC__SQUARE) \
          SPECDEC_SETTINGS_FIELDS(SPECDEC__PLACE_OF_SETTINGS) SPECDEC_CONFIG_FIELDS(SPECDEC__PLACE))
 
-/* Whether SPECDEC_LAYOUT of a caller is that of the implementation. Errors: MISMATCH. */
+/* Checks that the caller's SPECDEC_LAYOUT is that of the implementation. Errors: MISMATCH. */
 SPECDEC_DEF specdec_result specdec_check_layout(uint64_t layout, specdec_error *error);
 
-/* Bytes of a public structure by name, such as "specdec_config"; 0: there is none (or SPECDEC_NO_NAMES). */
+/* Returns the bytes of a public structure by name, such as "specdec_config"; 0: there is none (or SPECDEC_NO_NAMES). */
 SPECDEC_DEF size_t specdec_size_of(const char *structure);
 
 SPECDEC_DEF specdec_result specdec_checked_memory_needed(uint64_t layout, const specdec_config *config, size_t *bytes,

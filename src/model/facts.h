@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/facts: the numbers of a model, read from its keys and checked.
+ * >>model/facts: the sizes and facts of a model, read from the metadata of its file and checked.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,24 +10,26 @@
 
 SPECDEC__FOR_SIZE
 
-/* "llama" + ".block_count" and the like, in a buffer of the caller's. */
-static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
+/* Writes a metadata key, such as "llama" + ".block_count", to a buffer and returns the buffer. */
+static const char *specdec__model_write_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
     specdec__writer w = specdec__writer_to(buffer, size);
 
-    specdec__write_string(&w, specdec__model_name(model));
+    specdec__write_string(&w, specdec__model_architecture_name(model));
     specdec__write_string(&w, suffix);
     return buffer;
 }
 
-/* Reads a model's keys, one after the other. After the first failure, which is in result, nothing more is read. */
+/* Reads metadata keys of a model one after the other. After the first failure, which is in `result`, no more keys are
+   read. */
 typedef struct specdec__model_reader {
-    const specdec__model *model;
-    specdec_error *error;
-    specdec_result result;
+    const specdec__model *model; /* the model whose file is read */
+    specdec_error *error;        /* filled in by the first failure */
+    specdec_result result;       /* SPECDEC_OK, or the first failure */
 } specdec__model_reader;
 
-static specdec__model_reader specdec__model_read(const specdec__model *model, specdec_error *error)
+/* Returns a reader of a model's metadata keys. */
+static specdec__model_reader specdec__model_start_reading(const specdec__model *model, specdec_error *error)
 {
     specdec__model_reader reader;
 
@@ -37,65 +39,71 @@ static specdec__model_reader specdec__model_read(const specdec__model *model, sp
     return reader;
 }
 
-/* A required or (fallback >= 0) optional count. A list with a number for each layer counts, if all are equal. */
-static int specdec__model_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
+/* Reads a count in [low, high]; the key is optional if fallback >= 0. A list with a number for each layer is read if
+   all numbers are equal. Returns `low` after a failure. */
+static int specdec__model_read_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
     int64_t value = fallback;
 
     if (!r->result)
-        r->result = specdec__gguf_get_integer(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
+        r->result = specdec__gguf_get_integer(&r->model->gguf,
+                                              specdec__model_write_key(r->model, suffix, key, sizeof key),
                                               r->model->layers + r->model->nextn, low, high, &value, r->error);
     if (!r->result && value < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     return r->result ? low : (int)value;
 }
 
-static float specdec__model_float(specdec__model_reader *r, const char *suffix, float fallback)
+/* Reads a float; returns `fallback` if the key is absent. */
+static float specdec__model_read_float(specdec__model_reader *r, const char *suffix, float fallback)
 {
     char key[96];
 
     if (!r->result)
-        r->result = specdec__gguf_get_float(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
-                                            &fallback, r->error);
+        r->result = specdec__gguf_get_float(&r->model->gguf,
+                                            specdec__model_write_key(r->model, suffix, key, sizeof key), &fallback,
+                                            r->error);
     return fallback;
 }
 
-/* A float that must be there. */
-static float specdec__model_needed(specdec__model_reader *r, const char *suffix)
+/* Reads a float whose key is required. */
+static float specdec__model_required_float(specdec__model_reader *r, const char *suffix)
 {
     specdec__gguf_value unused;
     char key[96];
 
-    specdec__model_key(r->model, suffix, key, sizeof key);
-    if (!r->result && !specdec__gguf_find(&r->model->gguf, key, &unused))
+    specdec__model_write_key(r->model, suffix, key, sizeof key);
+    if (!r->result && !specdec__gguf_find_value(&r->model->gguf, key, &unused))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
-    return specdec__model_float(r, suffix, 1);
+    return specdec__model_read_float(r, suffix, 1);
 }
 
-/* The base of RoPE: the file's, as llama.cpp or as Ollama spells it, or that of an architecture whose files need not
-   say it. */
-static float specdec__model_base(specdec__model_reader *r)
+/* Reads the base of RoPE: the key of llama.cpp, or that of Ollama; else the trait ROPE_BASE, if the architecture has
+   it. */
+static float specdec__model_read_rope_base(specdec__model_reader *r)
 {
     const float unsaid = (float)r->model->trait[SPECDEC__ROPE_BASE];
-    const float base = specdec__model_float(r, ".rope.global.freq_base", unsaid);
+    const float base = specdec__model_read_float(r, ".rope.global.freq_base", unsaid);
 
-    return base > 0 ? specdec__model_float(r, ".rope.freq_base", base) : specdec__model_needed(r, ".rope.freq_base");
+    return base > 0 ? specdec__model_read_float(r, ".rope.freq_base", base)
+                    : specdec__model_required_float(r, ".rope.freq_base");
 }
 
-/* Reads a size of layers: a number, or a list with one for each block. needed: it must be there. */
+/* Reads the key of a size of layers, a number or a list with one number for each block, and checks its values. needed:
+   1: the key is required. Errors: FORMAT. */
 static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m, int list, int needed)
 {
     specdec__gguf_value *v = &m->list[list];
-    const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__GAPS] ? 0 : 1;
+    const int low = specdec__list_table[list].may_lack && m->trait[SPECDEC__ZERO_SIZES] ? 0 : 1;
     int64_t value = 0;
     char key[96];
     uint64_t i;
 
-    specdec__model_key(m, specdec__list_table[list].suffix, key, sizeof key);
+    specdec__model_write_key(m, specdec__list_table[list].suffix, key, sizeof key);
     if (r->result)
         return;
-    if (!specdec__gguf_find(&m->gguf, key, v)) {
+    if (!specdec__gguf_find_value(&m->gguf, key, v)) {
         if (needed)
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
         return;
@@ -104,63 +112,66 @@ static void specdec__model_read_list(specdec__model_reader *r, specdec__model *m
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                                   (unsigned long long)v->count, m->layers + m->nextn);
     for (i = 0; !r->result && i < (v->is_array ? v->count : 1); i++)
-        if (!specdec__gguf_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
-            r->result = specdec__gguf_wrong_type(key, "an ", "integer", v, r->error);
+        if (!specdec__gguf_read_integer(v->type, v->items + (size_t)i * specdec__gguf_type_size[v->type], &value))
+            r->result = specdec__gguf_refuse_type(key, "an ", "integer", v, r->error);
         else if (value < low || value > specdec__list_table[list].high)
             r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* A size of a layer, or what it is where the file does not say it. */
-static int specdec__model_listed(const specdec__model *m, int list, int index, int fallback)
+/* Returns a size of a layer; `fallback` if the file has no key for it. */
+static int specdec__model_layer_size(const specdec__model *m, int list, int index, int fallback)
 {
     const specdec__gguf_value *v = &m->list[list];
     int64_t value = fallback;
 
     if (v->items)
-        specdec__gguf_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type] : 0),
-                              &value);
+        specdec__gguf_read_integer(v->type, v->items + (v->is_array ? (size_t)index * specdec__gguf_type_size[v->type]
+                                                        : 0),
+                                   &value);
     return (int)value;
 }
 
-/* Reads how wide the shared expert of a mixture is, if there is one. */
-static void specdec__model_shared(specdec__model_reader *r, specdec__model *m)
+/* Reads the width of the shared expert of a mixture, if it has one. */
+static void specdec__model_read_shared_expert(specdec__model_reader *r, specdec__model *m)
 {
-    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_count(r, ".expert_shared_count", 0, 1024, 0);
-    const int said = specdec__model_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
+    const int most = SPECDEC__MAX_DIMENSION, count = specdec__model_read_count(r, ".expert_shared_count", 0, 1024, 0);
+    const int said = specdec__model_read_count(r, ".expert_shared_feed_forward_length", 0, most, 0);
 
     m->shared_ff = said ? m->trait[SPECDEC__SHARED_EACH] ? said * count : said : count * m->expert_ff;
     if (!m->shared_ff && m->trait[SPECDEC__SHARED_GATE])
-        m->shared_ff = specdec__model_listed(m, SPECDEC__LIST_FF, 0, 0);
+        m->shared_ff = specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, 0);
     if (!r->result && m->shared_ff > most)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_UNSUPPORTED, "shared experts of %d rows", m->shared_ff);
 }
 
-/* Reads how experts are chosen and weighted. */
-static void specdec__model_router(specdec__model_reader *r, specdec__model *m)
+/* Reads how a token's experts are chosen and weighted. */
+static void specdec__model_read_router(specdec__model_reader *r, specdec__model *m)
 {
-    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_count(r, ".expert_gating_func", 0, 3, 0);
+    const int usual = m->trait[SPECDEC__EXPERT_SHARES], kind = specdec__model_read_count(r, ".expert_gating_func", 0, 3,
+                                                                                         0);
 
-    m->sigmoid = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
-    m->normed = specdec__model_count(r, ".expert_weights_norm", 0, 1, kind == 3 || (usual & SPECDEC__NORMED));
-    m->expert_scale = specdec__model_float(r, ".expert_weights_scale", 1);
+    m->sigmoid_experts = kind ? kind == 2 : (usual & SPECDEC__SIGMOID) != 0;
+    m->normed_experts = specdec__model_read_count(r, ".expert_weights_norm", 0, 1,
+                                                  kind == 3 || (usual & SPECDEC__NORMED));
+    m->expert_scale = specdec__model_read_float(r, ".expert_weights_scale", 1);
     m->expert_scale = m->expert_scale < 0 || m->expert_scale > 0 ? m->expert_scale : 1;
-    m->groups = specdec__model_count(r, ".expert_group_count", 1,
+    m->groups = specdec__model_read_count(r, ".expert_group_count", 1,
                                       specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), 1);
-    m->groups_chosen = specdec__model_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
+    m->groups_chosen = specdec__model_read_count(r, ".expert_group_used_count", 1, m->groups, m->groups > 1 ? -1 : 1);
     if (!r->result && !(m->expert_scale > 0 && m->expert_scale < 1e6f))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
-    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen))
+    if (!r->result && (m->experts % m->groups || m->experts / m->groups * m->groups_chosen < m->chosen_experts))
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT,
                                   "%d of %d groups of experts, %d experts in all, of which %d are chosen",
-                                  m->groups_chosen, m->groups, m->experts, m->chosen);
+                                  m->groups_chosen, m->groups, m->experts, m->chosen_experts);
 }
 
-/* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
-static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
+/* Reads the sizes of a mixture of experts. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_read_experts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
 
-    m->experts = specdec__model_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
+    m->experts = specdec__model_read_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
         return r.result;
     if (!SPECDEC__EXPERTS)
@@ -169,112 +180,114 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
     if (!m->trait[SPECDEC__EXPERT_SHARES])
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
                              m->architecture->name);
-    m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
-                                     -1);
-    m->expert_ff = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
-                                        specdec__model_listed(m, SPECDEC__LIST_FF, 0, -1));
-    m->leading = specdec__model_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
-    m->every = specdec__model_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
-    m->latent = specdec__model_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
+    m->chosen_experts = specdec__model_read_count(&r, ".expert_used_count", 1,
+                                                  specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN), -1);
+    m->expert_ff = specdec__model_read_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
+                                             specdec__model_layer_size(m, SPECDEC__LIST_FF, 0, -1));
+    m->leading_dense = specdec__model_read_count(&r, ".leading_dense_block_count", 0, m->layers, 0);
+    m->expert_interval = specdec__model_read_count(&r, ".interleave_moe_layer_step", 1, m->layers, 1);
+    m->latent = specdec__model_read_count(&r, ".moe_latent_size", 0, SPECDEC__MAX_DIMENSION, 0);
     if (!r.result && (m->expert_ff < 1 || m->expert_ff % 16 || m->embedding % 16 || m->latent % 16))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
                              m->expert_ff, m->latent ? m->latent : m->embedding);
-    specdec__model_shared(&r, m);
-    specdec__model_router(&r, m);
+    specdec__model_read_shared_expert(&r, m);
+    specdec__model_read_router(&r, m);
     return r.result;
 }
 
-/* Reads the sizes of latent attention. */
+/* Reads the sizes of latent attention (MLA). */
 static void specdec__model_read_latent(specdec__model_reader *r, specdec__model *m)
 {
     specdec__latent *latent = &m->latent_attention;
 
-    latent->rank = specdec__model_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
-    latent->query_rank = specdec__model_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
-    latent->key_dim = specdec__model_count(r, ".attention.key_length_mla", 1, 4096, -1);
-    latent->value_dim = specdec__model_count(r, ".attention.value_length_mla", 1, 4096, -1);
+    latent->rank = specdec__model_read_count(r, ".attention.kv_lora_rank", 1, 1024, -1);
+    latent->query_rank = specdec__model_read_count(r, ".attention.q_lora_rank", 0, SPECDEC__MAX_DIMENSION, 0);
+    latent->key_dim = specdec__model_read_count(r, ".attention.key_length_mla", 1, 4096, -1);
+    latent->value_dim = specdec__model_read_count(r, ".attention.value_length_mla", 1, 4096, -1);
 }
 
-/* Reads the sizes of blocks that are drafted in one pass, and whether a row of one sees those behind it. */
+/* Reads the sizes of a model that drafts blocks in one pass, and whether a row of a block attends to later rows. */
 static void specdec__model_read_block(specdec__model_reader *r, specdec__model *m)
 {
     static const char mask[] = "tokenizer.ggml.mask_token_id";
-    specdec__block *b = &m->block;
+    specdec__block_model *b = &m->block;
     int64_t token = -1;
 
-    b->size = specdec__model_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
-    b->first = !specdec__model_count(r, ".sample_from_anchor", 0, 1, 0);
-    b->taps = specdec__model_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
-    b->group = specdec__model_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
-    b->candidates = specdec__model_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
-    if (specdec__model_count(r, ".attention.causal", 0, 1, 0))
-        m->trait[SPECDEC__SIGHT] = SPECDEC__SEES_ANCESTORS;
+    b->size = specdec__model_read_count(r, ".block_size", 2, SPECDEC__MAX_BLOCK, -1);
+    b->draft_row = !specdec__model_read_count(r, ".sample_from_anchor", 0, 1, 0);
+    b->taps = specdec__model_read_count(r, ".conv_kernel_size", 0, SPECDEC__MAX_BLOCK, 0);
+    b->group_size = specdec__model_read_count(r, ".conv_group_size", 1, m->embedding, b->taps ? -1 : 1);
+    b->candidates = specdec__model_read_count(r, ".selector_top_k", 0, SPECDEC__MAX_CHOSEN, 0);
+    if (specdec__model_read_count(r, ".attention.causal", 0, 1, 0))
+        m->trait[SPECDEC__VISIBLE_KEYS] = SPECDEC__SEES_ANCESTORS;
     if (!r->result)
         r->result = specdec__gguf_get_integer(&m->gguf, mask, 0, 0, 1 << 24, &token, r->error);
     if (!r->result && token < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", mask);
-    if (!r->result && m->embedding % b->group)
-        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group,
+    if (!r->result && m->embedding % b->group_size)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "conv_group_size %d of %d dimensions", b->group_size,
                                   m->embedding);
-    b->mask = (int32_t)token;
+    b->mask_token = (int32_t)token;
 }
 
-/* Reads the sizes of a model that no layer has of its own, and where those of layers are. */
-static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
+/* Reads the sizes of a model that are the same for all layers, and the keys of those that may differ. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
-    m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
     if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
-        m->nextn = specdec__model_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
+        m->nextn = specdec__model_read_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
                              m->layers);
-    m->all = m->layers -= m->nextn;
+    m->all_layers = m->layers -= m->nextn;
     if (m->trait[SPECDEC__SHARES_KEYS])
-        m->sharing = specdec__model_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
+        m->sharing_layers = specdec__model_read_count(&r, ".attention.shared_kv_layers", 0, m->layers - 1, 0);
     if (m->trait[SPECDEC__LAYER_INPUTS])
-        m->inputs.width = specdec__model_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
-    m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+        m->inputs.width = specdec__model_read_count(&r, ".embedding_length_per_layer_input", 0, most / m->layers, 0);
+    m->embedding = specdec__model_read_count(&r, ".embedding_length", 1, most, -1);
     if (m->trait[SPECDEC__ALTUP]) {
-        m->streams.count = specdec__model_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
-                                                m->trait[SPECDEC__ALTUP]);
-        specdec__model_count(&r, ".altup.active_idx", 0, 0, 0);
+        m->streams.count = specdec__model_read_count(&r, ".altup.num_inputs", 2, SPECDEC__MOST_STREAMS,
+                                                     m->trait[SPECDEC__ALTUP]);
+        specdec__model_read_count(&r, ".altup.active_idx", 0, 0, 0);
     }
-    m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, -1);
+    m->context = specdec__model_read_count(&r, ".context_length", 1, 1 << 30, -1);
     if (m->trait[SPECDEC__LATENT])
         specdec__model_read_latent(&r, m);
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_KEYS)
         specdec__model_read_block(&r, m);
     for (i = 0; i < SPECDEC__LISTS; i++)
         specdec__model_read_list(&r, m, i, specdec__list_table[i].needed);
-    m->epsilon = specdec__model_needed(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
+    m->epsilon = specdec__model_required_float(&r, m->trait[SPECDEC__LAYER_NORM] ? ".attention.layer_norm_epsilon"
                                                                         : ".attention.layer_norm_rms_epsilon");
     if (r.result)
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "epsilon of norms is out of range");
-    return specdec__model_experts(m, error);
+    return specdec__model_read_experts(m, error);
 }
 
-/* The shape of a layer's xIELU, of keys that name no architecture: lists with a float for each block, or one for
-   all. */
-static specdec_result specdec__model_activation(const specdec__model *m, int index, float *shape, specdec_error *error)
+/* Reads the four parameters of a layer's xIELU. Their keys have no architecture in them; each is one float, or a list
+   with a float for each block. Errors: FORMAT. */
+static specdec_result specdec__model_read_activation(const specdec__model *m, int index, float *shape,
+                                                     specdec_error *error)
 {
     static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
     specdec__gguf_value v;
     int i;
 
     for (i = 0; i < 4; i++) {
-        if (!specdec__gguf_find(&m->gguf, keys[i], &v))
+        if (!specdec__gguf_find_value(&m->gguf, keys[i], &v))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", keys[i]);
         if (v.type != SPECDEC_GGUF_F32)
-            return specdec__gguf_wrong_type(keys[i], "", "f32", &v, error);
-        if (v.is_array && v.count != (uint64_t)(m->all + m->nextn))
+            return specdec__gguf_refuse_type(keys[i], "", "f32", &v, error);
+        if (v.is_array && v.count != (uint64_t)(m->all_layers + m->nextn))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", keys[i],
-                                 (unsigned long long)v.count, m->all + m->nextn);
+                                 (unsigned long long)v.count, m->all_layers + m->nextn);
         shape[i] = specdec__load_f32(v.items + (v.is_array ? 4 * (size_t)index : 0));
         if (!(shape[i] >= -100 && shape[i] <= 100))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", keys[i]);
@@ -285,21 +298,21 @@ static specdec_result specdec__model_activation(const specdec__model *m, int ind
     return SPECDEC_OK;
 }
 
-/* Reads how sparse the gates of a layer are: a list says it for each block, of layers whose gates are not sparse that
-   it is no more than -100 (minus infinity). */
-static specdec_result specdec__model_sparsity(const specdec__model *m, int index, float *sparsity,
-                                              specdec_error *error)
+/* Reads the sparsity of a layer's gates: one float, or a list with a float for each block; -100 or less (such as minus
+   infinity) stands for gates that are not sparse. Errors: FORMAT. */
+static specdec_result specdec__model_read_sparsity(const specdec__model *m, int index, float *sparsity,
+                                                   specdec_error *error)
 {
-    const int blocks = m->all + m->nextn;
+    const int blocks = m->all_layers + m->nextn;
     specdec__gguf_value v;
     char key[96];
 
-    specdec__model_key(m, ".activation_sparsity_scale", key, sizeof key);
+    specdec__model_write_key(m, ".activation_sparsity_scale", key, sizeof key);
     *sparsity = index < m->trait[SPECDEC__SPARSE] ? 1.64485363f : 0; /* 95 of 100 values of a normal distribution */
-    if (!specdec__gguf_find(&m->gguf, key, &v))
+    if (!specdec__gguf_find_value(&m->gguf, key, &v))
         return SPECDEC_OK;
     if (v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+        return specdec__gguf_refuse_type(key, "", "f32", &v, error);
     if (v.is_array && v.count != (uint64_t)blocks)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
                              (unsigned long long)v.count, blocks);
@@ -310,79 +323,80 @@ static specdec_result specdec__model_sparsity(const specdec__model *m, int index
     return SPECDEC_OK;
 }
 
-/* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
-   every so many (of 0: all). */
-static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *error)
+/* Reads which layers are alternate ones, with a window, if the file has a key for it: a list marks them, or a number n:
+   all but the last of every n layers (0: all). Errors: FORMAT. */
+static specdec_result specdec__model_read_alternates(specdec__model *m, specdec_error *error)
 {
     int64_t value;
     char key[96];
 
-    specdec__model_key(m, ".attention.sliding_window_pattern", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &m->pattern))
+    specdec__model_write_key(m, ".attention.sliding_window_pattern", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->alternates))
         return SPECDEC_OK;
-    if (m->pattern.is_array && m->pattern.count != (uint64_t)(m->layers + m->nextn))
+    if (m->alternates.is_array && m->alternates.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
-                             (unsigned long long)m->pattern.count, m->layers + m->nextn);
-    if (!specdec__gguf_integer(m->pattern.type, m->pattern.items, &value))
-        return specdec__gguf_wrong_type(key, "an ", "integer", &m->pattern, error);
-    return m->pattern.is_array || value >= 0
+                             (unsigned long long)m->alternates.count, m->layers + m->nextn);
+    if (!specdec__gguf_read_integer(m->alternates.type, m->alternates.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &m->alternates, error);
+    return m->alternates.is_array || value >= 0
                ? SPECDEC_OK
                : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
 }
 
-/* Whether a layer is one of the others, by that or by the architecture's row. */
-static int specdec__model_other(const specdec__model *m, int index)
+/* Whether a layer is an alternate one, by the file's list or number, or else by the architecture's traits. */
+static int specdec__model_layer_alternates(const specdec__model *m, int index)
 {
-    const specdec__gguf_value *p = &m->pattern;
+    const specdec__gguf_value *p = &m->alternates;
     int64_t value = 0;
 
     if (!p->items)
-        return (int)(m->trait[SPECDEC__OTHERS] >> index % m->trait[SPECDEC__PERIOD] & 1);
-    specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
-                          &value);
+        return (int)(m->trait[SPECDEC__ALTERNATES] >> index % m->trait[SPECDEC__PERIOD] & 1);
+    specdec__gguf_read_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
+                               &value);
     return p->is_array ? value != 0 : !value || index % value < value - 1;
 }
 
-/* Whether a layer of these sizes has a state. */
-static int specdec__model_recurs(const specdec__model *m, int index, const specdec__shape *s)
+/* Whether a layer of these sizes is recurrent. */
+static int specdec__model_layer_is_recurrent(const specdec__model *m, int index, const specdec__shape *s)
 {
     const specdec__gguf_value *list = &m->recurrent;
     int64_t value = 0;
 
-    if (!specdec__mixing_is(&m->mixing) ||
-        index >= (m->all ? m->all : m->layers)) /* blocks that only predict have attention */
+    if (!specdec__mixing_exists(&m->mixing) ||
+        index >= (m->all_layers ? m->all_layers : m->layers)) /* blocks that only predict have attention */
         return 0;
-    if (m->trait[SPECDEC__RECURS] == SPECDEC__BESIDE)
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
         return 1;
-    if (m->trait[SPECDEC__RECURS] != SPECDEC__BETWEEN)
+    if (m->trait[SPECDEC__RECURS] != SPECDEC__RECURS_AS_LISTED)
         return !s->kv_heads &&
-               (m->trait[SPECDEC__RECURS] == SPECDEC__BARE || (!s->feed_forward && !s->experts));
+               (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_WITHOUT_ATTENTION || (!s->feed_forward && !s->experts));
     if (!list->items)
-        return (index + 1) % m->interval != 0;
-    specdec__gguf_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
+        return (index + 1) % m->attention_interval != 0;
+    specdec__gguf_read_integer(list->type, list->items + (size_t)index * specdec__gguf_type_size[list->type], &value);
     return value != 0;
 }
 
-/* Reads which layers are recurrent, where the file says so. */
-static specdec_result specdec__model_recurrent(specdec__model *m, specdec_error *error)
+/* Reads which layers are recurrent: a list, or an interval of layers with attention. Errors: FORMAT. */
+static specdec_result specdec__model_read_recurrent_layers(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int64_t value;
     char key[96];
 
-    specdec__model_key(m, ".attention.recurrent_layers", key, sizeof key);
-    if (!specdec__gguf_find(&m->gguf, key, &m->recurrent)) {
-        m->interval = specdec__model_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
+    specdec__model_write_key(m, ".attention.recurrent_layers", key, sizeof key);
+    if (!specdec__gguf_find_value(&m->gguf, key, &m->recurrent)) {
+        m->attention_interval = specdec__model_read_count(&r, ".full_attention_interval", 1, 1 << 20, -1);
         return r.result;
     }
     if (!m->recurrent.is_array || m->recurrent.count != (uint64_t)(m->layers + m->nextn))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is no list of %d layers", key, m->layers + m->nextn);
-    return specdec__gguf_integer(m->recurrent.type, m->recurrent.items, &value)
+    return specdec__gguf_read_integer(m->recurrent.type, m->recurrent.items, &value)
                ? SPECDEC_OK
-               : specdec__gguf_wrong_type(key, "an ", "integer", &m->recurrent, error);
+               : specdec__gguf_refuse_type(key, "an ", "integer", &m->recurrent, error);
 }
 
-/* Checks sizes of recurrent layers: kernels take 16 values at a time. */
+/* Checks the sizes of recurrent layers; kernels need multiples of 16. wide: channels of queries and keys. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int wide, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -393,20 +407,20 @@ static specdec_result specdec__model_check_mixing(const specdec__mixing *x, int 
     if (x->heads && (x->groups < 1 || x->heads % x->groups))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads of a state cannot share %d keys", x->heads,
                              x->groups);
-    if (wide > most || x->channels > most || x->row > most || x->channels < 1 || x->inner < 1)
+    if (wide > most || x->channels > most || x->input_width > most || x->channels < 1 || x->output_width < 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "recurrent layers are too wide");
-    if (x->channels % 16 || x->values % 16 || x->rows % 16 || x->inner / specdec__max_int(x->groups, 1) % 16)
+    if (x->channels % 16 || x->values % 16 || x->rows % 16 || x->output_width / specdec__max_int(x->groups, 1) % 16)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "states of %d channels, %d x %d, %d groups: some are no multiple of 16", x->channels,
                              x->rows, x->values, x->groups);
     return SPECDEC_OK;
 }
 
-/* Reads the sizes of recurrent layers, if the architecture has any. */
-static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *error)
+/* Reads the sizes of recurrent layers, if the architecture has any. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     specdec__mixing *x = &m->mixing;
     int inner, wide;
 
@@ -417,105 +431,109 @@ static specdec_result specdec__model_mixing(specdec__model *m, specdec_error *er
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "recurrent layers, which %s has, are left out of this build by SPECDEC_NO_RECURRENT",
                              m->architecture->name);
-    if (m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN && (r.result = specdec__model_recurrent(m, error)) != SPECDEC_OK)
+    if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED &&
+        (r.result = specdec__model_read_recurrent_layers(m, error)) != SPECDEC_OK)
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
-        x->taps = specdec__model_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
-        x->channels = x->kept = x->inner = m->embedding;
-        x->row = 3 * m->embedding;
-        return r.result ? r.result : specdec__model_check_mixing(x, x->row, error);
+        x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
+        x->channels = x->kept = x->output_width = m->embedding;
+        x->input_width = 3 * m->embedding;
+        return r.result ? r.result : specdec__model_check_mixing(x, x->input_width, error);
     }
-    x->taps = specdec__model_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
-    x->rows = specdec__model_count(&r, ".ssm.state_size", 1, most, -1);
-    x->groups = specdec__model_count(&r, ".ssm.group_count", 0, most, -1);
-    x->heads = specdec__model_count(&r, ".ssm.time_step_rank", 1, most, -1);
-    inner = specdec__model_count(&r, ".ssm.inner_size", 1, most, -1);
+    x->taps = specdec__model_read_count(&r, ".ssm.conv_kernel", 0, 1 << 30, -1);
+    x->rows = specdec__model_read_count(&r, ".ssm.state_size", 1, most, -1);
+    x->groups = specdec__model_read_count(&r, ".ssm.group_count", 0, most, -1);
+    x->heads = specdec__model_read_count(&r, ".ssm.time_step_rank", 1, most, -1);
+    inner = specdec__model_read_count(&r, ".ssm.inner_size", 1, most, -1);
     if (r.result)
         return r.result;
     if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
                              x->rows);
-    x->inner = x->inputs = inner;
+    x->output_width = x->first_kept = inner;
     x->values = inner / x->heads;
     wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
     if (wide > most)
         return specdec__model_check_mixing(x, wide, error);
     x->channels = inner + wide;
-    x->query = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
-    x->key = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
-    x->value = x->kind == SPECDEC__DELTA ? wide : 0;
-    x->cycles = m->trait[SPECDEC__CYCLES];
-    x->paired = x->kind == SPECDEC__DELTA && !x->cycles;
+    x->query_channel = x->kind == SPECDEC__DELTA ? 0 : inner + wide / 2;
+    x->key_channel = x->kind == SPECDEC__DELTA ? wide / 2 : inner;
+    x->value_channel = x->kind == SPECDEC__DELTA ? wide : 0;
+    x->keys_by_modulo = m->trait[SPECDEC__KEYS_BY_MODULO];
+    x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
     x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
-    x->row = inner + x->kept;
+    x->input_width = inner + x->kept;
     return specdec__model_check_mixing(x, wide, error);
 }
 
-static int specdec__model_windowed(const specdec__model *m, int index)
+/* Whether a layer has a sliding window. */
+static int specdec__model_layer_has_window(const specdec__model *m, int index)
 {
-    return specdec__model_other(m, index) && m->window;
+    return specdec__model_layer_alternates(m, index) && m->window;
 }
 
-/* The sizes of a layer, which specdec__model_layers checks. Where it has a window, keys of their own may say them. */
+/* Returns the sizes of a layer, unchecked: see specdec__model_check_layers. Layers with a window may have keys of their
+   own (..._swa). */
 static specdec__shape specdec__model_layer_shape(const specdec__model *m, int index)
 {
-    const int other = specdec__model_other(m, index), windowed = specdec__model_windowed(m, index);
+    const int other = specdec__model_layer_alternates(m, index), windowed = specdec__model_layer_has_window(m, index);
     specdec__shape s;
     int i;
 
-    s.keys_of = -1;
+    s.key_layer = -1;
     s.span = windowed ? SPECDEC__WINDOW : SPECDEC__WHOLE;
-    s.rope = other != m->trait[SPECDEC__REST_TURNS] && m->trait[SPECDEC__OTHER_BASE] != 0 &&
+    s.rope = other != m->trait[SPECDEC__BASE_OF_REGULAR] && m->trait[SPECDEC__ALTERNATE_BASE] != 0 &&
                      (m->window || m->trait[SPECDEC__WINDOW_KEYS] < 0)
-                 ? SPECDEC__ROPE_OTHER
+                 ? SPECDEC__ROPE_ALTERNATE
                  : SPECDEC__ROPE;
-    s.heads = specdec__model_listed(m, SPECDEC__LIST_HEADS, index, 0);
-    s.kv_heads = specdec__model_listed(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
-    s.key_dim = specdec__model_listed(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
-    s.key_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
-    s.value_dim = specdec__model_listed(m, SPECDEC__LIST_VALUE, index, s.key_dim);
-    s.value_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
-    s.rope_dim = specdec__model_listed(m, SPECDEC__LIST_ROPE, index, s.key_dim);
-    s.rope_dim = windowed ? specdec__model_listed(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
-    s.experts = m->experts && index >= m->leading && (index + 1) % m->every == 0 &&
-                        specdec__model_listed(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+    s.heads = specdec__model_layer_size(m, SPECDEC__LIST_HEADS, index, 0);
+    s.kv_heads = specdec__model_layer_size(m, SPECDEC__LIST_KV_HEADS, index, s.heads);
+    s.key_dim = specdec__model_layer_size(m, SPECDEC__LIST_KEY, index, s.heads ? m->embedding / s.heads : 0);
+    s.key_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_KEY, index, s.key_dim) : s.key_dim;
+    s.value_dim = specdec__model_layer_size(m, SPECDEC__LIST_VALUE, index, s.key_dim);
+    s.value_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_VALUE, index, s.value_dim) : s.value_dim;
+    s.rope_dim = specdec__model_layer_size(m, SPECDEC__LIST_ROPE, index, s.key_dim);
+    s.rope_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
+    s.experts = m->experts && index >= m->leading_dense && (index + 1) % m->expert_interval == 0 &&
+                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
                     ? m->experts
                     : 0;
-    s.shared = s.experts > 0 && !m->trait[SPECDEC__BOTH];
-    s.feed_forward = s.shared ? m->shared_ff : specdec__model_listed(m, SPECDEC__LIST_FF, index, 0);
+    s.shared = s.experts > 0 && !m->trait[SPECDEC__DENSE_BESIDE_EXPERTS];
+    s.feed_forward = s.shared ? m->shared_ff : specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 0);
     s.kv_heads = s.heads ? s.kv_heads : 0;
-    s.recurrent = specdec__model_recurs(m, index, &s);
-    if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__BETWEEN)
+    s.recurrent = specdec__model_layer_is_recurrent(m, index, &s);
+    if (s.recurrent && m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_AS_LISTED)
         s.heads = s.kv_heads = 0;
-    if (m->trait[SPECDEC__SIGHT] == SPECDEC__SEES_TEXT)
-        s.keys_of = 0;
-    for (i = m->all - m->sharing; index >= m->all - m->sharing && s.keys_of < 0 && i-- > 0;)
-        if (specdec__model_windowed(m, i) == windowed)
-            s.keys_of = i;
+    if (m->trait[SPECDEC__VISIBLE_KEYS] == SPECDEC__SEES_VIEW)
+        s.key_layer = 0;
+    for (i = m->all_layers - m->sharing_layers; index >= m->all_layers - m->sharing_layers && s.key_layer < 0 &&
+         i-- > 0;)
+        if (specdec__model_layer_has_window(m, i) == windowed)
+            s.key_layer = i;
     return s;
 }
 
-/* Checks that a layer can read the keys of the one that it shares them with. */
+/* Checks that a layer can read the keys of the layer that it shares them with. Errors: FORMAT. */
 static specdec_result specdec__model_check_sharing(const specdec__model *m, int index, const specdec__shape *s,
                                                    specdec_error *error)
 {
     specdec__shape other;
 
-    if (index < m->all - m->sharing)
+    if (index < m->all_layers - m->sharing_layers)
         return SPECDEC_OK;
-    if (s->keys_of < 0)
+    if (s->key_layer < 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
-                             "shared_kv_layers %d of %d: no layer before these sees as much as layer %d", m->sharing,
-                             m->all, index);
-    other = specdec__model_layer_shape(m, s->keys_of);
+                             "shared_kv_layers %d of %d: no layer before these sees as much as layer %d",
+                             m->sharing_layers, m->all_layers, index);
+    other = specdec__model_layer_shape(m, s->key_layer);
     if (other.kv_heads != s->kv_heads || other.key_dim != s->key_dim || other.value_dim != s->value_dim)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "layer %d shares %d heads of %d keys and %d values, which layer %d does not have", index,
-                             s->kv_heads, s->key_dim, s->value_dim, s->keys_of);
+                             s->kv_heads, s->key_dim, s->value_dim, s->key_layer);
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer with multi-head latent attention. */
+/* Checks the sizes of a layer with latent attention. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_latent(const specdec__model *m, const specdec__shape *s,
                                                   specdec_error *error)
 {
@@ -538,7 +556,7 @@ static specdec_result specdec__model_check_latent(const specdec__model *m, const
     return SPECDEC_OK;
 }
 
-/* Checks the sizes of a layer's attention. */
+/* Checks the sizes of a layer's attention. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_shape(const specdec__model *m, const specdec__shape *s, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -564,18 +582,18 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
     return m->latent_attention.rank ? specdec__model_check_latent(m, s, error) : SPECDEC_OK;
 }
 
-/* Checks the sizes of the layers that are here, and finds the largest of each. */
-static specdec_result specdec__model_layers(specdec__model *m, specdec_error *error)
+/* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_check_layers(specdec__model *m, specdec_error *error)
 {
-    specdec_result result;
+    specdec_result result; /* SPECDEC_OK, or the first failure */
     int i, any = 0;
 
-    for (i = m->first; i < m->first + m->layers; i++) {
+    for (i = m->first_layer; i < m->first_layer + m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
 
         if (!s.shared && !m->list[SPECDEC__LIST_FF].items)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s.feed_forward_length is missing",
-                                 specdec__model_name(m));
+                                 specdec__model_architecture_name(m));
         m->feed_forward = specdec__max_int(m->feed_forward, s.feed_forward);
         if (!s.kv_heads)
             continue;
@@ -600,41 +618,41 @@ static specdec_result specdec__model_layers(specdec__model *m, specdec_error *er
     return SPECDEC_OK;
 }
 
-/* Refuses a file with a key that asks for what is not done: a text that sees what follows, other sizes of layers with a
-   window where none has one. */
-static specdec_result specdec__model_demands(const specdec__model *m, specdec_error *error)
+/* Refuses a file with a key that asks for what the engine cannot do: attention to later tokens, or other sizes for
+   layers with a window in a model without a window. Errors: UNSUPPORTED. */
+static specdec_result specdec__model_refuse_demands(const specdec__model *m, specdec_error *error)
 {
     const struct { const char *suffix; int done; } key[] = {
         {".attention.causal", 1}, {".attention.key_length_swa", m->head_dim},
         {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim[SPECDEC__ROPE]}};
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i;
 
     for (i = m->block.size > 0; i < (m->window ? 1 : (int)SPECDEC__COUNT(key)); i++) {
-        const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
+        const int asked = specdec__model_read_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
 
         if (!r.result && asked != key[i].done)
-            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)", specdec__model_name(m),
-                                 key[i].suffix, asked, key[i].done);
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)",
+                                 specdec__model_architecture_name(m), key[i].suffix, asked, key[i].done);
     }
     return r.result;
 }
 
-/* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 in the file counts as
-   absent. */
-static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
+/* Reads scales, soft caps and the window: the file's, or else those of the architecture's traits. A scale of 0 in the
+   file counts as absent. Errors: FORMAT. */
+static specdec_result specdec__model_read_facts(specdec__model *m, specdec_error *error)
 {
-    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__model_reader r = specdec__model_start_reading(m, error);
     int i, window = m->trait[SPECDEC__WINDOW_KEYS];
 
     for (i = 0; i < SPECDEC__FACTS; i++) {
-        const float value = specdec__model_float(&r, specdec__fact_table[i], 0);
+        const float value = specdec__model_read_float(&r, specdec__fact_table[i], 0);
 
         if (r.result)
             return r.result;
         if (!(value >= 0 && value < 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
-        if (!(value > 0) && m->trait[SPECDEC__MUST_SAY] >> i & 1)
+        if (!(value > 0) && m->trait[SPECDEC__REQUIRED_FACTS] >> i & 1)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
         if (i == SPECDEC__LOGIT_SCALE && !m->trait[SPECDEC__LOGITS_TIMES])
@@ -649,9 +667,9 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
+    window = specdec__model_read_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
-    return r.result ? r.result : specdec__model_pattern(m, error);
+    return r.result ? r.result : specdec__model_read_alternates(m, error);
 }
 
 SPECDEC__FOR_SPEED

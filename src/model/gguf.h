@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/gguf: reads GGUF v2 and v3 in place and trusts nothing; format: ggml/docs/gguf.md.
+ * >>model/gguf: checks and reads GGUF files, versions 2 and 3, in place; any bytes may come; format: ggml/docs/gguf.md.
  * ================================================================================================================== */
 
 #pragma once
@@ -7,18 +7,18 @@
 #include "../quant/table.h"
 
 SPECDEC__FOR_SIZE
-#define SPECDEC__NAME_MOST 32 /* bytes of names that are compared */
+#define SPECDEC__MAX_NAME 32  /* longest name that is compared, in bytes */
 
-/* How many bytes must be replaced, inserted or left out to make one name of another (Levenshtein 1966), which is the
-   distance of two names; SPECDEC__NAME_MOST when one of them is too long. */
+/* Returns the edit distance of two names (Levenshtein 1966): the fewest bytes that must be replaced, inserted or
+   deleted to make one name of the other. SPECDEC__MAX_NAME if one of them is too long. */
 static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const char *b)
 {
-    unsigned char row[SPECDEC__NAME_MOST]; /* row[j]: the distance of a's first i bytes and b's first j */
+    unsigned char row[SPECDEC__MAX_NAME];  /* row[j]: the distance of a's first i bytes and b's first j */
     const size_t width = strlen(b);
     size_t i, j;
 
-    if (a.size >= SPECDEC__NAME_MOST || width >= SPECDEC__NAME_MOST)
-        return SPECDEC__NAME_MOST;
+    if (a.size >= SPECDEC__MAX_NAME || width >= SPECDEC__MAX_NAME)
+        return SPECDEC__MAX_NAME;
     for (j = 0; j <= width; j++)
         row[j] = (unsigned char)j;
     for (i = 1; i <= a.size; i++) {
@@ -34,10 +34,10 @@ static SPECDEC__UNUSED size_t specdec__name_distance(specdec__bytes a, const cha
     return row[width];
 }
 
-/* The name nearest to one that is not known: *nearest becomes `known` when its distance is below *least. Begin with
-   specdec__name_far. */
-static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *known, size_t *least,
-                                               const char **nearest)
+/* Compares an unknown name with a known one: if their distance is below *least, *least becomes the distance and
+   *nearest the known name. *least begins as specdec__name_max_distance returns it. */
+static SPECDEC__UNUSED void specdec__name_keep_nearest(specdec__bytes name, const char *known, size_t *least,
+                                                       const char **nearest)
 {
     const size_t distance = specdec__name_distance(name, known);
 
@@ -47,51 +47,54 @@ static SPECDEC__UNUSED void specdec__name_near(specdec__bytes name, const char *
     }
 }
 
-/* The distance from which on a name is not near: a third of it is different. */
-static SPECDEC__UNUSED size_t specdec__name_far(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
+/* Returns the distance at which a known name is no longer similar to `name`: a third of its bytes, plus one. */
+static SPECDEC__UNUSED size_t specdec__name_max_distance(specdec__bytes name) { return (name.size + 2) / 3 + 1; }
 
-
+/* Bytes of a value of each GGUF type; 0: strings and arrays. */
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-#define SPECDEC__GGUF_MAX_TENSORS 4096 /* far above any model; bounds the time that a hostile file can take */
-#define SPECDEC__GGUF_MAX_PAIRS 16384
+#define SPECDEC__GGUF_MAX_TENSORS 4096 /* more than any model has; bounds the time that a hostile file can take */
+#define SPECDEC__GGUF_MAX_PAIRS 16384 /* metadata pairs, at most, for the same reason */
 
 typedef specdec_gguf specdec__gguf;
 typedef specdec_gguf_value specdec__gguf_value;
 typedef specdec_gguf_tensor specdec__gguf_tensor;
 
-/* A place in the file that only moves forward; bad is set, for good, by the first read past the end. */
+/* A read position in a file, which only moves forward. bad: 1 for good after the first read beyond the end. */
 typedef struct specdec__cursor {
-    const unsigned char *data;
-    size_t size, at;
-    int bad;
+    const unsigned char *data; /* the file */
+    size_t size, at;           /* bytes of the file; offset of the next byte */
+    int is_bad;                /* 1: a read went beyond the end */
 } specdec__cursor;
 
-static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t size)
+/* Returns a cursor at the beginning of `size` bytes. */
+static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_t size)
 {
     specdec__cursor c;
 
     c.data = data;
     c.size = size;
     c.at = 0;
-    c.bad = 0;
+    c.is_bad = 0;
     return c;
 }
 
+/* Moves a cursor past some bytes and returns their address; NULL: the end is nearer, and the cursor becomes bad. */
 static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
 {
     const unsigned char *from = c->data + c->at;
 
-    if (c->bad || bytes > c->size - c->at) {
-        c->bad = 1;
+    if (c->is_bad || bytes > c->size - c->at) {
+        c->is_bad = 1;
         return NULL;
     }
     c->at += (size_t)bytes;
     return from;
 }
 
+/* Reads 32 bits; 0 if the cursor is or becomes bad. */
 static uint32_t specdec__cursor_u32(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 4);
@@ -99,6 +102,7 @@ static uint32_t specdec__cursor_u32(specdec__cursor *c)
     return at ? specdec__load_u32(at) : 0;
 }
 
+/* Reads 64 bits; 0 if the cursor is or becomes bad. */
 static uint64_t specdec__cursor_u64(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 8);
@@ -106,6 +110,7 @@ static uint64_t specdec__cursor_u64(specdec__cursor *c)
     return at ? specdec__load_u64(at) : 0;
 }
 
+/* Reads a GGUF string: its length in 64 bits, then its bytes. NULL and 0 if the cursor is or becomes bad. */
 static specdec__bytes specdec__cursor_string(specdec__cursor *c)
 {
     uint64_t size = specdec__cursor_u64(c);
@@ -116,7 +121,8 @@ static specdec__bytes specdec__cursor_string(specdec__cursor *c)
     return out;
 }
 
-/* Reads a value and moves past it; sets bad for unknown types, arrays of arrays and whatever reaches past the end. */
+/* Reads a metadata value. The cursor becomes bad for unknown types, arrays of arrays and values that reach beyond the
+   end of the file. */
 static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
 {
     specdec__gguf_value value;
@@ -130,8 +136,8 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         value.type = specdec__cursor_u32(c);
         value.count = specdec__cursor_u64(c);
     }
-    if (c->bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
-        c->bad = 1;
+    if (c->is_bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
+        c->is_bad = 1;
         return value;
     }
     from = c->at;
@@ -141,7 +147,7 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         specdec__cursor_skip(c, value.count > UINT64_MAX / item ? UINT64_MAX : value.count * item);
     } else if (value.is_array) {
         uint64_t i;
-        for (i = 0; i < value.count && !c->bad; i++)
+        for (i = 0; i < value.count && !c->is_bad; i++)
             specdec__cursor_string(c);
     } else {
         specdec__bytes text = specdec__cursor_string(c);
@@ -154,17 +160,19 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     return value;
 }
 
+/* Whether some bytes are the first `length` bytes of text. */
 static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
 {
     return a.size == length && memcmp(a.data, text, length) == 0;
 }
 
+/* Whether some bytes are a text. */
 static int specdec__bytes_are(specdec__bytes a, const char *text)
 {
     return specdec__bytes_equal(a, text, strlen(text));
 }
 
-/* Reads one tensor record. Returns an error text or NULL. */
+/* Reads one tensor record and checks it. Returns NULL, or an error text that follows the tensor's name. */
 static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec__cursor *c, specdec__gguf_tensor *out)
 {
     uint64_t elements = 1, offset;
@@ -174,21 +182,21 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     memset(out, 0, sizeof *out);
     out->name = specdec__cursor_string(c);
     dimensions = specdec__cursor_u32(c);
-    if (c->bad)
+    if (c->is_bad)
         return "is cut off";
     if (dimensions < 1 || dimensions > 4)
         return "has an impossible number of dimensions";
     out->dimensions = (int)dimensions;
     for (i = 0; i < 4; i++) {
         out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
-        if (!c->bad &&
+        if (!c->is_bad &&
             (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
             return "has an impossible dimension";
-        elements *= c->bad ? 1 : out->shape[i];
+        elements *= c->is_bad ? 1 : out->shape[i];
     }
     out->type = specdec__cursor_u32(c);
     offset = specdec__cursor_u64(c);
-    if (c->bad)
+    if (c->is_bad)
         return "is cut off";
     if (!gguf->data_at)
         return NULL; /* first pass: where the data begins is not known yet */
@@ -205,7 +213,8 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     return NULL;
 }
 
-/* Reads the value of a metadata pair and moves past it. The file has been checked. */
+/* Reads the value of a metadata pair in a checked file; long arrays of strings are skipped at once, by
+   gguf->strings. */
 static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, specdec__cursor *c)
 {
     int i;
@@ -226,10 +235,10 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
     return specdec__cursor_value(c);
 }
 
-/* Finds a metadata value by its key. Returns 1 when found. The file has been checked: nothing can fail. */
-static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
+/* Finds a metadata value by its key in a checked file. Returns 1 when found. */
+static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = gguf->pairs_at;
@@ -245,17 +254,18 @@ static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specde
     return 0;
 }
 
-/* Says that the value of a key is not what was wanted: of a kind ("an array of ", "a ", "") of a type. */
-static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind, const char *wanted,
-                                               const specdec__gguf_value *value, specdec_error *error)
+/* Returns the error that the value of a key has another type than expected. kind, wanted: the type expected, such as
+   "an array of " and "u32". */
+static specdec_result specdec__gguf_refuse_type(const char *key, const char *kind, const char *wanted,
+                                                const specdec__gguf_value *value, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s%s, the file has %s%s", key, kind, wanted,
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
 }
 
-/* The integer at an address. One that is too large for int64_t becomes the largest int64_t. Returns 0 when the type is
-   not one of integers. */
-static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
+/* Reads an integer of a GGUF type at an address; one that is too large for int64_t becomes INT64_MAX. Returns 0 if the
+   type is not an integer type. */
+static int specdec__gguf_read_integer(uint32_t type, const unsigned char *at, int64_t *out)
 {
     uint64_t wide;
 
@@ -275,8 +285,8 @@ static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t
     }
 }
 
-/* An integer of any width in [low, high], or `copies` equal ones in an array; *out keeps its value when the key is
-   absent. */
+/* Reads an integer of any width in [low, high], or an array of `copies` equal ones; *out keeps its value if the key is
+   absent. Errors: FORMAT, UNSUPPORTED (the array's items differ). */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int copies,
                                                                 int64_t low, int64_t high,
                                                                 int64_t *out, specdec_error *error)
@@ -285,11 +295,12 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     size_t size, i;
     int64_t value;
 
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     size = specdec__gguf_type_size[v.type];
-    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) || !specdec__gguf_integer(v.type, v.items, &value))
-        return specdec__gguf_wrong_type(key, "an ", "integer", &v, error);
+    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) ||
+        !specdec__gguf_read_integer(v.type, v.items, &value))
+        return specdec__gguf_refuse_type(key, "an ", "integer", &v, error);
     for (i = 1; v.is_array && i < (size_t)copies; i++)
         if (memcmp(v.items, v.items + i * size, size) != 0)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s differs from layer to layer", key);
@@ -299,17 +310,17 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     return SPECDEC_OK;
 }
 
-/* A finite f32; *out keeps its value when the key is absent. */
+/* Reads a finite f32; *out keeps its value if the key is absent. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__gguf *gguf, const char *key, float *out,
                                                               specdec_error *error)
 {
     specdec__gguf_value v;
     float value;
 
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
+        return specdec__gguf_refuse_type(key, "", "f32", &v, error);
     value = specdec__load_f32(v.items);
     if (!(value - value == 0))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not finite", key);
@@ -317,7 +328,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
     return SPECDEC_OK;
 }
 
-/* A string; out->data is NULL when the key is absent. */
+/* Reads a string; out->data is NULL if the key is absent. Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
                                                                specdec__bytes *out,
                                                                specdec_error *error)
@@ -326,29 +337,29 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
 
     out->data = NULL;
     out->size = 0;
-    if (!specdec__gguf_find(gguf, key, &v))
+    if (!specdec__gguf_find_value(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_STRING)
-        return specdec__gguf_wrong_type(key, "a ", "string", &v, error);
+        return specdec__gguf_refuse_type(key, "a ", "string", &v, error);
     out->data = v.items;
     out->size = v.bytes;
     return SPECDEC_OK;
 }
 
-/* An array with items of one type; out->items is NULL when the key is absent. Items are read with specdec__load_...,
-   strings one after the other with specdec__cursor_string over (items, bytes). */
+/* Reads an array with items of one type; out->items is NULL if the key is absent. Items are read with
+   specdec__load_..., strings one after the other with specdec__cursor_string over (items, bytes). Errors: FORMAT. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
                                                               specdec__gguf_value *out, specdec_error *error)
 {
     memset(out, 0, sizeof *out);
-    if (!specdec__gguf_find(gguf, key, out))
+    if (!specdec__gguf_find_value(gguf, key, out))
         return SPECDEC_OK;
     if (!out->is_array || out->type != type)
-        return specdec__gguf_wrong_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
+        return specdec__gguf_refuse_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
     return SPECDEC_OK;
 }
 
-/* Walks the metadata pairs once and checks their bounds and types. */
+/* Checks bounds and types of all metadata pairs, and records where long arrays of strings end. */
 static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     uint64_t i;
@@ -359,9 +370,9 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
-        if (!c->bad)
+        if (!c->is_bad)
             value = specdec__cursor_value(c);
-        if (c->bad)
+        if (c->is_bad)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                                  "metadata pair %llu (%.*s) is cut off or of an unknown type", (unsigned long long)i,
                                  (int)(key.size < 64 ? key.size : 64), key.data ? (const char *)key.data : "");
@@ -373,7 +384,8 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     return SPECDEC_OK;
 }
 
-/* Walks the tensor records once and checks them. Called twice: before and after data_at is known. */
+/* Checks all tensor records. Called twice: before data_at is known, which lies behind the last record, and
+   afterwards. */
 static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     specdec__gguf_tensor tensor;
@@ -390,8 +402,8 @@ static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__
     return SPECDEC_OK;
 }
 
-/* Moves past a record: the name of a tensor, or the key of a pair, is returned. The file has been checked. */
-static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
+/* Moves a cursor past a record of a checked file, and returns the tensor's name (tensors = 1) or the pair's key (0). */
+static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specdec__cursor *c, int tensors)
 {
     const specdec__bytes name = specdec__cursor_string(c);
     uint32_t dimensions;
@@ -405,66 +417,66 @@ static specdec__bytes specdec__gguf_skip(const specdec__gguf *gguf, specdec__cur
     return name;
 }
 
-/* Records of a file in the order of a number that each has, of equal numbers in that of the file. There is no memory
-   for all of them: each walk over the file gives the next 64. */
+/* The next 64 records of a file, sorted by a number that each record has; equal numbers in the order of the file. There
+   is no memory for all records: each walk over the file gives the next 64. */
 #define SPECDEC__GGUF_SORTED 64
 typedef struct specdec__gguf_order {
-    uint64_t number[SPECDEC__GGUF_SORTED];
-    size_t at[SPECDEC__GGUF_SORTED]; /* of the records */
-    int count;
+    uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
+    size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */
+    int count;                             /* records in the order, at most 64 */
 } specdec__gguf_order;
 
-/* Whether record a comes before record b. */
-SPECDEC__INLINE int specdec__gguf_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
+/* Whether a record with number a at offset a_at comes before one with number b at offset b_at. */
+SPECDEC__INLINE int specdec__gguf_comes_before(uint64_t a, size_t a_at, uint64_t b, size_t b_at)
 {
     return a < b || (a == b && a_at < b_at);
 }
 
-/* Takes a record into the order if it is one of the first 64. */
-static void specdec__gguf_offer(specdec__gguf_order *order, uint64_t number, size_t at)
+/* Inserts a record into an order, if it is one of the first 64. */
+static void specdec__gguf_order_insert(specdec__gguf_order *order, uint64_t number, size_t at)
 {
     int i = order->count, last = SPECDEC__GGUF_SORTED - 1;
 
-    if (i > last && !specdec__gguf_before(number, at, order->number[last], order->at[last]))
+    if (i > last && !specdec__gguf_comes_before(number, at, order->number[last], order->record[last]))
         return;
     for (i = specdec__min_int(i, last);
-         i > 0 && specdec__gguf_before(number, at, order->number[i - 1], order->at[i - 1]); i--) {
+         i > 0 && specdec__gguf_comes_before(number, at, order->number[i - 1], order->record[i - 1]); i--) {
         order->number[i] = order->number[i - 1];
-        order->at[i] = order->at[i - 1];
+        order->record[i] = order->record[i - 1];
     }
     order->number[i] = number;
-    order->at[i] = at;
+    order->record[i] = at;
     order->count = specdec__min_int(order->count + 1, last + 1);
 }
 
-/* What the records are put in order by: pairs by a hash of their keys, tensors by one of their names, or by where their
-   data begin. */
-enum { SPECDEC__GGUF_KEYS, SPECDEC__GGUF_NAMES, SPECDEC__GGUF_PLACES };
+/* What records are sorted by: pairs by a hash of their keys; tensors by a hash of their names, or by the offset of
+   their data. */
+enum { SPECDEC__GGUF_BY_KEY, SPECDEC__GGUF_BY_NAME, SPECDEC__GGUF_BY_OFFSET };
 
-/* Takes the records of a file behind (number, at) into an order; (0, 0) stands before all. Places are counted from
-   origin: there may be several files. */
+/* Inserts all records of a file that come after (number, at) into an order; (0, 0) comes before all. Offsets count from
+   `origin`, as a model may have several files in memory. */
 static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *origin, int by, uint64_t number,
                                size_t at, specdec__gguf_order *order)
 {
     const size_t from = (size_t)(gguf->file.data - origin);
-    const uint64_t count = by == SPECDEC__GGUF_KEYS ? gguf->pair_count : gguf->tensor_count;
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    const uint64_t count = by == SPECDEC__GGUF_BY_KEY ? gguf->pair_count : gguf->tensor_count;
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = by == SPECDEC__GGUF_KEYS ? gguf->pairs_at : gguf->tensors_at;
+    c.at = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
     for (i = 0; i < count; i++) {
         const size_t record = from + c.at;
-        const specdec__bytes name = specdec__gguf_skip(gguf, &c, by != SPECDEC__GGUF_KEYS);
-        const uint64_t own = by == SPECDEC__GGUF_PLACES ? specdec__load_u64(c.data + c.at - 8)
+        const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
+        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.at - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
 
-        if (specdec__gguf_before(number, at, own, record))
-            specdec__gguf_offer(order, own, record);
+        if (specdec__gguf_comes_before(number, at, own, record))
+            specdec__gguf_order_insert(order, own, record);
     }
 }
 
-/* The name in a record, which has been checked. */
-static specdec__bytes specdec__gguf_name(const unsigned char *record)
+/* Returns the name that a checked record begins with. */
+static specdec__bytes specdec__gguf_record_name(const unsigned char *record)
 {
     specdec__bytes name;
 
@@ -473,29 +485,30 @@ static specdec__bytes specdec__gguf_name(const unsigned char *record)
     return name;
 }
 
-/* Of a name in an error, so many bytes. */
-static int specdec__gguf_cut(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
+/* Returns how many bytes of a name an error text shows: 64 at most. */
+static int specdec__gguf_shown_bytes(specdec__bytes name) { return (int)(name.size < 64 ? name.size : 64); }
 
-/* Refuses two records of one name. */
-static specdec_result specdec__gguf_check_twice(int by, const unsigned char *a, const unsigned char *b,
-                                                specdec_error *error)
+/* Refuses two records of the same name. Errors: FORMAT. */
+static specdec_result specdec__gguf_check_duplicate(int by, const unsigned char *a, const unsigned char *b,
+                                                    specdec_error *error)
 {
-    const specdec__bytes name = specdec__gguf_name(a), other = specdec__gguf_name(b);
+    const specdec__bytes name = specdec__gguf_record_name(a), other = specdec__gguf_record_name(b);
 
     if (name.size != other.size || memcmp(name.data, other.data, name.size) != 0)
         return SPECDEC_OK;
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s %.*s occurs twice",
-                         by == SPECDEC__GGUF_KEYS ? "key" : "tensor", specdec__gguf_cut(name),
+                         by == SPECDEC__GGUF_BY_KEY ? "key" : "tensor", specdec__gguf_shown_bytes(name),
                          (const char *)name.data);
 }
 
-/* Refuses a tensor whose data do not end where those of the next one begin, up to the alignment: its type and shape
-   contradict the offsets. before: where its record lies; 0: there is none, the next tensor is the first. */
-static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size_t before, size_t next,
-                                                 uint64_t next_offset, specdec_error *error)
+/* Refuses a tensor whose data do not end where the data of the next tensor begin, up to the alignment: its type or
+   shape contradicts the offsets. before: offset of its record; 0: there is none, the next tensor is the first. Errors:
+   FORMAT. */
+static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t before, size_t next,
+                                              uint64_t next_offset, specdec_error *error)
 {
-    const specdec__bytes next_name = specdec__gguf_name(gguf->file.data + next);
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    const specdec__bytes next_name = specdec__gguf_record_name(gguf->file.data + next);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     specdec__gguf_tensor tensor;
     uint64_t end = 0, padded;
 
@@ -511,19 +524,19 @@ static specdec_result specdec__gguf_check_places(const specdec__gguf *gguf, size
     if (next_offset < end)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "tensor %.*s needs %llu bytes and so reaches into tensor %.*s",
-                             specdec__gguf_cut(tensor.name), (const char *)tensor.name.data,
+                             specdec__gguf_shown_bytes(tensor.name), (const char *)tensor.name.data,
                              (unsigned long long)tensor.size,
-                             specdec__gguf_cut(next_name), (const char *)next_name.data);
+                             specdec__gguf_shown_bytes(next_name), (const char *)next_name.data);
     if (next_offset > padded)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "%llu bytes between tensor %.*s and tensor %.*s: type or shape do not fit the data",
-                             (unsigned long long)(next_offset - end), specdec__gguf_cut(tensor.name),
-                             tensor.name.data ? (const char *)tensor.name.data : "", specdec__gguf_cut(next_name),
-                             (const char *)next_name.data);
+                             (unsigned long long)(next_offset - end), specdec__gguf_shown_bytes(tensor.name),
+                             tensor.name.data ? (const char *)tensor.name.data : "",
+                             specdec__gguf_shown_bytes(next_name), (const char *)next_name.data);
     return SPECDEC_OK;
 }
 
-/* Checks each record against its neighbour in an order. */
+/* Checks each record against the previous one in an order: equal names, or gaps between the data of tensors. */
 static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const specdec__gguf *gguf, int by,
                                                                        specdec_error *error)
 {
@@ -538,21 +551,23 @@ static SPECDEC__NOINLINE specdec_result specdec__gguf_check_neighbours(const spe
         for (i = 0; i < order.count; i++) {
             specdec_result result = SPECDEC_OK;
 
-            if (by == SPECDEC__GGUF_PLACES)
-                result = specdec__gguf_check_places(gguf, at, order.at[i], order.number[i], error);
+            if (by == SPECDEC__GGUF_BY_OFFSET)
+                result = specdec__gguf_check_gap(gguf, at, order.record[i], order.number[i], error);
             else if (at && number == order.number[i])
-                result = specdec__gguf_check_twice(by, gguf->file.data + at, gguf->file.data + order.at[i], error);
+                result = specdec__gguf_check_duplicate(by, gguf->file.data + at, gguf->file.data + order.record[i],
+                                                       error);
             if (result)
                 return result;
             number = order.number[i];
-            at = order.at[i];
+            at = order.record[i];
         }
     } while (order.count == SPECDEC__GGUF_SORTED);
     return SPECDEC_OK;
 }
 
-/* Finds where everything lies in a GGUF file in memory, and checks each record alone. */
-static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
+/* Finds the sections of a GGUF file in memory and checks each record alone. Errors: FORMAT, UNSUPPORTED (version,
+   big-endian). */
+static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
     specdec__cursor c;
     specdec_result result;
@@ -561,7 +576,7 @@ static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes 
 
     memset(gguf, 0, sizeof *gguf);
     gguf->file = file;
-    c = specdec__cursor_over(file.data, file.size);
+    c = specdec__cursor_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.at = 4;
@@ -594,26 +609,26 @@ static specdec_result specdec__gguf_lay_out(specdec__gguf *gguf, specdec__bytes 
     return SPECDEC_OK;
 }
 
-/* Checks the whole structure of a GGUF file in memory, each record alone and against its neighbours; afterwards every
-   offset in it may be trusted. */
+/* Checks a whole GGUF file in memory, each record alone and against its neighbours; afterwards every offset in it may
+   be trusted. Errors: FORMAT, UNSUPPORTED. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
 {
-    specdec_result result = specdec__gguf_lay_out(gguf, file, error);
-    specdec__cursor c = specdec__cursor_over(file.data, file.size);
+    specdec_result result = specdec__gguf_find_sections(gguf, file, error);
+    specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
     int by;
 
     c.at = gguf->tensors_at;
     if (!result)
         result = specdec__gguf_check_tensors(gguf, &c, error);
-    for (by = SPECDEC__GGUF_KEYS; !result && by <= SPECDEC__GGUF_PLACES; by++)
+    for (by = SPECDEC__GGUF_BY_KEY; !result && by <= SPECDEC__GGUF_BY_OFFSET; by++)
         result = specdec__gguf_check_neighbours(gguf, by, error);
     return result;
 }
 
-/* Bytes of a file up to the end of its tensors. */
-static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
+/* Returns the bytes of a checked file up to the end of its last tensor. */
+static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     size_t extent = gguf->data_at < gguf->file.size ? gguf->data_at : gguf->file.size;
     specdec__gguf_tensor tensor;
     uint64_t i;
@@ -633,14 +648,14 @@ static SPECDEC__UNUSED size_t specdec__gguf_extent(const specdec__gguf *gguf)
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
                                                      specdec__gguf_tensor *out)
 {
-    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
+    specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
     c.at = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
         const size_t record = c.at;
 
-        if (specdec__bytes_are(specdec__gguf_skip(gguf, &c, 1), name)) {
+        if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
             c.at = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/heads: files of heads and layers that draft.
+ * >>model/heads: binds the tensors of a file of heads that draft (Medusa, MLP speculators).
  * ================================================================================================================== */
 
 #pragma once
@@ -9,8 +9,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* The name of a tensor of a head; head < 0: of one that they share. */
-static const char *specdec__heads_name(const char *pattern, int head, char *name, size_t size)
+/* Writes the name of a head's tensor: # in the pattern becomes "." and the head's number, or nothing with head < 0,
+   where heads share the tensor. */
+static const char *specdec__heads_tensor_name(const char *pattern, int head, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
     char one[2] = {0, 0};
@@ -26,11 +27,12 @@ static const char *specdec__heads_name(const char *pattern, int head, char *name
     return name;
 }
 
-/* Binds what head i does not share with one before it; while the arena counts, into nothing. */
-static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
+/* Binds the tensors that head i does not share with an earlier head; while the arena counts, it only checks them.
+   Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__heads_bind_head(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
 {
     const specdec__heads_kind *k = m->speculator;
-    const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
+    const int own = m->heads_tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
     specdec__layer *layer = m->layer ? &m->layer[i] : NULL;
     specdec__matrix counted, *to;
     const float *none;
@@ -41,26 +43,26 @@ static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__ar
     if (layer)
         memset(layer, 0, sizeof *layer);
     to = layer ? &layer->matrix[SPECDEC__HEAD_INPUT] : &counted;
-    r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
-                              i && k->follow ? inner : m->embedding, 1, to, &found, error);
+    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->input, i, name, sizeof name), inner,
+                                   i && k->chained ? inner : m->embedding, 1, to, &found, error);
     if (r)
         return r;
     specdec__model_count_weights(m, to);
-    if (m->tied && i)
+    if (m->heads_tied && i)
         return SPECDEC_OK;
     to = layer ? &layer->matrix[SPECDEC__HEAD_OUTPUT] : &counted;
-    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1, to, &found,
-                              error);
+    r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->output, own, name, sizeof name), rows, inner, 1, to,
+                                   &found, error);
     if (!r)
         specdec__model_count_weights(m, to);
     if (!r && k->table)
-        r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
-                                  layer ? &layer->table : &counted, &found, error);
+        r = specdec__model_bind_matrix(m, specdec__heads_tensor_name(k->table, own, name, sizeof name), m->vocab_size,
+                                       inner, 1, layer ? &layer->token_table : &counted, &found, error);
     if (!r && k->norm)
-        r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
-                                  layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
-    return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
-                                         layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
+        r = specdec__model_copy_vector(m, specdec__heads_tensor_name(k->norm, own, name, sizeof name), inner, 1, arena,
+                                       layer ? &layer->vector[SPECDEC__HEAD_NORM] : &none, error);
+    return r ? r : specdec__model_copy_vector(m, specdec__heads_tensor_name(k->bias, own, name, sizeof name), inner, 1,
+                                              arena, layer ? &layer->vector[SPECDEC__HEAD_BIAS] : &none, error);
 }
 
 SPECDEC__FOR_SPEED

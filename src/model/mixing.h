@@ -1,57 +1,63 @@
 /* =====================================================================================================================
- * >>model/mixing: the kinds of recurrent layers as rows of a table, and the sizes of a model's.
+ * >>model/mixing: the kinds of recurrent layers as rows of a table, and the sizes of a model's recurrent layers.
  *
- * A recurrent layer keeps a state in place of keys: the last inputs of a short causal convolution, and, for each of its
- * heads, a matrix (rows, values), which every token changes by one update. All recurrent layers of a model are of one
- * kind. What its matrices make of a token is a row: gates of the output first, then the inputs, by which alone the
- * state changes: channels of the convolution, then a few numbers for each head.
+ * A recurrent layer has a state instead of keys and values: a window of the last inputs of a short causal convolution,
+ * and for each of its heads a matrix (rows, values), which every token updates once. All recurrent layers of a model
+ * are of one kind. The layer's input matrices project a token to a row: first gates of the output, then the inputs of
+ * the state, which are the channels of the convolution and one or two numbers for each head (decay, rate).
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 
-#define SPECDEC__MOST_TAPS 16 /* of a convolution */
+#define SPECDEC__MOST_TAPS 16 /* taps of a convolution, at most */
 
 enum {
-    SPECDEC__NO_STATE,
-    SPECDEC__SHORT,  /* a convolution between two gates, and nothing else: LFM2 (Liquid AI 2025) */
+    SPECDEC__NO_STATE, /* no recurrent layers */
+    SPECDEC__SHORT,  /* a convolution between two gates, without heads: LFM2 (Liquid AI 2025) */
     SPECDEC__DELTA,  /* the gated delta rule: Yang et al. 2024, arXiv 2412.06464 */
-    SPECDEC__MAMBA2, /* Dao and Gu 2024, arXiv 2405.21060 */
+    SPECDEC__MAMBA2, /* Mamba-2: Dao and Gu 2024, arXiv 2405.21060 */
     SPECDEC__MIXINGS
 };
 
+/* What differs between the kinds of recurrent layers. */
 typedef struct specdec__mixing_kind {
-    const char *name;
-    int corrects; /* the update is one by a delta rule */
-    int silu;     /* behind the convolution */
+    const char *name; /* the name of the kind */
+    int delta_rule;   /* 1: a token's value is reduced by the state's prediction for its key (the delta rule) */
+    int silu;         /* 1: SiLU is applied to the output of the convolution */
 } specdec__mixing_kind;
 
 static const specdec__mixing_kind specdec__mixing_kinds[SPECDEC__MIXINGS] = {
     {"none", 0, 0}, {"short convolution", 0, 0}, {"gated delta rule", 1, 1}, {"Mamba-2", 0, 1}};
 
-/* Sizes of the recurrent layers of a model, in floats. */
+/* Sizes of the recurrent layers of a model, in floats. Queries, keys and values are parts of the convolution's
+   output. */
 typedef struct specdec__mixing {
-    int kind;
-    int layers;               /* of the model that is here */
+    int kind;                 /* SPECDEC__SHORT, ...; SPECDEC__NO_STATE: there are none */
+    int layers;               /* recurrent layers on this rank */
     int taps, channels;       /* of the convolution */
-    int heads, rows, values;  /* of matrices; heads 0: there are none */
-    int groups;               /* heads that keys and queries are made for: several heads share one, */
-    int cycles;               /* those whose numbers are equal modulo groups; else those side by side */
-    int paired;               /* one matrix makes both numbers of a head, group by group: first one of all its heads */
-    int query, key, value;    /* where they begin among the channels */
-    int inner;                /* of what the last matrix reads */
-    int row;                  /* of what the first matrices make, */
-    int inputs, kept;         /* of which [inputs, inputs + kept) changes the state */
+    int heads, rows, values;  /* heads, and the size (rows, values) of the matrix of each; heads 0: none */
+    int groups;               /* number of different keys and queries; heads / groups heads share each */
+    int keys_by_modulo;       /* 1: heads with equal index modulo `groups` share a key; 0: adjacent heads do */
+    int beta_alpha_joined;    /* 1: one tensor (ssm_ba) gives both numbers of each head: for each group first those for
+                                 the rate, then those for the decay */
+    int query_channel, key_channel, value_channel; /* first channel of the queries, of the keys, of the values */
+    int output_width;         /* width of the layer's output, before its output matrix */
+    int input_width;          /* width of the row that the input matrices give for a token */
+    int first_kept, kept;     /* the inputs of the state are [inputs, inputs + kept) of this row */
 } specdec__mixing;
 
-/* Whether a model has recurrent layers, here or in another part of it. */
-SPECDEC__INLINE int specdec__mixing_is(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
+/* Whether a model has recurrent layers, on this rank or another one. */
+SPECDEC__INLINE int specdec__mixing_exists(const specdec__mixing *m) { return SPECDEC__RECURRENT && m->kind; }
 
-/* Floats of the matrix of a head. */
-SPECDEC__INLINE size_t specdec__mixing_head(const specdec__mixing *m) { return (size_t)m->rows * (size_t)m->values; }
+/* Returns the floats of the state matrix of one head. */
+SPECDEC__INLINE size_t specdec__mixing_head_floats(const specdec__mixing *m)
+{
+    return (size_t)m->rows * (size_t)m->values;
+}
 
-/* Floats of the last taps - 1 inputs of the convolution's channels, which the next token's convolution needs. */
-SPECDEC__INLINE size_t specdec__mixing_window(const specdec__mixing *m)
+/* Returns the floats of a convolution's window: the last taps - 1 inputs of all channels. */
+SPECDEC__INLINE size_t specdec__mixing_window_floats(const specdec__mixing *m)
 {
     return m->layers ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
 }

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/nextn: the block of a model that predicts a token further on (multi-token prediction), as a model of its own.
+ * >>model/nextn: a target's NextN block for multi-token prediction (MTP), bound as a draft model of one layer.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,20 +12,20 @@
 SPECDEC__FOR_SIZE
 
 /* Writes the name of a tensor of the first NextN block to `name`. */
-static const char *specdec__nextn_name(const specdec__model *target, const char *suffix, char *name, size_t size)
+static const char *specdec__nextn_tensor_name(const specdec__model *target, const char *suffix, char *name, size_t size)
 {
     specdec__writer w = specdec__writer_to(name, size);
 
     specdec__write_string(&w, "blk.");
-    specdec__write_number(&w, (unsigned long long)target->all, 0);
+    specdec__write_number(&w, (unsigned long long)target->all_layers, 0);
     specdec__write_string(&w, ".nextn.");
     specdec__write_string(&w, suffix);
     specdec__write_string(&w, ".weight");
     return name;
 }
 
-/* Whether a model's files hold such a block: some say that there is one, and lack it. */
-static int specdec__nextn_has(const specdec__model *target)
+/* Whether a model's files hold a NextN block; some files announce one and lack it. */
+static int specdec__nextn_exists(const specdec__model *target)
 {
     static const char *const needed[] = {"eh_proj", "enorm", "hnorm"};
     specdec__gguf_tensor unused;
@@ -33,46 +33,50 @@ static int specdec__nextn_has(const specdec__model *target)
     int i, found = 0;
 
     for (i = 0; SPECDEC__HEADS && target->nextn && i < (int)SPECDEC__COUNT(needed); i++)
-        found |= specdec__model_find_tensor(target, specdec__nextn_name(target, needed[i], name, sizeof name), &unused);
+        found |= specdec__model_find_tensor(target, specdec__nextn_tensor_name(target, needed[i], name, sizeof name),
+                                            &unused);
     return found;
 }
 
-/* Binds a matrix of the block, of so many columns; *found: whether an optional one is there. */
-static specdec_result specdec__nextn_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
-                                            int rows, specdec__matrix *out, int *found, specdec_error *error)
+/* Binds a matrix of the NextN block; `out` determines its columns. *found: 1 if the tensor is there. */
+static specdec_result specdec__nextn_bind_matrix(specdec__model *m, const specdec__model *target, const char *suffix,
+                                                 int rows, specdec__matrix *out, int *found, specdec_error *error)
 {
     const int joined = out == &m->reads.matrix;
     char name[64];
 
-    return specdec__model_matrix(m, specdec__nextn_name(target, suffix, name, sizeof name), rows,
-                                 (1 + joined) * m->embedding, joined, out, found, error);
+    return specdec__model_bind_matrix(m, specdec__nextn_tensor_name(target, suffix, name, sizeof name), rows,
+                                      (1 + joined) * m->embedding, joined, out, found, error);
 }
 
-static specdec_result specdec__nextn_vector(specdec__model *m, const specdec__model *target, const char *suffix,
-                                            int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+/* Binds a vector (embedding) of the NextN block. Errors: FORMAT (required and missing), UNSUPPORTED. */
+static specdec_result specdec__nextn_copy_vector(specdec__model *m, const specdec__model *target, const char *suffix,
+                                                 int required, specdec__arena *arena, const float **out,
+                                                 specdec_error *error)
 {
     char name[64];
 
-    return specdec__model_vector(m, specdec__nextn_name(target, suffix, name, sizeof name), m->embedding, required,
-                                 arena, out, error);
+    return specdec__model_copy_vector(m, specdec__nextn_tensor_name(target, suffix, name, sizeof name), m->embedding,
+                                      required, arena, out, error);
 }
 
-/* Binds what the block has besides a layer of the architecture. */
+/* Binds the tensors of the NextN block besides those of its layer. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__model *target, specdec__arena *arena,
                                           specdec_error *error)
 {
     specdec_result r;
     int found;
 
-    if ((r = specdec__nextn_matrix(m, target, "eh_proj", m->embedding, &m->reads.matrix, &found, error)) !=
+    if ((r = specdec__nextn_bind_matrix(m, target, "eh_proj", m->embedding, &m->reads.matrix, &found, error)) !=
             SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "enorm", 1, arena, &m->reads.token_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "hnorm", 1, arena, &m->reads.state_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_vector(m, target, "shared_head_norm", 0, arena, &m->output_norm, error)) != SPECDEC_OK ||
-        (r = specdec__nextn_matrix(m, target, "embed_tokens", m->vocab_size, &m->token_embedding, &found, error)) !=
+        (r = specdec__nextn_copy_vector(m, target, "enorm", 1, arena, &m->reads.token_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_copy_vector(m, target, "hnorm", 1, arena, &m->reads.state_norm, error)) != SPECDEC_OK ||
+        (r = specdec__nextn_copy_vector(m, target, "shared_head_norm", 0, arena, &m->output_norm,
+                                        error)) != SPECDEC_OK ||
+        (r = specdec__nextn_bind_matrix(m, target, "embed_tokens", m->vocab_size, &m->token_embedding, &found,
+                                        error)) !=
             SPECDEC_OK ||
-        (r = specdec__nextn_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
+        (r = specdec__nextn_bind_matrix(m, target, "shared_head_head", m->vocab_size, &m->output, &found, error)) !=
             SPECDEC_OK)
         return r;
     specdec__model_count_weights(m, &m->reads.matrix);
@@ -81,12 +85,11 @@ static specdec_result specdec__nextn_bind(specdec__model *m, const specdec__mode
     return SPECDEC_OK;
 }
 
-/* Makes a model of one layer of the first block that only predicts (DeepSeek-AI 2024, arXiv 2412.19437). With h the
-   target's state behind the token before, after its last norm, the layer reads
-       x = matrix [norm of a token's embedding; norm of h]
-   and the norm of what comes out takes the place of h, which the next token is predicted from, and the one after it in
-   turn. Embedding, last norm and output are the target's where the block has none. The target stays, and must outlive
-   the model. */
+/* Makes a draft model of one layer from a target's first NextN block (DeepSeek-AI 2024, arXiv 2412.19437). With h the
+   target's final hidden state for the token before, the layer reads x = matrix [norm of a token's embedding; norm of
+   h], and the norm of its output predicts the next token, and takes the place of h for the token after it. Embedding,
+   final norm and output matrix are the target's where the block has none. The target must outlive the model. Errors:
+   FORMAT, UNSUPPORTED. */
 static specdec_result specdec__nextn_init(specdec__model *m, const specdec__model *target, specdec__arena *arena,
                                           specdec_error *error)
 {
@@ -105,18 +108,18 @@ static specdec_result specdec__nextn_init(specdec__model *m, const specdec__mode
     m->q_width = m->k_width = m->v_width = m->o_width = 0;
     m->weight_bytes = m->tile_bytes = 0;
     m->weight_products = 0;
-    m->first = target->all;
+    m->first_layer = target->all_layers;
     m->layers = 1;
-    m->all = target->all + 1;
+    m->all_layers = target->all_layers + 1;
     m->nextn = target->nextn - 1;
-    m->sharing = m->bare = 0;
+    m->sharing_layers = m->lacks_output = 0;
     m->reads.layers[0] = SPECDEC_STATE_FINAL;
-    m->reads.count = m->reads.joined = 1;
+    m->reads.count = m->reads.is_nextn = 1;
     m->reads.width = m->embedding;
-    if ((result = specdec__model_layers(m, error)) != SPECDEC_OK)
+    if ((result = specdec__model_check_layers(m, error)) != SPECDEC_OK)
         return result;
     m->layer = SPECDEC__TAKE(arena, specdec__layer, 1);
-    if ((result = specdec__model_layer(m, m->first, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__model_bind_layer(m, m->first_layer, arena, error)) != SPECDEC_OK)
         return result;
     return specdec__nextn_bind(m, target, arena, error);
 }

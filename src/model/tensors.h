@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>model/tensors: tensors found by name, checked against their shapes, and counted.
+ * >>model/tensors: finds tensors by name, checks their types and shapes, and counts the memory of matrices.
  * ================================================================================================================== */
 
 #pragma once
@@ -13,11 +13,11 @@
 
 SPECDEC__FOR_SIZE
 
-/* What a layer multiplies queries by. */
+/* Returns the factor of a layer's queries. */
 static float specdec__model_query_scale(const specdec__model *m, const specdec__shape *shape)
 {
     const specdec__latent *latent = &m->latent_attention;
-    const int wide = m->all == m->trait[SPECDEC__WIDE_QUERIES];
+    const int wide = m->all_layers == m->trait[SPECDEC__WIDE_QUERIES];
     float scale = m->fact[SPECDEC__QUERY_SCALE];
 
     if (m->trait[SPECDEC__UNSCALED] && !(scale > 0))
@@ -29,7 +29,7 @@ static float specdec__model_query_scale(const specdec__model *m, const specdec__
     return scale * m->query_factor;
 }
 
-/* Counts a layer of these sizes. Returns the number of its state; -1: it has none. */
+/* Counts a layer of this shape. Returns its number among the recurrent layers; -1: it is not recurrent. */
 static int specdec__model_count_layer(specdec__model *m, const specdec__shape *shape)
 {
     if (shape->kv_heads) {
@@ -39,9 +39,10 @@ static int specdec__model_count_layer(specdec__model *m, const specdec__shape *s
     return shape->recurrent ? m->mixing.layers++ : -1;
 }
 
-static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
-                                          specdec__gguf_tensor *out,
-                                          int *found, specdec_error *error)
+/* Finds a tensor by name; *found: 1 if it is there. Errors: FORMAT (required and missing). */
+static specdec_result specdec__model_look_up_tensor(const specdec__model *m, const char *name, int required,
+                                                    specdec__gguf_tensor *out,
+                                                    int *found, specdec_error *error)
 {
     *found = specdec__model_find_tensor(m, name, out);
     if (!*found && required)
@@ -49,8 +50,8 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
     return SPECDEC_OK;
 }
 
-/* Refuses a tensor of a type that is not read. */
-static specdec_result specdec__model_fail_type(const char *name, uint32_t type, specdec_error *error)
+/* Returns the error for a tensor of a type that cannot be read. */
+static specdec_result specdec__model_refuse_type(const char *name, uint32_t type, specdec_error *error)
 {
     const specdec__quant_unsupported *unsupported = specdec__quant_find_unsupported(type);
 
@@ -61,8 +62,9 @@ static specdec_result specdec__model_fail_type(const char *name, uint32_t type, 
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
 
-/* Writes the name of a tensor "X.weight" with another ending, ".scale". Returns 0 when it has not that ending. */
-static int specdec__model_renamed(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
+/* Replaces the ending of a tensor name, as "X.weight" by "X.scale". Returns 0 if the name has another ending, or `out`
+   is too small. */
+static int specdec__model_replace_ending(specdec__bytes name, const char *from, const char *to, char *out, size_t size)
 {
     specdec__writer w = specdec__writer_to(out, size);
     const size_t end = strlen(from);
@@ -75,9 +77,10 @@ static int specdec__model_renamed(specdec__bytes name, const char *from, const c
     return 1;
 }
 
-/* Binds the scales of count matrices that are one, where the file has such: "X.scale" beside "X.weight" (NVFP4). */
-static specdec_result specdec__model_scales(const specdec__model *m, const char *name, int count, specdec__matrix *out,
-                                            specdec_error *error)
+/* Binds the factors of `count` matrices in one tensor, if the file has them: "X.scale" beside "X.weight" (NVFP4).
+   Errors: FORMAT. */
+static specdec_result specdec__model_bind_scales(const specdec__model *m, const char *name, int count,
+                                                 specdec__matrix *out, specdec_error *error)
 {
     static const char router[] = ".ffn_gate_inp.weight";
     specdec__bytes weight = {(const unsigned char *)name, strlen(name)};
@@ -86,10 +89,11 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     int i;
 
     out->scales = NULL;
-    if (m->trait[SPECDEC__BOTH] && specdec__model_renamed(weight, router, "", scale, sizeof scale))
+    if (m->trait[SPECDEC__DENSE_BESIDE_EXPERTS] && specdec__model_replace_ending(weight, router, "", scale,
+                                                                                 sizeof scale))
         return SPECDEC_OK; /* "X.scale" is the weight of a norm */
     out->scale_tiles = out->rows / count / SPECDEC__TILE_ROWS;
-    if (!specdec__model_renamed(weight, ".weight", ".scale", scale, sizeof scale) ||
+    if (!specdec__model_replace_ending(weight, ".weight", ".scale", scale, sizeof scale) ||
         !specdec__model_find_tensor(m, scale, &t))
         return SPECDEC_OK;
     if (t.type != SPECDEC__TYPE_F32 || t.shape[0] != (uint64_t)count || t.shape[1] != 1 || t.shape[2] != 1 ||
@@ -107,19 +111,20 @@ static specdec_result specdec__model_scales(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* Binds `count` matrices of exactly (rows, columns) as one; *found tells whether an optional one is there. */
-static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
-                                              int columns, int required,
-                                              specdec__matrix *out, int *found, specdec_error *error)
+/* Binds `count` matrices of exactly (rows, columns) in one tensor, as one matrix; *found: 1 if an optional tensor is
+   there. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_bind_joined_matrices(const specdec__model *m, const char *name, int count,
+                                                          int rows, int columns, int required,
+                                                          specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
-    specdec_result result = specdec__model_find(m, name, required, &t, found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, found, error);
 
     if (result || !*found)
         return result;
     out->type = specdec__quant_find(t.type);
     if (!out->type)
-        return specdec__model_fail_type(name, t.type, error);
+        return specdec__model_refuse_type(name, t.type, error);
     if (specdec__quant_is_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
@@ -138,28 +143,30 @@ static specdec_result specdec__model_matrices(const specdec__model *m, const cha
     out->tiles = NULL;
     out->bounds = NULL;
     out->row_bytes = t.size / (size_t)out->rows;
-    out->run = out->apart = 0;
-    return specdec__model_scales(m, name, count, out, error);
+    out->run_tiles = out->run_stride = 0;
+    return specdec__model_bind_scales(m, name, count, out, error);
 }
 
-static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
-                                            int required,
-                                            specdec__matrix *out, int *found, specdec_error *error)
+/* Binds a matrix of exactly (rows, columns); *found: 1 if an optional tensor is there. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_bind_matrix(const specdec__model *m, const char *name, int rows, int columns,
+                                                 int required,
+                                                 specdec__matrix *out, int *found, specdec_error *error)
 {
-    return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
+    return specdec__model_bind_joined_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
-/* Values [first, first + size) of a vector of exactly `all` values, or all of so many such vectors, copied into the
-   arena and padded to a multiple of 16; NULL when absent. None is checked. */
-static specdec_result specdec__model_values(const specdec__model *m, const char *name, int all, int first, int size,
-                                            int vectors, int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+/* Copies values [first, first + size) of a vector of exactly `all` values into the arena, padded with zeros to a
+   multiple of 16; with vectors > 1, all values of so many vectors. *out stays NULL if an optional tensor is missing.
+   Values are not checked. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_copy_values(const specdec__model *m, const char *name, int all, int first,
+                                                 int size, int vectors, int required, specdec__arena *arena,
+                                                 const float **out, specdec_error *error)
 {
     specdec__gguf_tensor t;
     const specdec__quant_type *type;
     float *values;
     int found;
-    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -181,13 +188,14 @@ static specdec_result specdec__model_values(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* As specdec__model_values, and checks that all values are numbers of at most 1e16 in size. */
-static specdec_result specdec__model_slice(const specdec__model *m, const char *name, int all, int first, int size,
-                                           int vectors, int required, specdec__arena *arena, const float **out,
-                                           specdec_error *error)
+/* Copies values as specdec__model_copy_values does, and checks that their magnitude is at most 1e16. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_copy_checked_values(const specdec__model *m, const char *name, int all, int first,
+                                                         int size, int vectors, int required, specdec__arena *arena,
+                                                         const float **out, specdec_error *error)
 {
     const float *values = NULL;
-    specdec_result result = specdec__model_values(m, name, all, first, size, vectors, required, arena,
+    specdec_result result = specdec__model_copy_values(m, name, all, first, size, vectors, required, arena,
                                                    &values, error);
     int i;
 
@@ -200,16 +208,17 @@ static specdec_result specdec__model_slice(const specdec__model *m, const char *
     return result;
 }
 
-/* A vector of exactly size values, which the file has as a matrix with rows of so many; turned: column by column. */
-static specdec_result specdec__model_folded(const specdec__model *m, const char *name, int size, int row, int turned,
-                                            int required, specdec__arena *arena, const float **out,
-                                            specdec_error *error)
+/* Copies a vector of exactly `size` values that the file has as a matrix with rows of `row` values; turned: 1: column
+   by column. Errors: FORMAT, UNSUPPORTED. */
+static specdec_result specdec__model_copy_folded_vector(const specdec__model *m, const char *name, int size, int row,
+                                                        int turned, int required, specdec__arena *arena,
+                                                        const float **out, specdec_error *error)
 {
     const specdec__quant_type *type;
     specdec__gguf_tensor t;
     float *values, one;
     int found, i, to;
-    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+    specdec_result result = specdec__model_look_up_tensor(m, name, required, &t, &found, error);
 
     if (result || !found)
         return result;
@@ -234,14 +243,15 @@ static specdec_result specdec__model_folded(const specdec__model *m, const char 
     return SPECDEC_OK;
 }
 
-/* A vector of exactly size values, all of them. */
-static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
-                                            specdec__arena *arena,
-                                            const float **out, specdec_error *error)
+/* Copies a vector of exactly `size` values and checks them as specdec__model_copy_checked_values does. */
+static specdec_result specdec__model_copy_vector(const specdec__model *m, const char *name, int size, int required,
+                                                 specdec__arena *arena,
+                                                 const float **out, specdec_error *error)
 {
-    return specdec__model_slice(m, name, size, 0, size, 1, required, arena, out, error);
+    return specdec__model_copy_checked_values(m, name, size, 0, size, 1, required, arena, out, error);
 }
 
+/* Writes the name of a layer's tensor: "blk.", the number of the layer, ".", the suffix. */
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
 {
     specdec__writer w = specdec__writer_to(name, size);
@@ -252,23 +262,25 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
     specdec__write_string(&w, suffix);
 }
 
+/* Returns the bytes of one tile, 16 rows, of a matrix. */
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
     return matrix->row_bytes * SPECDEC__TILE_ROWS;
 }
-/* Where tile t of a matrix lies in the file. */
-SPECDEC__INLINE const unsigned char *specdec__matrix_at(const specdec__matrix *matrix, int t)
+/* Returns the address of tile t of a matrix in the file. */
+SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec__matrix *matrix, int t)
 {
-    const int place = matrix->run ? t / matrix->run * matrix->apart + t % matrix->run : t;
+    const int place = matrix->run_tiles ? t / matrix->run_tiles * matrix->run_stride + t % matrix->run_tiles : t;
 
     return matrix->file + (size_t)place * specdec__matrix_tile_bytes(matrix);
 }
+/* Returns the number of tiles of a matrix. */
 SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 {
     return (matrix->rows + SPECDEC__TILE_ROWS - 1) / SPECDEC__TILE_ROWS;
 }
 
-/* Counts a matrix, of which a token needs so many rows. */
+/* Adds a matrix to the model's counts of bytes and multiply-adds. rows: how many of its rows a token reads. */
 static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *matrix, int rows)
 {
     const size_t tiles = (size_t)specdec__matrix_tiles(matrix);
@@ -279,19 +291,21 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
                                       specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
 }
 
+/* Adds a matrix to the model's counts, all of whose rows a token reads. */
 static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
 {
     specdec__model_count_rows(m, matrix, matrix->rows);
 }
 
-/* The tensor that holds a matrix, or a vector, of a layer: of how many rows, from which on they are its own. */
-typedef struct specdec__holder {
-    const char *suffix;
-    int all, first;
-} specdec__holder;
+/* The tensor that holds a matrix or vector of a layer: a tensor of its own, or a fused one. */
+typedef struct specdec__tensor_holder {
+    const char *suffix;  /* the tensor's name behind "blk.N." */
+    int rows, first_row; /* rows of the tensor; the first of them that is this matrix's or vector's own */
+} specdec__tensor_holder;
 
-/* The suffix of a tensor for matrix i, or vector i, alone, in a layer of these dimensions. */
-static const char *specdec__model_own(const specdec__model *m, int vectors, int i, const int *size)
+/* Returns the tensor name, without "blk.N.", of matrix i (vectors = 0) or vector i (vectors = 1) of a layer, where it
+   has a tensor of its own. size: the layer's dimensions. */
+static const char *specdec__model_own_suffix(const specdec__model *m, int vectors, int i, const int *size)
 {
     if (vectors)
         return specdec__vector_table[i == SPECDEC__FFN_NORM && m->trait[SPECDEC__FFN_NORM_AS]
@@ -301,74 +315,80 @@ static const char *specdec__model_own(const specdec__model *m, int vectors, int 
                                                                         : specdec__matrix_table[i].suffix;
 }
 
-static int specdec__model_rows(int vectors, int i, const int *size)
+/* Returns the rows of matrix i, or the size of vector i, in a layer of these dimensions. */
+static int specdec__model_tensor_rows(int vectors, int i, const int *size)
 {
     return size[vectors ? specdec__vector_table[i].size : specdec__matrix_table[i].rows];
 }
 
-/* Whether a layer of these dimensions has matrix i, or vector i, at all. */
-static int specdec__model_takes(int vectors, int i, const int *size)
+/* Whether a layer of these dimensions has a matrix i, or vector i, at all. */
+static int specdec__model_dimensions_have_tensor(int vectors, int i, const int *size)
 {
-    return specdec__model_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
-           (size[SPECDEC__DIM_OWN] || !SPECDEC__HAS_BIT(specdec__of_keys[vectors], i));
+    return specdec__model_tensor_rows(vectors, i, size) && (vectors || size[specdec__matrix_table[i].columns]) &&
+           (size[SPECDEC__DIM_OWN_KEYS] || !SPECDEC__HAS_BIT(specdec__key_tensors[vectors], i));
 }
 
-/* Whether a layer has a tensor; *rows: how many. */
-static int specdec__model_has(const specdec__model *m, int layer, const char *suffix, int vectors, uint64_t *rows)
+/* Whether the file has a tensor of a layer with this suffix; *rows: its rows, or its size if it is a vector. */
+static int specdec__model_file_has_tensor(const specdec__model *m, int layer, const char *suffix, int vectors,
+                                          uint64_t *rows)
 {
     specdec__gguf_tensor t;
     char name[64];
     int found;
 
     specdec__model_tensor_name(name, sizeof name, layer, suffix);
-    specdec__model_find(m, name, 0, &t, &found, NULL);
+    specdec__model_look_up_tensor(m, name, 0, &t, &found, NULL);
     *rows = found ? t.shape[vectors ? 0 : 1] : 0;
     return found;
 }
 
-/* Whether a layer has a fused tensor, which holds `all` rows, in place of single ones. */
-static int specdec__model_fuses(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
-                                const int *size)
+/* Whether the file has a fused tensor of a layer, with `all` rows, instead of one for each matrix. */
+static int specdec__model_has_fused(const specdec__model *m, int layer, const specdec__fused *f, int vectors, int all,
+                                    const int *size)
 {
     const char *suffix = vectors ? f->bias : f->weight;
     uint64_t rows;
 
     return suffix && !(size[SPECDEC__DIM_SHARED] && specdec__matrix_table[f->matrix].shared) &&
-           !specdec__model_has(m, layer, specdec__model_own(m, vectors, vectors ? f->vector : f->matrix, size), vectors,
-                               &rows) &&
-           specdec__model_has(m, layer, suffix, vectors, &rows) && (!f->sized || rows == (uint64_t)all);
+           !specdec__model_file_has_tensor(m, layer, specdec__model_own_suffix(m, vectors,
+                                                                               vectors ? f->vector : f->matrix, size),
+                                           vectors, &rows) &&
+           specdec__model_file_has_tensor(m, layer, suffix, vectors,
+                                          &rows) && (!f->shares_name || rows == (uint64_t)all);
 }
 
-/* Finds what holds matrix i, or vector i: a tensor of its own, or a fused one. */
-static specdec__holder specdec__model_holder(const specdec__model *m, int layer, int vectors, int i, const int *size)
+/* Finds the tensor that holds matrix i, or vector i, of a layer: one of its own, or a fused one. */
+static specdec__tensor_holder specdec__model_find_holder(const specdec__model *m, int layer, int vectors, int i,
+                                                         const int *size)
 {
-    specdec__holder own;
+    specdec__tensor_holder own;
     size_t k;
     int j;
 
-    own.suffix = specdec__model_own(m, vectors, i, size);
-    own.all = specdec__model_rows(vectors, i, size);
-    own.first = 0;
+    own.suffix = specdec__model_own_suffix(m, vectors, i, size);
+    own.rows = specdec__model_tensor_rows(vectors, i, size);
+    own.first_row = 0;
     for (k = 0; k < SPECDEC__COUNT(specdec__fused_table); k++) {
         const specdec__fused *f = &specdec__fused_table[k];
         const int from = vectors ? f->vector : f->matrix, to = from + f->count;
-        specdec__holder fused = {vectors ? f->bias : f->weight, 0, 0};
+        specdec__tensor_holder fused = {vectors ? f->bias : f->weight, 0, 0};
 
         if (i < from || i >= to)
             continue;
         for (j = from; j < to; j++) {
-            fused.first += j < i ? specdec__model_rows(vectors, j, size) : 0;
-            fused.all += specdec__model_rows(vectors, j, size);
+            fused.first_row += j < i ? specdec__model_tensor_rows(vectors, j, size) : 0;
+            fused.rows += specdec__model_tensor_rows(vectors, j, size);
         }
-        if (specdec__model_fuses(m, layer, f, vectors, fused.all, size))
+        if (specdec__model_has_fused(m, layer, f, vectors, fused.rows, size))
             return fused;
     }
     return own;
 }
 
-/* Binds the matrices of a layer of this shape; layer NULL: only checks and counts them. */
-static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const specdec__shape *shape,
-                                                    const int *size, specdec__layer *layer, specdec_error *error)
+/* Binds the matrices of a layer of this shape; layer NULL: they are only checked and counted. Errors: FORMAT,
+   UNSUPPORTED. */
+static specdec_result specdec__model_bind_matrices(specdec__model *m, int index, const specdec__shape *shape,
+                                                   const int *size, specdec__layer *layer, specdec_error *error)
 {
     specdec__matrix counted;
     char name[64];
@@ -377,17 +397,19 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     for (i = 0; i < SPECDEC__MATRICES; i++) {
         const int each = specdec__matrix_table[i].each;
         const int parts = each == SPECDEC__EACH_HEAD ? shape->heads : each ? shape->experts : 1;
-        const int rows = specdec__model_rows(0, i, size);
+        const int rows = specdec__model_tensor_rows(0, i, size);
         specdec__matrix *matrix = layer ? &layer->matrix[i] : &counted;
-        specdec__holder holder;
+        specdec__tensor_holder holder;
         specdec_result result;
 
-        if (!specdec__model_takes(0, i, size))
+        if (!specdec__model_dimensions_have_tensor(0, i, size))
             continue;
-        holder = specdec__model_holder(m, index, 0, i, size);
+        holder = specdec__model_find_holder(m, index, 0, i, size);
         specdec__model_tensor_name(name, sizeof name, index, holder.suffix);
-        result = specdec__model_matrices(m, name, parts, holder.all, size[specdec__matrix_table[i].columns],
-                                         i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix, &found, error);
+        result = specdec__model_bind_joined_matrices(m, name, parts, holder.rows,
+                                                     size[specdec__matrix_table[i].columns],
+                                                     i != SPECDEC__V || !m->trait[SPECDEC__NORMED_VALUES], matrix,
+                                                     &found, error);
         if (result)
             return result;
         if (!found && size[SPECDEC__DIM_K] != size[SPECDEC__DIM_V])
@@ -396,13 +418,13 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
         if (!found)
             continue;
         matrix->rows = rows * parts;
-        matrix->file += (size_t)holder.first * matrix->row_bytes;
-        if (parts > 1 && rows < holder.all) { /* rows of experts are multiples of 16 */
-            matrix->run = rows / SPECDEC__TILE_ROWS;
-            matrix->scale_tiles = matrix->scales ? matrix->run : 0;
-            matrix->apart = holder.all / SPECDEC__TILE_ROWS;
+        matrix->file += (size_t)holder.first_row * matrix->row_bytes;
+        if (parts > 1 && rows < holder.rows) { /* rows of experts are multiples of 16 */
+            matrix->run_tiles = rows / SPECDEC__TILE_ROWS;
+            matrix->scale_tiles = matrix->scales ? matrix->run_tiles : 0;
+            matrix->run_stride = holder.rows / SPECDEC__TILE_ROWS;
         }
-        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen : parts));
+        specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen_experts : parts));
     }
     return SPECDEC_OK;
 }

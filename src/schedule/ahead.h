@@ -37,7 +37,7 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
 /* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
 static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__PIPE || !d->kind->can_extend || d->kind->can_extend(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, p, candidate);
 }
 
 /* Chooses the draft tokens that are extended next, into p->chosen: the most probable one, and up to three that are at
@@ -67,7 +67,7 @@ static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal
                                             int count, specdec_error *error)
 {
     const int from = p->tree.n, root = p->chosen[0] == 0;
-    const specdec_result result = a->drafter->kind->extend(a->drafter, p, count, error);
+    const specdec_result result = a->drafter->kind.extend(a->drafter, p, count, error);
 
     if (result)
         return result;
@@ -107,7 +107,7 @@ static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
-    a->result = a->drafter->kind->prefill(a->drafter, &a->p, a->p.count, &a->error);
+    a->result = a->drafter->kind.prefill(a->drafter, &a->p, a->p.count, &a->error);
 }
 
 /* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
@@ -134,8 +134,8 @@ static void specdec__ahead_begin(specdec *t)
     a->usual_seconds = a->run_time.seconds;
     a->flights[0].count = 0;
     a->flights[0].nodes = p->tree.n;
-    a->prefills = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
-    a->drafter->kind->set_threads(a->drafter, &a->lane.team, a->threads);
+    a->prefills = !p->extended[0] && a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
+    a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
@@ -193,13 +193,13 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, count, path);
 
     p->valid_at = 0;
-    if (length == count && p->extended[path[length - 1]] && d->kind->behind(d, t->at, t->count) <= count) {
-        d->kind->keep(d, p, path[length - 1]);
+    if (length == count && p->extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
+        d->kind.keep(d, p, path[length - 1]);
         p->valid_at = t->count;
         a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
-        if (p->extended[0] && d->kind->commit)
-            d->kind->commit(d, p, path, length);
+        if (p->extended[0] && d->kind.commit)
+            d->kind.commit(d, p, path, length);
         a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
@@ -223,7 +223,7 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
-    d->kind->set_threads(d, &e->pool, e->config.threads);
+    d->kind.set_threads(d, &e->pool, e->config.threads);
     p->valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
@@ -249,7 +249,7 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
         return SPECDEC_OK;
     if (a->prefills)
         specdec__ahead_stop(a, e);
-    behind = p->valid_at ? 0 : d->kind->behind(d, t->at, t->count);
+    behind = p->valid_at ? 0 : d->kind.behind(d, t->at, t->count);
     if (behind > SPECDEC__TUNE_CATCH_UP || (!p->valid_at && !specdec__engine_shape(t, drafter, behind, plan))) {
         p->tree.n = p->valid_at ? p->tree.n : 1;
         return SPECDEC_OK;

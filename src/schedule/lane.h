@@ -180,8 +180,8 @@ typedef struct specdec__remote {
     int drafts;         /* 1: this rank holds the draft model alone, in the target's place */
     /* Removes from a model the layers of other ranks. */
     specdec_result (*cut)(specdec__model *model, const specdec_cluster *cluster, specdec_error *error);
-    /* Returns the kind of drafter to use for a kind whose model may lie on another rank. */
-    const specdec__drafter_kind *(*drafter)(const specdec_config *config, const specdec__drafter_kind *kind);
+    /* Replaces a kind of drafter whose model lies on another rank. */
+    void (*drafter)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
     /* Takes this rank's memory from an arena, which may only count, once the engine is laid out. */
     void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
     /* The hooks.progress of repacking weights; its user_data is the engine. */

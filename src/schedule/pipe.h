@@ -27,7 +27,7 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind->follow)
+        if (e->drafters[i].kind.follow)
             return 0;
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
@@ -71,7 +71,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
 static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
-    const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.most - pipe->nodes);
+    const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.max_nodes - pipe->nodes);
     int i, count = 0;
 
     for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
@@ -162,7 +162,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
 static int specdec__pipe_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
-                                       : specdec__forward_among(order->path + order->n, order->stay, node);
+                                       : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
 }
 
 /* Renumbers the nodes of a run after an order of KEEP, and removes the dropped ones. */
@@ -235,7 +235,7 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     specdec__tune_decay(e->tune);
     root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
                ? -1 : path[order.n - 1];
-    specdec__pipe_choose_kept(pipe, p, root, e->target.most, &order);
+    specdec__pipe_choose_kept(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit(pipe, &order);
     specdec__pipe_renumber(t, p, root, &order);
     t->length = order.n;
@@ -302,9 +302,9 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind->due != NULL;
+    const int remote = d->kind.due != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind->due(d, p) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.due(d, p) : pipe->draft.seconds;
     double brings = 0, more = 0;
     int i, n;
 
@@ -408,7 +408,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind->due != NULL;
+    const int remote = e->ahead->drafter->kind.due != NULL;
     int state, goes, sends;
     double now, due, holds;
 

@@ -20,7 +20,7 @@ SPECDEC__FOR_SIZE
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_drain(t->engine);
-    specdec__view_unreserve(&t->view, &t->engine->target.kv);
+    specdec__view_free_reserved(&t->view, &t->engine->target.kv);
     t->failed = result;
     if (result == SPECDEC_ERROR_CANCELLED)
         SPECDEC__STORE(&t->cancel, 0);
@@ -62,14 +62,14 @@ static int specdec__engine_make_ready(specdec *t)
 /* Nodes of all trees of a step, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
-    return specdec__min_int(SPECDEC__MAX_TREE, e->target.most);
+    return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
 }
 
 /* Sets e->members: sequence t, if not NULL, then all others that have something to decode or to prefill, up to the
    limit of nodes. The first one that has to be left out is asked first in the next step. */
 static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
 {
-    const int views = e->room.views, first = e->first_asked;
+    const int views = e->room.max_views, first = e->first_asked;
     int i;
 
     e->member_count = e->roots = e->prefill_nodes = 0;
@@ -115,7 +115,7 @@ static void specdec__engine_share_prefill(specdec__engine *e)
 {
     const int beside = e->roots; /* sequences that decode, and wait for the prompts */
     specdec__tune_load *load = &e->tune->load;
-    int room = (beside ? specdec__engine_node_limit(e) : e->target.most) - beside, i, kept = 0;
+    int room = (beside ? specdec__engine_node_limit(e) : e->target.max_nodes) - beside, i, kept = 0;
     specdec__tune_prefill slice;
 
     specdec__engine_prefill_limits(e, &slice);

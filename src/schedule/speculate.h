@@ -113,7 +113,7 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
    limit. */
 static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
 {
-    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.most - p->extended_count)
+    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->extended_count)
                        : e->config.tree_size - 1 - p->extended_count;
 }
 
@@ -157,7 +157,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
         if (!count || *levels == deepest + stays)
             break;
         p->level = p->tree.n;
-        result = d->kind->extend(d, p, count, &t->error);
+        result = d->kind.extend(d, p, count, &t->error);
         if (result)
             return result;
         p->extended_count += p->chosen[0] ? count : 0;
@@ -176,7 +176,7 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
 
     p->most = plan->most;
     *levels = specdec_tree_depth(&p->tree, p->depth);
-    result = d->kind->fill(d, p, &t->error);
+    result = d->kind.fill(d, p, &t->error);
     if (result)
         return result;
     if (!p->shares) {
@@ -227,7 +227,7 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
 
     d->proposals[t->at].tree.n = 1;
     if (tokens)
-        result = d->kind->prefill(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+        result = d->kind.prefill(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;

@@ -21,12 +21,12 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
     specdec__batch batch;
 
     if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_unreserve(stage->view, &c->kv);
+        specdec__view_free_reserved(stage->view, &c->kv);
         stage->failed = 0;
         return SPECDEC_OK;
     }
     if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__forward_keep(c, stage->view, order->path, order->n, order->stay, order->first);
+        specdec__forward_commit_keeping(c, stage->view, order->path, order->n, order->stay, order->first);
         return SPECDEC_OK;
     }
     stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
@@ -34,8 +34,8 @@ SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stag
         return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the cache for %d more tokens", end);
     memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
     memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
-    batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_skip(c, &batch, error) : specdec__forward(c, &batch, error);
+    batch = specdec__forward_make_view_batch(c, stage->view, order->first, end);
+    return cancelled ? specdec__forward_skip_batch(c, &batch, error) : specdec__forward(c, &batch, error);
 }
 
 SPECDEC__FOR_SPEED

@@ -63,7 +63,7 @@ static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
     specdec__lane_wait(&a->lane);
-    a->drafter->kind->set_threads(a->drafter, &e->pool, e->config.threads);
+    a->drafter->kind.set_threads(a->drafter, &e->pool, e->config.threads);
     a->prefills = 0;
 }
 

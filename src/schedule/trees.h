@@ -25,7 +25,7 @@ static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int g
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
-    return !e->drafters[drafter].kind->cost ||
+    return !e->drafters[drafter].kind.cost ||
            (grows && behind <= SPECDEC__TUNE_CATCH_UP && !plan->fixed &&
             specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_CHEAP * plan->times[1]);
 }
@@ -40,19 +40,19 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
+    p->grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_propose(t, drafter, plan);
-    p->shares = p->grows || !d->kind->cost;
-    behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
+    p->shares = p->grows || !d->kind.cost;
+    behind = d->kind.behind ? d->kind.behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_is_cheap(e, drafter, p->grows, behind, plan);
-    if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
+    if ((d->kind.ready && !d->kind.ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
-    readable = d->kind->prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
+    readable = d->kind.prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_catch_up(t, drafter, behind, readable);
     start = specdec__os_seconds();

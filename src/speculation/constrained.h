@@ -87,7 +87,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
     made.mark_count = -1;
     SPECDEC__TAKE(&counter, specdec_token_trie, 1);
     for (id = 0; id < vocab->count; id++)
-        bytes += specdec__vocab_next(vocab, &at).size; /* decoded, a token is not longer than in the file */
+        bytes += specdec__vocab_next_text(vocab, &at).size; /* decoded, a token is not longer than in the file */
     specdec__trie_layout(&trie, &counter, bytes, vocab->count);
     made.trie_bytes = counter.used;
     made.trie_memory = (unsigned char *)specdec__arena_reserve(arena, made.trie_bytes, 1, SPECDEC__CACHE_LINE);
@@ -114,7 +114,7 @@ static void specdec__masker_begin(specdec__masker *m)
     arena.size = m->trie_bytes;
     arena.used = 0;
     trie = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
-    specdec__trie_make(trie, m->vocab, &arena);
+    specdec__trie_build(trie, m->vocab, &arena);
     m->trie = trie;
 }
 
@@ -128,7 +128,7 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
     for (i = 0; i < c->end_count; i++)
         if (c->ends[i] == token)
             return 1;
-    return specdec__vocab_is_end(c->masker->vocab, token);
+    return specdec__vocab_token_ends_text(c->masker->vocab, token);
 }
 
 /* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
@@ -139,7 +139,7 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
 
     return !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix &&
            (previous < 0 || (uint32_t)previous >= v->count ||
-            specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous)));
+            specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
 /* Whether a token is a mark of calls that counts as its spelling. */
@@ -162,13 +162,13 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
     if (specdec__constrained_marks(c, token))
-        return specdec__vocab_text(c->masker->vocab, (uint32_t)token);
-    bytes.data = trie->text + trie->at[token];
-    bytes.size = trie->at[token + 1] - trie->at[token];
+        return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
+    bytes.data = trie->text + trie->offset[token];
+    bytes.size = trie->offset[token + 1] - trie->offset[token];
     if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
-        const int type = specdec__vocab_type(c->masker->vocab, (uint32_t)token);
+        const int type = specdec__vocab_token_type(c->masker->vocab, (uint32_t)token);
 
-        if (!specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
+        if (!specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
             bytes.data++;
             bytes.size--;
         }
@@ -186,7 +186,7 @@ static void specdec__constrained_advance(const specdec__constrained *c, specdec_
     if (specdec__constrained_is_end(c, token))
         return;
     for (i = 0; i < bytes.size; i++)
-        if (!specdec__vertex_advance(c->constraint, state, bytes.data[i]))
+        if (!specdec__constraint_read_byte(c->constraint, state, bytes.data[i]))
             break;
     if (i < bytes.size || !bytes.size)
         state->threads = 0;
@@ -224,7 +224,7 @@ static void specdec__constrained_commit(specdec__constrained *c, const int32_t *
         if (c->anchored)
             c->state[0] = c->state[1];
         else
-            specdec__vertex_begin(c->constraint, &c->state[0]);
+            specdec__constraint_first_state(c->constraint, &c->state[0]);
         c->length = c->from;
     }
     for (; c->length < count; c->length++)
@@ -269,7 +269,7 @@ static int specdec__constrained_closed(specdec__constrained *c, const int32_t *t
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
         return 0;
     state = specdec__constrained_state(c, text, count);
-    return specdec__vertex_complete(c->constraint, state) && specdec__mask_only(c->constraint, state) < 0;
+    return specdec__constraint_is_complete(c->constraint, state) && specdec__mask_only_byte(c->constraint, state) < 0;
 }
 
 /* --- tokens ------------------------------------------------------------------------------------------------------- */
@@ -284,18 +284,18 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
     size_t depth = 0;
 
     while (i < end && depth < size) {
-        if ((tree->nodes[i].next_byte & 255) != bytes[depth]) {
-            i = tree->nodes[i].next_byte >> 8;
+        if ((tree->nodes[i].next_and_byte & 255) != bytes[depth]) {
+            i = tree->nodes[i].next_and_byte >> 8;
             continue;
         }
-        end = tree->nodes[i++].next_byte >> 8;
+        end = tree->nodes[i++].next_and_byte >> 8;
         depth++;
     }
     if (depth < size || i >= end)
         return 0;
-    specdec__mask_first(c->constraint, behind, next);
-    for (; i < end; i = tree->nodes[i].next_byte >> 8) {
-        const uint32_t byte = tree->nodes[i].next_byte & 255;
+    specdec__mask_next_bytes(c->constraint, behind, next);
+    for (; i < end; i = tree->nodes[i].next_and_byte >> 8) {
+        const uint32_t byte = tree->nodes[i].next_and_byte & 255;
 
         if (next[byte >> 5] >> (byte & 31) & 1)
             return 1;
@@ -317,14 +317,14 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
 
     if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
         return -1;
-    byte = specdec__mask_forced(c->constraint, specdec__constrained_state(c, text, count));
+    byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state(c, text, count));
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
     state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
     for (*state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
-         byte = specdec__mask_forced(c->constraint, state)) {
-        specdec__vertex_advance(c->constraint, state, (unsigned char)byte);
+         byte = specdec__mask_forced_byte(c->constraint, state)) {
+        specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
@@ -347,9 +347,9 @@ static int specdec__constrained_takes(const specdec__constrained *c, const specd
     specdec__bytes bytes;
 
     if (specdec__constrained_is_end(c, token))
-        return specdec__vertex_complete(c->constraint, state);
+        return specdec__constraint_is_complete(c->constraint, state);
     bytes = specdec__constrained_bytes(c, previous, token);
-    return bytes.size && specdec__vertex_allows(c->constraint, state, bytes.data, bytes.size);
+    return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
 /* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
@@ -360,18 +360,18 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
     specdec__masker *m = c->masker;
     uint32_t i;
 
-    specdec__mask_make(c->constraint, state, m->trie, m->mask, m->walk);
+    specdec__mask_compute(c->constraint, state, m->trie, m->mask, m->walk);
     for (i = 0; (int)i < c->end_count; i++)
         if (c->ends[i] >= 0 && (uint32_t)c->ends[i] < m->vocab->count) {
             m->mask[c->ends[i] / 32] &= ~(1u << c->ends[i] % 32);
-            if (specdec__vertex_complete(c->constraint, state))
+            if (specdec__constraint_is_complete(c->constraint, state))
                 m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
         }
     for (i = 0; c->spelled && (int)i < m->mark_count; i++)
         if (specdec__constrained_takes(c, state, previous, m->marks[i]))
             m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
     for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
-        if (m->trie->at[i + 1] > m->trie->at[i] && m->trie->text[m->trie->at[i]] == ' ') {
+        if (m->trie->offset[i + 1] > m->trie->offset[i] && m->trie->text[m->trie->offset[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);
             if (specdec__constrained_takes(c, state, previous, (int32_t)i))
                 m->mask[i / 32] |= 1u << i % 32;

@@ -62,7 +62,7 @@ typedef struct specdec__proposal {
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__room *room;       /* number of sequences, and their length */
+    const specdec__kv_demand *room;  /* number of sequences, and their length */
     int capacity;                    /* candidates of a proposal, at most */
     int threads;                     /* of the pool that the drafter's model keeps busy */
     int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
@@ -97,16 +97,21 @@ typedef struct specdec__verified {
                                 can be chosen, the others being -infinity */
 } specdec__verified;
 
-/* A kind of drafter: a row of functions. All but fill may be NULL; the comment's "NULL:" says what that means. Adding a
-   kind: a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. `at` is the index of a
-   sequence in the engine. */
+/* A kind of drafter: a row of facts and functions. specdec__draft_NAME_kind writes the row of a kind into a struct of
+   zeros: the columns in which the kind differs from 0 and NULL. All functions but fill may be NULL; the comment's
+   "NULL:" says what that means. Adding a kind: a line in SPECDEC_DRAFTERS, above, its functions, and
+   specdec__draft_NAME_kind. `at` is the index of a sequence in the engine. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* offset in specdec_config of the specdec_source of its model; 0: it has no model */
     int optional;    /* 1: it can draft without that model, too */
     size_t enabled_by; /* offset in specdec_config of an int: `auto` uses this kind unless that is 0; 0: always */
     int ranks;       /* children of a node that it may propose; 0: any number */
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
+    int certain;     /* 1: every token that it proposes is accepted */
     int size, depth; /* default size and depth of its trees when it drafts alone */
+    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them):
+                  index `views` + i is the i-th. 0: it stores nothing of them */
+    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
@@ -151,10 +156,6 @@ typedef struct specdec__drafter_kind {
     int (*can_extend)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
     /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
     double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
-    /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them): index `views`
-       + i is the i-th. 0: it stores nothing of them. */
-    int keeps;
-    int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Receives the logits of a verified tree. NULL: it does not use them. */
     void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
@@ -164,13 +165,13 @@ typedef struct specdec__drafter_kind {
 
 /* A drafter of an engine. */
 struct specdec__drafter {
-    const specdec__drafter_kind *kind;
+    specdec__drafter_kind kind;
     specdec_drafting drafting;     /* its public number */
     void *state;                   /* private to its kind */
     const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
     int levels;                    /* that it can draft, without the root */
-    specdec__taps taps;            /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    specdec__state_reader taps;    /* hidden states that it needs of the target's steps: (nodes, count, width) */
     specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 
@@ -328,8 +329,8 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
 
     for (i = 1; i < length && (node = specdec__draft_candidate(p, path[i])) >= 0; i++)
         own[i - 1] = node;
-    if (d->kind->commit && p->tree.n > 1)
-        d->kind->commit(d, p, own, i - 1);
+    if (d->kind.commit && p->tree.n > 1)
+        d->kind.commit(d, p, own, i - 1);
 }
 
 SPECDEC__FOR_SPEED

@@ -77,13 +77,13 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
     const specdec__context *c = &m->context;
     const specdec__model *model = c->model;
     const specdec__matrix *head = &model->token_embedding;
-    const int centroid = m->nearest[i * model->reads.nearest + k].token;
+    const int centroid = m->nearest[i * model->reads.nearest_centroids + k].token;
     const int size = model->vocab_size / model->reads.centroids, width = model->embedding;
     float *row = m->row + (size_t)thread * (size_t)width;
     int at;
 
     for (at = centroid * size; centroid >= 0 && at < (centroid + 1) * size; at++) {
-        const int32_t token = model->reads.order[at];
+        const int32_t token = model->reads.centroid_tokens[at];
         float *out = m->rows + (size_t)i * (size_t)model->vocab_size + (size_t)token;
 
         *out = specdec__float_from_bits(0xff800000u);
@@ -99,7 +99,7 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
 static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
-    const int nearest = c->model->reads.nearest, items = m->n * nearest;
+    const int nearest = c->model->reads.nearest_centroids, items = m->n * nearest;
     int i, k, from, end = 0;
 
     for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
@@ -120,13 +120,13 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
     specdec__context *c = &m->context;
-    specdec__input in = specdec__forward_input(c->h, m->n, c->e, NULL);
-    specdec__output t;
+    specdec__matrix_input in = specdec__forward_make_input(c->h, m->n, c->e, NULL);
+    specdec__matrix_product t;
 
-    t.matrix = &c->model->reads.out;
+    t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
     t.stride = specdec__draft_assistant_stride(m);
-    t.out = m->inner + (size_t)m->place * t.stride;
+    t.rows_out = m->inner + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
         specdec__draft_assistant_narrow(m, thread);
 }
@@ -137,7 +137,7 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
 {
     specdec__context *c = &m->context;
     /* it only reads the target's view */
-    specdec__batch batch = specdec__forward_alone(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)p->view, 0, n);
     specdec_result result;
     int i;
 
@@ -202,9 +202,10 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
     if (m->reads.width != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
                              m->reads.width, target->embedding);
-    if (target->layers < 2 || specdec__mixing_is(&target->mixing) || target->latent_attention.rank)
+    if (target->layers < 2 || specdec__mixing_exists(&target->mixing) || target->latent_attention.rank)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads the keys of the target's last two layers, "
-                             "which a %s of %d layers does not have", specdec__model_name(target), target->layers);
+                             "which a %s of %d layers does not have", specdec__model_architecture_name(target),
+                             target->layers);
     for (i = 0; i < m->layers; i++) {
         const specdec__shape s = specdec__model_layer_shape(m, i);
         const int windowed = s.span == SPECDEC__WINDOW, from = target->layers - 1 - windowed;
@@ -238,8 +239,8 @@ static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const spe
     }
     m->rows = SPECDEC__TAKE(arena, float, all);
     m->row = SPECDEC__TAKE(arena, float, (size_t)setup->threads * (size_t)model->embedding);
-    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest);
-    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest; i++)
+    m->nearest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)size * (size_t)model->reads.nearest_centroids);
+    for (i = 0; m->nearest && i < (size_t)size * (size_t)model->reads.nearest_centroids; i++)
         m->nearest[i].token = -1;
     for (i = 0; m->rows && i < all; i++)
         m->rows[i] = specdec__float_from_bits(0xff800000u);
@@ -252,7 +253,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
 {
     specdec__draft_assistant counted, *m = SPECDEC__TAKE(arena, specdec__draft_assistant, 1);
     const specdec__context *target = setup->target;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     const int size = setup->config->tree_size;
     specdec_result result = specdec__draft_assistant_check(d->model, target->model, error);
 
@@ -260,7 +261,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     m = m ? m : &counted;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.most = size;
+    room.step_nodes = size;
     m->target = target;
     specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
@@ -277,10 +278,18 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_assistant_kind = {
-    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_assistant_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_assistant_ready, specdec__draft_last_follow, NULL,
-    NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* An assistant: layers that read the target's cache. */
+static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, draft);
+    kind->size = 8;
+    kind->depth = 5;
+    kind->init = specdec__draft_assistant_init;
+    kind->truncate = specdec__draft_last_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
+    kind->ready = specdec__draft_assistant_ready;
+    kind->follow = specdec__draft_last_follow;
+}
 
 SPECDEC__FOR_SPEED

@@ -88,13 +88,14 @@ static float specdec__draft_block_product(const float *a, const float *b, int co
 static void specdec__draft_block_markov_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
-    const specdec__block *b = &m->context.model->block;
-    specdec__input in = specdec__forward_input(m->ranks, m->n, specdec__forward_stride(b->markov_in.columns), NULL);
-    specdec__output t;
+    const specdec__block_model *b = &m->context.model->block;
+    specdec__matrix_input in = specdec__forward_make_input(m->ranks, m->n,
+                                                           specdec__forward_stride(b->markov_in.columns), NULL);
+    specdec__matrix_product t;
 
     t.matrix = &b->markov_out;
     t.bias = NULL;
-    t.out = m->rows;
+    t.rows_out = m->rows;
     t.stride = (size_t)m->levels.stride;
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
@@ -103,13 +104,13 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
 static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
-    const specdec__block *b = &c->model->block;
+    const specdec__block_model *b = &c->model->block;
     const int width = c->model->embedding;
     float sum;
 
-    specdec__draft_block_look_up(&b->trust, 0, m->row);
+    specdec__draft_block_look_up(&b->confidence, 0, m->row);
     sum = specdec__draft_block_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
-          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->trust_bias;
+          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
     return 1 / (1 + specdec__exp(-sum));
 }
 
@@ -118,7 +119,7 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
                                                   specdec_error *error)
 {
     specdec__context *c = &m->context;
-    const specdec__block *b = &c->model->block;
+    const specdec__block_model *b = &c->model->block;
     const size_t stride = (size_t)specdec__forward_stride(b->markov_in.columns);
     const float *own = specdec__draft_block_row(m, i);
     const int outputs = c->output->rows, all = b->markov_out.rows != outputs;
@@ -151,13 +152,13 @@ static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i
 static void specdec__draft_block_selector_worker(void *argument, int thread)
 {
     specdec__draft_block *m = (specdec__draft_block *)argument;
-    const specdec__block *b = &m->context.model->block;
-    specdec__input in = specdec__forward_input(m->context.h, m->n, m->context.e, NULL);
-    specdec__output t;
+    const specdec__block_model *b = &m->context.model->block;
+    specdec__matrix_input in = specdec__forward_make_input(m->context.h, m->n, m->context.e, NULL);
+    specdec__matrix_product t;
 
     t.matrix = &b->hidden;
     t.bias = NULL;
-    t.out = m->ranks;
+    t.rows_out = m->ranks;
     t.stride = (size_t)specdec__forward_stride(b->hidden.rows);
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
@@ -182,7 +183,7 @@ static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n
 static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
-    const specdec__block *b = &model->block;
+    const specdec__block_model *b = &model->block;
     const int rank = b->hidden.rows;
     const float *own = specdec__draft_block_row(m, i);
     const float *hidden = m->ranks + (size_t)i * (size_t)specdec__forward_stride(rank);
@@ -191,10 +192,10 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
     for (k = 0; k < n; k++) {
         float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
 
-        at = specdec__draft_block_find(m, &b->before, tokens[k]);
+        at = specdec__draft_block_find(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
-            specdec__draft_block_look_up(&b->before, at, before);
+            specdec__draft_block_look_up(&b->predecessor, at, before);
         for (r = 0; r < rank; r++)
             before[r] *= hidden[r];
         for (j = 0; j < b->candidates; j++) {
@@ -207,8 +208,8 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
             const int32_t out = m->best[i * b->candidates + j].token;
 
             m->set[k * b->candidates + j] = out;
-            at = model->ids && b->after.rows != model->id_count ? model->ids[out] : out;
-            specdec__draft_block_look_up(&b->after, at, after);
+            at = model->ids && b->successor.rows != model->id_count ? model->ids[out] : out;
+            specdec__draft_block_look_up(&b->successor, at, after);
             row[out] = own[out] + specdec__draft_block_product(before, after, rank);
         }
     }
@@ -235,22 +236,22 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
                                                 specdec_error *error)
 {
     specdec__context *c = &m->context;
-    const specdec__block *b = &c->model->block;
+    const specdec__block_model *b = &c->model->block;
     specdec__view *view = &m->views[p->at];
     const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
-    const int rows = specdec__min_int(b->size - b->first, deepest);
-    specdec__batch batch = specdec__forward_alone(c, view, 0, b->size);
+    const int rows = specdec__min_int(b->size - b->draft_row, deepest);
+    specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
     int i;
 
     for (i = 0; i < b->size; i++) {
-        c->tokens[i] = i ? b->mask : p->tokens[0];
+        c->tokens[i] = i ? b->mask_token : p->tokens[0];
         c->parents[i] = i - 1;
-        c->wanted[i] = i >= b->first && i < b->first + rows;
+        c->wanted[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
     batch.wanted = c->wanted;
     result = specdec__forward(c, &batch, error);
-    specdec__view_unreserve(view, &c->kv);
+    specdec__view_free_reserved(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
@@ -320,9 +321,9 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     int i, from, to;
 
     for (from = view->length; !result && from >= heard->from && from < end; from = to) {
-        specdec__rows rows = specdec__forward_wanted(end);
+        specdec__prefill_rows rows = specdec__prefill_rows_from(end);
 
-        to = specdec__min_int(end, from + m->context.most);
+        to = specdec__min_int(end, from + m->context.max_nodes);
         for (i = from - heard->from; i < to - heard->from; i++) {
             const int node = heard->first + (heard->path ? heard->path[i] : i);
 
@@ -331,7 +332,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
         }
         rows.reads = m->reads;
         rows.reads_from = from;
-        result = specdec__forward_text(&m->context, view, heard->text, to, m->context.most, &rows, NULL, error);
+        result = specdec__forward_prefill(&m->context, view, heard->text, to, m->context.max_nodes, &rows, NULL, error);
     }
     return result;
 }
@@ -340,7 +341,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
 static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
-    const specdec__block *b = &model->block;
+    const specdec__block_model *b = &model->block;
     const int wide = specdec__max_int(m->context.output->rows, b->markov_out.rows);
     const int rank = specdec__max_int(b->markov_in.columns, b->hidden.rows);
     size_t i;
@@ -354,7 +355,7 @@ static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec
     m->ranks = SPECDEC__TAKE(arena, float, (size_t)specdec__max_int(size, b->size) *
                                                (size_t)specdec__forward_stride(rank));
     m->row = SPECDEC__TAKE(arena, float, specdec__max_int(2 * rank, model->embedding + rank));
-    m->trust = b->trust.type ? SPECDEC__TAKE(arena, float, size) : NULL;
+    m->trust = b->confidence.type ? SPECDEC__TAKE(arena, float, size) : NULL;
     m->levels.trust = m->trust;
     m->best = SPECDEC__TAKE(arena, specdec_candidate, b->size * b->candidates);
     m->set = SPECDEC__TAKE(arena, int32_t, size * b->candidates);
@@ -371,11 +372,11 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     specdec__draft_block counted, *m = SPECDEC__TAKE(arena, specdec__draft_block, 1);
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
-    const specdec__block *b = &model->block;
+    const specdec__block_model *b = &model->block;
     const size_t stride = (size_t)specdec__forward_read_stride(model);
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
-    const int places = setup->room->views + setup->room->kept;
-    specdec__room room = *setup->room;
+    const int places = setup->room->max_views + setup->room->kept_views;
+    specdec__kv_demand room = *setup->room;
     specdec__view counted_view;
     int i;
 
@@ -384,26 +385,26 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     memset(m, 0, sizeof *m);
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    if (b->mask >= target->model->vocab_size)
+    if (b->mask_token >= target->model->vocab_size)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
-                             (int)b->mask, target->model->vocab_size);
-    room.most = specdec__max_int(room.most, b->size);
-    room.nodes += b->size;
+                             (int)b->mask_token, target->model->vocab_size);
+    room.step_nodes = specdec__max_int(room.step_nodes, b->size);
+    room.reserved_nodes += b->size;
     specdec__levels_init(&m->levels, model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads, target->kv.type,
-                          &room, b->size - b->first, arena);
+                          &room, b->size - b->draft_row, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
-    d->levels = specdec__min_int(b->size - b->first, SPECDEC_TREE_MAX_DEPTH - 1);
+    d->levels = specdec__min_int(b->size - b->draft_row, SPECDEC_TREE_MAX_DEPTH - 1);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
-    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
-    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.most * stride);
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)m->context.max_nodes * stride);
     m->views = SPECDEC__TAKE(arena, specdec__view, places);
     for (i = 0; i < places; i++) {
-        specdec__context_view(&m->context, m->views ? &m->views[i] : &counted_view, &room, i >= setup->room->views,
-                              arena);
-        if (m->views && i >= setup->room->views)
-            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+        specdec__context_init_view(&m->context, m->views ? &m->views[i] : &counted_view, &room,
+                                   i >= setup->room->max_views, arena);
+        if (m->views && i >= setup->room->max_views)
+            specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     specdec__draft_block_rows(m, setup->config->tree_size, arena);
     m->levels.begin = specdec__draft_block_begin;
@@ -411,10 +412,20 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_block_kind = {
-    offsetof(specdec_config, draft), 0, 0, 0, 1, 16, 8, specdec__draft_block_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_block_truncate, SPECDEC__SHARES(specdec__draft_block_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_block_ready, specdec__draft_block_follow,
-    specdec__draft_block_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+/* A block drafter: one pass drafts the tokens of all levels. */
+static void specdec__draft_block_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, draft);
+    kind->size = 16;
+    kind->depth = 8;
+    kind->init = specdec__draft_block_init;
+    kind->truncate = specdec__draft_block_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_block_share);
+    kind->ready = specdec__draft_block_ready;
+    kind->follow = specdec__draft_block_follow;
+    kind->followed = specdec__draft_block_followed;
+    kind->keeps = 1;
+}
 
 SPECDEC__FOR_SPEED

@@ -30,8 +30,15 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__p
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_forced_kind = {
-    0, 0, offsetof(specdec_config, constraints), 1, 0, 16, 12, NULL, specdec__draft_forced_fill, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* Tokens that a constraint forces. */
+static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
+{
+    kind->enabled_by = offsetof(specdec_config, constraints);
+    kind->certain = 1;
+    kind->ranks = 1;
+    kind->size = 16;
+    kind->depth = 12;
+    kind->fill = specdec__draft_forced_fill;
+}
 
 SPECDEC__FOR_SPEED

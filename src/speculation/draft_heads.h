@@ -75,7 +75,7 @@ static specdec_result specdec__draft_last_follow(specdec__drafter *d, const spec
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
-    const int views = setup->room->views;
+    const int views = setup->room->max_views;
     int i;
 
     specdec__levels_init(&m->levels, model, setup, arena);
@@ -125,7 +125,7 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
 
-    if (!d->model->speculator->follow) {
+    if (!d->model->speculator->chained) {
         specdec__draft_heads_first(m, p->at);
         m->last.levels.stride = 0;
         return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
@@ -153,14 +153,14 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    if (specdec__model_writes(model))
+    if (specdec__model_can_decode(model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             specdec__model_name(model));
+                             specdec__model_architecture_name(model));
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
-    d->levels = model->guesses;
+    d->levels = model->head_count;
     specdec__draft_last_init(&m->last, model, model->embedding, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->inner = SPECDEC__TAKE(arena, float,
@@ -171,10 +171,19 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_heads_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_last_truncate, SPECDEC__SHARES(specdec__draft_last_share),
-    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_last_ready, specdec__draft_last_follow, NULL, NULL,
-    NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* Heads on the last hidden state of the target. */
+static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, heads);
+    kind->size = 8;
+    kind->depth = 4;
+    kind->init = specdec__draft_heads_init;
+    kind->truncate = specdec__draft_last_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
+    kind->cost = specdec__draft_heads_cost;
+    kind->ready = specdec__draft_last_ready;
+    kind->follow = specdec__draft_last_follow;
+}
 
 SPECDEC__FOR_SPEED

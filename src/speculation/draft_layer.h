@@ -81,11 +81,12 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
                                                      int wanted, specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[at];
-    specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
+    specdec__prefill_rows rows = specdec__prefill_rows_from(wanted ? end - 1 : end);
 
     rows.reads = t->states;
     rows.reads_from = t->from;
-    return specdec__forward_text(&m->context, &t->view, text + 1 - m->lead, end, m->context.most, &rows, NULL, error);
+    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->lead, end, m->context.max_nodes, &rows, NULL,
+                                    error);
 }
 
 /* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
@@ -119,7 +120,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
-    batch = specdec__forward_alone(c, &m->sequences[p->at].view, from, from + count);
+    batch = specdec__forward_make_view_batch(c, &m->sequences[p->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
@@ -217,8 +218,8 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
 
         if (result)
             return result;
-        if (reads->norm)
-            m->context.kernels->norm(from, reads->norm, d->model->epsilon, width, 0, width, to);
+        if (reads->states_norm)
+            m->context.kernels->norm(from, reads->states_norm, d->model->epsilon, width, 0, width, to);
         else
             memcpy(to, from, (size_t)width * sizeof *to);
     }
@@ -253,36 +254,36 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
-    const int places = setup->room->views + setup->room->kept;
-    specdec__room room = *setup->room;
+    const int places = setup->room->max_views + setup->room->kept_views;
+    specdec__kv_demand room = *setup->room;
     specdec__draft_pairs unused, *t;
     int i;
 
     d->state = m;
     m = m ? m : &counted;
-    m->lead = model->reads.joined;
+    m->lead = model->reads.is_nextn;
     if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    room.nodes += room.views * ((int)size + m->lead); /* a tree is stored behind each sequence until it is drafted for
-                                                             again */
+    /* a tree is stored behind each sequence until it is drafted for again */
+    room.reserved_nodes += room.max_views * ((int)size + m->lead);
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
-    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
     m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
     m->reads = m->lead ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
     m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->sequences ? &m->sequences[i] : &unused;
-        specdec__context_view(&m->context, &t->view, &room, i >= room.views, arena);
-        if (i < room.views)
+        specdec__context_init_view(&m->context, &t->view, &room, i >= room.max_views, arena);
+        if (i < room.max_views)
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
         else if (m->sequences)
-            specdec__kv_add_kept(&m->context.kv, &t->view);
-        t->count = i < room.views && m->lead;
+            specdec__kv_add_kept_view(&m->context.kv, &t->view);
+        t->count = i < room.max_views && m->lead;
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -292,16 +293,28 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_layer_kind = {
-    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 0, NULL};
+/* EAGLE-3: one layer that reads states of the target, with a cache of its own. */
+static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, heads);
+    kind->size = 8;
+    kind->depth = 4;
+    kind->init = specdec__draft_layer_init;
+    kind->truncate = specdec__draft_layer_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_layer_share);
+    kind->ready = specdec__draft_layer_ready;
+    kind->follow = specdec__draft_layer_follow;
+    kind->followed = specdec__draft_layer_followed;
+    kind->keeps = 1;
+}
 
-static const specdec__drafter_kind specdec__draft_mtp_kind = {
-    0, 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
-    NULL, specdec__levels_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_followed, NULL, NULL, NULL, NULL, NULL, 1, 1, NULL};
+/* The same with the NextN block in the target's files. */
+static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
+{
+    specdec__draft_layer_kind(kind);
+    kind->source = 0;
+    kind->nextn = 1;
+}
 
 SPECDEC__FOR_SPEED

@@ -47,16 +47,16 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
                                                 int wanted, specdec_error *error)
 {
     specdec__view *view = &m->views[at];
-    const int most = m->context.most, keys = count - m->skipped[at];
+    const int most = m->context.max_nodes, keys = count - m->skipped[at];
     const int sinks = m->skipped[at] ? specdec__min_int(SPECDEC__DRAFT_SINKS, keys) : 0;
-    specdec__rows rows = specdec__forward_wanted(sinks); /* none of the sinks */
+    specdec__prefill_rows rows = specdec__prefill_rows_from(sinks); /* none of the sinks */
     specdec_result result = SPECDEC_OK;
 
     if (view->length < sinks)
-        result = specdec__forward_text(&m->context, view, text, sinks, most, &rows, NULL, error);
-    rows.from = wanted ? keys - 1 : keys;
+        result = specdec__forward_prefill(&m->context, view, text, sinks, most, &rows, NULL, error);
+    rows.logits_from = wanted ? keys - 1 : keys;
     return result ? result
-                  : specdec__forward_text(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
+                  : specdec__forward_prefill(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
 }
 
 /* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
@@ -79,7 +79,7 @@ static specdec_result specdec__draft_model_run(specdec__drafter *d, const specde
     specdec__batch batch;
 
     specdec__levels_put(&m->levels, c, p, candidates, from, count);
-    batch = specdec__forward_alone(c, &m->views[p->at], from, from + count);
+    batch = specdec__forward_make_view_batch(c, &m->views[p->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
@@ -109,7 +109,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->most;
+    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->max_nodes;
     int at, i, stay = all ? -1 : 0;
 
     for (at = root; at > 0; at = p->tree.parents[at])
@@ -120,8 +120,8 @@ static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p,
             specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
     for (i = 1; i < p->tree.n; i++)
         if (nodes[i] >= 0)
-            nodes[i] = all ? nodes[i] - count : specdec__forward_among(c->path + count, stay, nodes[i]);
-    p->extended_count = specdec__forward_keep(c, &m->views[p->at], c->path, count, stay, p->extended_count);
+            nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
+    p->extended_count = specdec__forward_commit_keeping(c, &m->views[p->at], c->path, count, stay, p->extended_count);
 }
 
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
@@ -182,7 +182,7 @@ static int specdec__draft_model_window(const specdec__model *model, const specde
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
 
-    return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->length);
+    return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->view_keys);
 }
 
 static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -191,24 +191,25 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     specdec__draft_model counted, *m = SPECDEC__TAKE(arena, specdec__draft_model, 1);
     const specdec_config *config = setup->config;
     const specdec__context *target = setup->target;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     specdec_result result;
     specdec__view view;
     int i, places;
 
     d->state = m;
     m = m ? m : &counted;
-    if (!specdec__model_writes(d->model))
+    if (!specdec__model_can_decode(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
-                             specdec__model_name(d->model));
+                             specdec__model_architecture_name(d->model));
     if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     m->window = specdec__draft_model_window(d->model, setup);
-    room.length = specdec__min_int(room.length, m->window + config->tree_depth);
-    places = room.views + room.kept;
-    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / places) * places);
-    room.tree = room.most;
-    room.nodes += room.views * room.most; /* a tree may be stored behind each sequence until its next one */
+    room.view_keys = specdec__min_int(room.view_keys, m->window + config->tree_depth);
+    places = room.max_views + room.kept_views;
+    room.all_keys = specdec__min_int(room.all_keys, specdec__min_int(room.view_keys, (1 << 30) / places) * places);
+    room.tree_nodes = room.step_nodes;
+    /* a tree may be stored behind each sequence until its next one */
+    room.reserved_nodes += room.max_views * room.step_nodes;
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
                           &room, config->tree_size, arena);
@@ -216,9 +217,9 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->skipped = SPECDEC__TAKE(arena, int, places);
     m->threads = setup->threads;
     for (i = 0; i < places; i++) {
-        specdec__context_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.views, arena);
-        if (m->views && i >= room.views)
-            specdec__kv_add_kept(&m->context.kv, &m->views[i]);
+        specdec__context_init_view(&m->context, m->views ? &m->views[i] : &view, &room, i >= room.max_views, arena);
+        if (m->views && i >= room.max_views)
+            specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
@@ -235,12 +236,22 @@ static specdec__context *specdec__draft_model_context(specdec__drafter *d)
     return &((specdec__draft_model *)d->state)->context;
 }
 
-static const specdec__drafter_kind specdec__draft_model_kind = {
-    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__levels_cost, specdec__draft_model_behind,
-    specdec__draft_model_prefill, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
-    SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL, NULL,
-    NULL, NULL, 1, 0, NULL};
+/* A draft model: a model of its own, with a cache of its own. */
+static void specdec__draft_model_kind(specdec__drafter_kind *kind)
+{
+    specdec__levels_kind(kind);
+    kind->source = offsetof(specdec_config, draft);
+    kind->size = 8;
+    kind->depth = 5;
+    kind->init = specdec__draft_model_init;
+    kind->commit = specdec__draft_model_commit;
+    kind->truncate = specdec__draft_model_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_model_share);
+    kind->behind = specdec__draft_model_behind;
+    kind->prefill = specdec__draft_model_prefill;
+    kind->keep = SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL;
+    kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
+    kind->keeps = 1;
+}
 
 SPECDEC__FOR_SPEED

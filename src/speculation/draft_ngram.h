@@ -135,14 +135,14 @@ static int specdec__draft_ngram_behind(const specdec__drafter *d, int at, int co
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
-    const int length = specdec__max_int(setup->room->length, 64), history = setup->config->history;
+    const int length = specdec__max_int(setup->room->view_keys, 64), history = setup->config->history;
     const int most = (1 << 28) / (SPECDEC__NGRAM_TOKENS + 1);
     specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
     specdec__ngram_size size;
 
     size.context = SPECDEC__NGRAM_TOKENS;
     size.max_nodes = setup->capacity;
-    size.readers = setup->room->views;
+    size.readers = setup->room->max_views;
     size.history = history;
     size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED),
                                      2 * setup->target->model->vocab_size);
@@ -159,17 +159,25 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
     uint32_t id;
 
     for (id = 0; id < vocab->count; id++) {
-        specdec__bytes text = specdec__vocab_text(vocab, id);
+        specdec__bytes text = specdec__vocab_token_text(vocab, id);
 
         hash = specdec__hash(hash, text.data - 8, text.size + 8); /* its length stands before it */
     }
     return hash;
 }
 
-static const specdec__drafter_kind specdec__draft_ngram_kind = {
-    0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
-    specdec__draft_ngram_truncate,
-    SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, specdec__draft_ngram_see_logits};
+/* N-grams of the sequences and of what the target proposed. */
+static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
+{
+    kind->size = 32;
+    kind->depth = 12;
+    kind->init = specdec__draft_ngram_init;
+    kind->fill = specdec__draft_ngram_fill;
+    kind->truncate = specdec__draft_ngram_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_ngram_share);
+    kind->end = specdec__draft_ngram_end;
+    kind->behind = specdec__draft_ngram_behind;
+    kind->see_logits = specdec__draft_ngram_see_logits;
+}
 
 SPECDEC__FOR_SPEED

@@ -64,18 +64,18 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->valid_at = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
     q->constrained = p->constrained;
-    if (m->inner.kind->cost)
+    if (m->inner.kind.cost)
         specdec__draft_recall_tree(&q->tree, m->nodes);
     specdec_tree_depth(&q->tree, q->depth);
     while (q->depth[q->tree.n - 1] >= q->levels)
         q->tree.n--;
-    if (q->levels > 1 && (result = m->inner.kind->fill(&m->inner, q, error)) != SPECDEC_OK)
+    if (q->levels > 1 && (result = m->inner.kind.fill(&m->inner, q, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->tree.n; i++) {
         c->tokens[i] = specdec__max_int(q->tokens[i], 0);
         c->parents[i] = q->tree.parents[i];
     }
-    batch = specdec__forward_alone(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
     return specdec__forward(c, &batch, error);
 }
 
@@ -100,8 +100,8 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__propos
         node = k;
     }
     specdec__view_commit(&m->cache.sequences[p->at].view, &m->cache.context.kv, path, length);
-    if (m->inner.kind->commit && q->tree.n > 1)
-        m->inner.kind->commit(&m->inner, q, own + 1, length - 1);
+    if (m->inner.kind.commit && q->tree.n > 1)
+        m->inner.kind.commit(&m->inner, q, own + 1, length - 1);
 }
 
 static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -128,8 +128,8 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
         if (!result)
             specdec__draft_recall_walk(m, p, &done);
     }
-    if (m->inner.kind->truncate)
-        m->inner.kind->truncate(&m->inner, p->at, p->text, p->count);
+    if (m->inner.kind.truncate)
+        m->inner.kind.truncate(&m->inner, p->at, p->text, p->count);
     if (result) /* chunks may be missing */
         specdec__retrieve_forget(&m->cache, p->at);
     return result;
@@ -142,16 +142,16 @@ static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const in
 
     if (length < t->from + t->exact)
         specdec__retrieve_forget(&m->cache, at);
-    if (m->inner.kind->truncate)
-        m->inner.kind->truncate(&m->inner, at, text, length);
+    if (m->inner.kind.truncate)
+        m->inner.kind.truncate(&m->inner, at, text, length);
 }
 
 static void specdec__draft_recall_share(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-    if (m->inner.kind->share)
-        m->inner.kind->share(&m->inner, at, of, length);
+    if (m->inner.kind.share)
+        m->inner.kind.share(&m->inner, at, of, length);
 }
 
 static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t *text)
@@ -159,10 +159,10 @@ static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
     specdec__retrieve_forget(&m->cache, at);
-    if (m->inner.kind->end)
-        m->inner.kind->end(&m->inner, at, text);
-    else if (m->inner.kind->truncate)
-        m->inner.kind->truncate(&m->inner, at, text, 0);
+    if (m->inner.kind.end)
+        m->inner.kind.end(&m->inner, at, text);
+    else if (m->inner.kind.truncate)
+        m->inner.kind.truncate(&m->inner, at, text, 0);
 }
 
 /* The cost of a level: a step of the target with few keys, for about two tokens. */
@@ -185,23 +185,27 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
                                                   specdec_error *error)
 {
     const int size = m->nodes;
-    specdec__room room = *setup->room;
+    specdec__kv_demand room = *setup->room;
     specdec__draft_setup inner = *setup;
 
-    room.kept = 0; /* the model of the first level reads what ended sequences began with */
+    room.kept_views = 0; /* the model of the first level reads what ended sequences began with */
     inner.room = &room;
-    const specdec__model *model = d->model && specdec__model_writes(d->model) ? d->model : NULL;
+    const specdec__model *model = d->model && specdec__model_can_decode(d->model) ? d->model : NULL;
 
     if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
-    m->inner.kind = model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
+    memset(&m->inner.kind, 0, sizeof m->inner.kind);
+    if (model)
+        specdec__draft_model_kind(&m->inner.kind);
+    else if (SPECDEC__NGRAMS)
+        specdec__draft_ngram_kind(&m->inner.kind);
     m->inner.model = model;
     m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
     specdec__draft_take(&m->p, size, size, arena);
-    return m->inner.kind->init(&m->inner, &inner, arena, error);
+    return m->inner.kind.init(&m->inner, &inner, arena, error);
 }
 
 static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -211,20 +215,20 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     const specdec__context *target = setup->target;
     const specdec_config *config = setup->config;
     const int chunk = config->retrieval_chunk ? config->retrieval_chunk : 8;
-    const int share = setup->room->length / SPECDEC__RECALL_SHARE;
+    const int share = setup->room->view_keys / SPECDEC__RECALL_SHARE;
     const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST);
     specdec_result result;
 
     d->state = m;
     m = m ? m : &counted;
-    if (specdec__mixing_is(&target->model->mixing))
+    if (specdec__mixing_exists(&target->model->mixing))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target without recurrent "
                              "layers");
     if (target->kv.span[SPECDEC__WINDOW].bytes)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
     specdec__levels_init(&m->levels, target->model, setup, arena);
-    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->most);
+    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_inner(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
@@ -234,10 +238,23 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-static const specdec__drafter_kind specdec__draft_recall_kind = {
-    offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
-    specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
-    SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
-    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+/* Two levels: the target with a small cache, for which another drafter drafts. */
+static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
+{
+    kind->source = offsetof(specdec_config, draft);
+    kind->optional = 1;
+    kind->enabled_by = offsetof(specdec_config, retrieval);
+    kind->ranks = 1;
+    kind->draws = 1;
+    kind->size = 13;
+    kind->depth = 13;
+    kind->init = specdec__draft_recall_init;
+    kind->fill = specdec__draft_recall_fill;
+    kind->truncate = specdec__draft_recall_truncate;
+    kind->share = SPECDEC__SHARES(specdec__draft_recall_share);
+    kind->end = specdec__draft_recall_end;
+    kind->cost = specdec__draft_recall_cost;
+    kind->ready = specdec__draft_recall_ready;
+}
 
 SPECDEC__FOR_SPEED

@@ -23,33 +23,48 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__WITH_FORCED SPECDEC__CONSTRAINTS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
+/* A specdec__draft_NAME_kind: writes the columns of a row that differ from 0 and NULL. */
+typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
+
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
     const char *name;
-    const specdec__drafter_kind *kind;
+    specdec__drafter_row row; /* NULL: it is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
-#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? &specdec__draft_##kind##_kind : NULL},
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
 
-/* The kinds that draft with models that read states, by how they do. */
-static const specdec__drafter_kind *const specdec__drafter_files[] = {
-    NULL, SPECDEC__HEADS ? &specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? &specdec__draft_assistant_kind : NULL,
-    SPECDEC__HEADS ? &specdec__draft_block_kind : NULL};
+/* The kinds that draft with models that read states, by how these do. */
+static const specdec__drafter_row specdec__drafter_files[] = {
+    NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
+    SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
 
-/* The kind that drafts with a model, whichever kind the caller has named: that follows from the file. */
-static const specdec__drafter_kind *specdec__drafter_of(const specdec__drafter_kind *named, const specdec__model *model)
+/* Writes the row of a kind. Returns 0 if there is none. */
+static int specdec__drafter_write(specdec__drafter_kind *kind, specdec__drafter_row row)
 {
-    const specdec__drafter_kind *kind = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
-
-    return kind && named != &specdec__draft_recall_kind ? kind : named;
+    memset(kind, 0, sizeof *kind);
+    if (row)
+        row(kind);
+    return row != NULL;
 }
 
-/* The kind that a caller names; NULL for "auto" and "off", and for one that was left out. */
-static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
+/* Replaces the kind that the caller has named by the one that drafts with files like the model's. A kind that can draft
+   without its model stays. */
+static void specdec__drafter_fit(specdec__drafter_kind *kind, const specdec__model *model)
 {
-    return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].kind : NULL;
+    const specdec__drafter_row row = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
+
+    if (row && !kind->optional)
+        specdec__drafter_write(kind, row);
+}
+
+/* The kind that a caller names. Returns 0 for "auto" and "off", and for a kind that is left out of this build. */
+static int specdec__drafter_named(specdec__drafter_kind *kind, specdec_drafting drafting)
+{
+    return specdec__drafter_write(kind, drafting > SPECDEC_DRAFT_OFF
+                                            ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].row : NULL);
 }
 
 SPECDEC__FOR_SPEED

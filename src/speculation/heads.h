@@ -37,7 +37,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
 {
     specdec__context *c = &h->context;
     const int inner = model->feed_forward, widest = specdec__max_int(inner, model->embedding);
-    const double s = specdec__exp_double(-0.34657359027997264 / model->guesses); /* 2^(-1 / 2n) */
+    const double s = specdec__exp_double(-0.34657359027997264 / model->head_count); /* 2^(-1 / 2n) */
     const double square = (1 - s * s) * inner / 2;
     int i;
 
@@ -47,7 +47,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
     c->pool = target->pool;
     c->threads = threads;
     c->scratch = target->scratch;
-    specdec__columns_take(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
+    specdec__columns_take_memory(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
     h->blend = (float)(square * specdec__inverse_root(square) / s);
     h->input = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(widest));
     h->inner = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(inner));
@@ -62,7 +62,7 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
 /* Floats of a row of a level's input. */
 static int specdec__heads_width(const specdec__model *m, int level)
 {
-    return level && m->speculator->follow ? m->feed_forward : m->embedding;
+    return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
 
 /* A thread's part of turning products into a level's states. */
@@ -70,7 +70,7 @@ static void specdec__heads_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
     const specdec__model *m = c->model;
-    const specdec__layer *l = &m->layer[m->tied ? 0 : h->level];
+    const specdec__layer *l = &m->layer[m->heads_tied ? 0 : h->level];
     const int inner = m->feed_forward, width = specdec__heads_width(m, h->level);
     float *row = h->table + (size_t)thread * (size_t)inner;
     int i;
@@ -79,15 +79,15 @@ static void specdec__heads_states(specdec__heads *h, int thread)
         float *z = h->inner + (size_t)i * (size_t)specdec__forward_stride(inner);
 
         if (m->speculator->table) {
-            specdec__quant_to_float(l->table.type, l->table.file + (size_t)h->tokens[i] * l->table.row_bytes,
-                                    (size_t)inner, row);
+            specdec__quant_to_float(l->token_table.type, l->token_table.file +
+                                    (size_t)h->tokens[i] * l->token_table.row_bytes, (size_t)inner, row);
             c->kernels->add_scaled(z, h->blend, row, inner);
         }
         if (m->speculator->norm)
             c->kernels->norm(z, l->vector[SPECDEC__HEAD_NORM], m->epsilon, inner, 0, inner, z);
         c->kernels->add_scaled(z, 1, l->vector[SPECDEC__HEAD_BIAS], inner);
         c->kernels->activate[m->speculator->activation](z, h->ones, inner);
-        if (m->speculator->adds)
+        if (m->speculator->residual)
             c->kernels->add_scaled(z, 1, h->input + (size_t)i * (size_t)specdec__forward_stride(width), inner);
     }
 }
@@ -99,22 +99,22 @@ static void specdec__heads_worker(void *argument, int thread)
     const specdec__model *m = c->model;
     const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
     const int stride = specdec__forward_stride(m->feed_forward);
-    specdec__input in = specdec__forward_input(
+    specdec__matrix_input in = specdec__forward_make_input(
         h->input, h->n, specdec__forward_stride(specdec__heads_width(m, h->level)), NULL);
-    specdec__output t;
+    specdec__matrix_product t;
 
     t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
     t.bias = NULL;
-    t.out = h->inner;
+    t.rows_out = h->inner;
     t.stride = (size_t)stride;
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return;
     specdec__heads_states(h, thread);
     if (specdec__pool_barrier(c->pool))
         return;
-    in = specdec__forward_input(h->inner, h->n, stride, NULL);
-    t.matrix = &m->layer[m->tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
-    t.out = h->logits;
+    in = specdec__forward_make_input(h->inner, h->n, stride, NULL);
+    t.matrix = &m->layer[m->heads_tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
+    t.rows_out = h->logits;
     t.stride = (size_t)specdec__heads_rows(m);
     specdec__forward_project(c, thread, &in, &t, 1);
 }

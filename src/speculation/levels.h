@@ -438,7 +438,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     for (i = 0; m->whole && i < m->vocab; i++)
         m->whole[i] = specdec__float_from_bits(0xff800000u);
     m->capacity = setup->capacity;
-    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
+    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->max_views * (size_t)m->capacity);
 }
 
 /* Bytes of weights that a level uses, with all rows of the output matrix. */
@@ -458,6 +458,15 @@ static double specdec__levels_cost(const specdec__drafter *d, const specdec__mod
     return bytes / (double)target->weight_bytes;
 }
 
+/* The columns that all drafters by levels have in common. */
+static void specdec__levels_kind(specdec__drafter_kind *kind)
+{
+    kind->draws = 1;
+    kind->fill = specdec__draft_levels_fill;
+    kind->extend = specdec__draft_levels_extend;
+    kind->cost = specdec__levels_cost;
+}
+
 /* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
 static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, const specdec__draft_setup *setup,
                                        specdec__arena *arena)
@@ -474,7 +483,7 @@ static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, 
     s = SPECDEC__TAKE(arena, specdec__short, 1);
     m->own = s;
     memset(&counted, 0, sizeof counted);
-    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->views, level, &target->vocab, arena);
+    specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
     if (s)
         s->always = setup->config->draft_vocabulary > 0;
     m->context = c;

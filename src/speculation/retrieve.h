@@ -69,16 +69,16 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
-    specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
-    specdec__view_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
+    specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
+    specdec__view_find_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
     for (i = 0; i < count; i += n) {
         const int page = a[i] / SPECDEC__KEYS, page_to = b[i] / SPECDEC__KEYS;
 
         for (n = 1; i + n < count && a[i + n] == a[i] + n && b[i + n] == b[i] + n &&
              a[i + n] / SPECDEC__KEYS == page && b[i + n] / SPECDEC__KEYS == page_to; n++)
             continue;
-        specdec__kv_copy_run(kv->type, l, specdec__kv_keys(kv, l, page, head), a[i] % SPECDEC__KEYS,
-                             specdec__kv_keys(own, l, page_to, head), b[i] % SPECDEC__KEYS, n);
+        specdec__kv_copy_slots(kv->type, l, specdec__kv_keys_address(kv, l, page, head), a[i] % SPECDEC__KEYS,
+                               specdec__kv_keys_address(own, l, page_to, head), b[i] % SPECDEC__KEYS, n);
     }
 }
 
@@ -94,7 +94,7 @@ static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
 static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
                                          const specdec__layer *layer, int head)
 {
-    const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_keys(c, layer)->dim;
+    const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
     float *sizes = c->scratch[thread].out;
     int q, d;
@@ -147,11 +147,12 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     if (t->few)
         specdec__retrieve_by_few(c, t, keys);
     else
-        specdec__forward_tile_scores(c, t->scratch, keys, specdec__context_keys(c, t->layer)->dim, SPECDEC__KEYS,
-                                     specdec__forward_column(c, t->layer, 0, t->query), t->count);
+        specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
+                                             SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
+                                             t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
-            weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
+            weights[k] = specdec__forward_get_score(c, t->scratch, q, a->from + k);
         factor = c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]);
         if (factor < 1)
             c->kernels->scale(chunks, factor, r->candidates);
@@ -194,8 +195,8 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
                 t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_segment(c, &t, r, &s->at[i],
-                                      specdec__kv_keys(&r->target->kv, keys, s->at[i].page, head));
+            specdec__retrieve_segment(c, &t, r, &s->segment[i],
+                                      specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->sum16(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -215,10 +216,10 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
    share another layer's keys share its chunks. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    specdec__retrieval *r = (specdec__retrieval *)c->recalls;
+    specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
     specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
-    const int heads = specdec__context_keys(c, layer)->owns ? layer->shape.kv_heads : 0;
+    const int heads = specdec__context_kv_layer(c, layer)->owns_keys ? layer->shape.kv_heads : 0;
     int head, end = 0, i;
 
     while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
@@ -231,10 +232,11 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
 }
 
 /* Takes small caches of `budget` tokens from an arena. */
-static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target, const specdec__room *whole,
-                                   int budget, int chunk, int nodes, specdec__arena *arena)
+static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target,
+                                   const specdec__kv_demand *whole, int budget, int chunk, int nodes,
+                                   specdec__arena *arena)
 {
-    specdec__room room = *whole;
+    specdec__kv_demand room = *whole;
     specdec__view view;
     int longest, i;
 
@@ -246,18 +248,19 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     /* those that do not fill a chunk lie with them */
     r->most = r->recent + specdec__max_int(specdec__max_int(budget / 32, 8), chunk);
     r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
-    r->candidates = specdec__round_up(room.length / chunk + 1, 16);
-    room.length = r->chunks * chunk + r->most;
-    room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
-    room.kept = 0;
-    room.most = specdec__max_int(nodes, r->most);
-    room.nodes = 2 * room.most + room.views * nodes; /* a tree is stored behind each sequence until its next one */
+    r->candidates = specdec__round_up(room.view_keys / chunk + 1, 16);
+    room.view_keys = r->chunks * chunk + r->most;
+    room.all_keys = specdec__min_int(room.view_keys, (1 << 30) / room.max_views) * room.max_views;
+    room.kept_views = 0;
+    room.step_nodes = specdec__max_int(nodes, r->most);
+    /* a tree is stored behind each sequence until its next one */
+    room.reserved_nodes = 2 * room.step_nodes + room.max_views * nodes;
     specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
-    room.most += r->chunks * chunk;
-    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
-    for (i = 0; i < room.views; i++)
-        specdec__context_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
-    if (!specdec__kv_types[target->kv.type].tiles)
+    room.step_nodes += r->chunks * chunk;
+    r->sequences = SPECDEC__TAKE(arena, specdec__retrieved, room.max_views);
+    for (i = 0; i < room.max_views; i++)
+        specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
+    if (!specdec__kv_types[target->kv.type].has_codes)
         r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
     r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
@@ -292,7 +295,7 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
         specdec__retrieve_forget(r, at);
         if (!specdec__retrieve_room(r, &t->view, kept))
             return 0;
-        t->from = t->view.position = (committed - r->recent) / r->chunk * r->chunk;
+        t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
     }
     r->begun = t->from / r->chunk;
@@ -302,7 +305,7 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     if (!specdec__retrieve_room(r, &t->view, n))
         return 0;
     for (layer = 0; layer < r->context.kv.layers; layer++)
-        for (head = 0; r->context.kv.layer[layer].owns && head < r->context.kv.layer[layer].kv_heads; head++)
+        for (head = 0; r->context.kv.layer[layer].owns_keys && head < r->context.kv.layer[layer].kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
                 specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
@@ -317,16 +320,16 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
 static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
-    const int stale = r->view->position >= r->anew;
+    const int stale = r->view->next_position >= r->anew;
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.recall = stale ? specdec__retrieve_layer : NULL;
-    r->context.recalls = r;
+    r->context.before_attention = stale ? specdec__retrieve_layer : NULL;
+    r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
-        r->anew = r->view->position + SPECDEC__RETRIEVE_ANEW;
+        r->anew = r->view->next_position + SPECDEC__RETRIEVE_ANEW;
     return &r->context;
 }
 

@@ -96,7 +96,7 @@ static void specdec__settle_read(specdec__settling *w, int from)
 
     for (i = from; i < w->count; i++)
         w->row[w->found[i].token] = specdec__float_from_bits(0xff800000u);
-    specdec__screen_read(w->context, w->column, w->found + from, w->count - from);
+    specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
 /* Applies the scale of logits to bounds [from, end), which keeps their order. Returns 0 if one is no number, or too
@@ -284,10 +284,10 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 /* Computes all logits of the last step. */
 static void specdec__settle_whole(specdec__context *c)
 {
-    c->screen.asked = SPECDEC__SCREEN_LOGITS;
-    c->screen.whole++;
-    c->screen.saved -= specdec__screen_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
-    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    c->screen.needed = SPECDEC__SCREEN_LOGITS;
+    c->screen.whole_steps++;
+    c->screen.saved -= specdec__screen_plane_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
+    specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }
 
 /* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
@@ -313,10 +313,11 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
             w.row[found[i].token] = found[i].logit;
-        c->screen.pause -= c->screen.pause > 0;
+        c->screen.pause_steps -= c->screen.pause_steps > 0;
         return;
     }
-    c->screen.left = c->screen.pause = specdec__min_int(2 * c->screen.pause + 8, SPECDEC__SETTLE_PAUSE);
+    c->screen.pause_left = c->screen.pause_steps = specdec__min_int(2 * c->screen.pause_steps + 8,
+                                                                    SPECDEC__SETTLE_PAUSE);
     specdec__settle_whole(c);
 }
 

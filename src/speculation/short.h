@@ -111,7 +111,8 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
         s->stale[i / SPECDEC__TILE_ROWS] = 1;
     }
     for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
-        if (s->hand > rows / 2 && (specdec__vocab_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
+        if (s->hand > rows / 2 &&
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
             specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
 }
 

@@ -8,45 +8,48 @@
 
 SPECDEC__FOR_SIZE
 
-/* How the name and the arguments of a call are written. */
+/* Forms of tool calls: how the name and the arguments of a call are written. */
 enum {
-    SPECDEC__CALLS_JSON,    /* a JSON object with both, or a list of such */
-    SPECDEC__CALLS_NAMED,   /* the name, then a JSON object */
-    SPECDEC__CALLS_PAIRS,   /* the name, then a name and a value for each argument */
+    SPECDEC__CALLS_JSON,    /* a JSON object with name and arguments, or a list of such objects */
+    SPECDEC__CALLS_NAMED,   /* the name, then the arguments as a JSON object */
+    SPECDEC__CALLS_PAIRS,   /* the name, then name and value of each argument between marks */
     SPECDEC__CALLS_PYTHON,  /* name(argument=value, ...) */
-    SPECDEC__CALLS_BRACES,  /* name{argument:value,...}, strings between marks */
-    SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss) */
+    SPECDEC__CALLS_BRACES,  /* name{argument:value,...}, with strings between marks */
+    SPECDEC__CALLS_CHANNEL  /* messages with headers (gpt-oss's Harmony format) */
 };
 
+/* Flags of a row of specdec__call_table. */
 enum {
     SPECDEC__CALLS_KEYED = 1, /* JSON: {NAME: arguments} */
-    SPECDEC__CALLS_BARE = 2,  /* JSON: without a mark, where the answer begins with such an object */
-    SPECDEC__CALLS_PATH = 4,  /* the name is written as functions.NAME, and may have a number behind a colon */
+    SPECDEC__CALLS_BARE = 2,  /* JSON: no mark; the answer begins with an object that is a call */
+    SPECDEC__CALLS_PATH = 4,  /* the name is written as functions.NAME, and may be followed by a colon and a number */
     SPECDEC__CALLS_LINES = 8  /* the value of an argument may stand between line ends */
 };
 
-/* How a family of models writes calls. Marks that are NULL are not written. */
+/* How a family of models writes tool calls. NULL: the mark is not written. */
 typedef struct specdec__calls {
     const char *name;
     int form, flags;
-    const char *section, *mark, *id; /* before all calls; before each one; between its id and its name */
-    const char *middle;              /* between the name and the arguments; "": white space, or "<" */
-    const char *close, *end;         /* behind a call, behind all calls */
-    const char *key_begin, *key_end, *value_begin, *value_end; /* around the name and the value of an argument */
-    const char *begin, *behind, *finish; /* what is written before the name, between name and arguments, and behind */
+    const char *section, *mark, *id; /* in front of all calls; in front of each call; between a call's identifier and
+                                        its name */
+    const char *middle;              /* between name and arguments; "": white space or "<" */
+    const char *close, *end;         /* behind a call; behind all calls */
+    const char *key_begin, *key_end, *value_begin, *value_end; /* around an argument's name; around its value */
+    const char *begin, *behind, *finish; /* for writing a call: text in front of its name, between name and arguments,
+                                            behind the arguments */
 } specdec__calls;
 
-/* How a family of models writes thoughts. */
+/* How a family of models writes thoughts (reasoning): between two marks. */
 typedef struct specdec__thoughts {
     const char *name, *open, *close;
-    const char *around[4]; /* marks of content, which are dropped */
+    const char *content_marks[4]; /* marks around the content of the answer, which are dropped */
 } specdec__thoughts;
 
-#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's wide bar, and its low block */
+#define SPECDEC__BAR "\xef\xbd\x9c" /* DeepSeek's full-width bar, U+FF5C, and its lower block, U+2581 */
 #define SPECDEC__BLOCK "\xe2\x96\x81"
 #define SPECDEC__DEEPSEEK(words) "<" SPECDEC__BAR words SPECDEC__BAR ">"
 
-/* The first row that takes a known call apart which the template has written is the template's. */
+/* Tool calls of all families. A chat template gets the first row that parses the call that the template writes. */
 static const specdec__calls specdec__call_table[] = {
     {"hermes", SPECDEC__CALLS_JSON, 0, NULL, "<tool_call>", NULL, NULL, "</tool_call>", NULL, NULL, NULL, NULL, NULL,
      "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
@@ -123,6 +126,7 @@ static const specdec__calls specdec__call_table[] = {
     {"llama3", SPECDEC__CALLS_JSON, SPECDEC__CALLS_BARE, NULL, "<|python_tag|>", NULL, NULL, NULL, NULL, NULL, NULL,
      NULL, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"}};
 
+/* Thoughts of all families. */
 static const specdec__thoughts specdec__thought_table[] = {
     {"think", "<think>", "</think>", {NULL}},
     {"mistral", "[THINK]", "[/THINK]", {NULL}},
@@ -136,8 +140,8 @@ static const specdec__thoughts specdec__thought_table[] = {
     {"apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", {"[END FINAL RESPONSE]"}},
     {"gpt-oss", "<|channel|>analysis<|message|>", "<|end|>", {NULL}}};
 
-/* The row of a name; NULL: there is none. */
-static const specdec__calls *specdec__answer_calls(const char *name)
+/* The row of tool calls with a name; NULL: there is none. */
+static const specdec__calls *specdec__answer_find_calls(const char *name)
 {
     size_t i;
 
@@ -147,7 +151,8 @@ static const specdec__calls *specdec__answer_calls(const char *name)
     return NULL;
 }
 
-static const specdec__thoughts *specdec__answer_thoughts(const char *name)
+/* The row of thoughts with a name; NULL: there is none. */
+static const specdec__thoughts *specdec__answer_find_thoughts(const char *name)
 {
     size_t i;
 

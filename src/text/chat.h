@@ -14,35 +14,41 @@
 
 SPECDEC__FOR_SIZE
 
+/* Number of roles; most tokens that a format requires. */
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_TOKENS = 5 };
 
-/* A layout of conversations. Special tokens are written as text, so PARSE_SPECIAL belongs to it; the token that begins
-   texts does not. */
+/* A chat format: how the messages of a conversation are written as text. Special tokens are spelled out, so the text is
+   tokenized with PARSE_SPECIAL. The beginning-of-text token is not a part of it. */
 typedef struct specdec__chat_format {
     const char *name;
-    const char *tokens[SPECDEC__CHAT_TOKENS]; /* that the vocabulary must have, each as one token */
-    int trims;                           /* of roles (1 << role): white space around messages is dropped */
-    int ends;                            /* of roles: the token that ends a text stands before `after` */
-    const char *opening;                 /* before system messages, and before user ones that follow no system one: */
-    const char *reopening;               /* the first, all others */
-    const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES];
-    const char *generate;                /* what makes the model answer */
+    const char *tokens[SPECDEC__CHAT_TOKENS]; /* texts that must each be one token of the vocabulary */
+    int trim_roles;                           /* bit 1 << role: white space around messages of the role is dropped */
+    int end_token_roles;                      /* bit 1 << role: the end-of-text token stands in front of `after` */
+    const char *first_opening;                /* in front of a system message, or of a user message without one: the
+                                                 first */
+    const char *later_opening;                /* in front of each later system message, or user message without one */
+    const char *before[SPECDEC__CHAT_ROLES];  /* in front of a message of a role */
+    const char *after[SPECDEC__CHAT_ROLES];   /* behind a message of a role */
+    const char *model_turn;                   /* begins the model's turn */
 } specdec__chat_format;
 
+/* Values of trim_roles and end_token_roles. TRIM_END_ONLY: of user messages behind system messages, only the white
+   space at the end is dropped. */
 enum {
     SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT,
     SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1,
-    SPECDEC__CHAT_HALF = 1 << SPECDEC__CHAT_ROLES /* trims: user messages behind system ones are, at their end alone */
+    SPECDEC__CHAT_TRIM_END_ONLY = 1 << SPECDEC__CHAT_ROLES
 };
 
-/* DeepSeek's tokens, with wide bars. */
+/* DeepSeek's tokens for roles, with full-width bars. */
 #define SPECDEC__CHAT_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
 #define SPECDEC__CHAT_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
 
-/* A name may have several rows: a template is of the first one that writes what it writes; a name alone is the first.
-   "llama2": with "<s>" before every question, or before the first. "mistral" is that before v3: with or without spaces
-   around answers; the one before "[INST]" is the tokenizer's. "deepseek-r1": some templates leave it to the model to
-   begin with "<think>". Marks that are no tokens (zephyr's, tulu's, llama2's) are written in pieces. */
+/* All chat formats. A name may have several rows: a template gets the first row that writes the same text as the
+   template; a name without a template gets the first row. "llama2": with "<s>" in front of every question, or of the
+   first one. "mistral": formats older than v3, with or without spaces around answers; the tokenizer adds the space in
+   front of "[INST]". "deepseek-r1": with "<think>" in the prompt, or written by the model. Marks that are no tokens (of
+   zephyr, tulu, llama2) are tokenized like any text. */
 static const specdec__chat_format specdec__chat_formats[] = {
     {"phi4-mini", {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
@@ -93,53 +99,56 @@ static const specdec__chat_format specdec__chat_formats[] = {
      "<start_of_turn>user\n",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 
-/* How the conversations of a model are laid out. */
+/* How conversations with a model are written: a format, or the model's template, and what was learned from it. */
 typedef struct specdec__chat {
-    const specdec__chat_format *format; /* NULL: it is not known */
-    int trims;                    /* as in the format; a template may say otherwise */
-    int begins;                   /* the token that begins texts is written, whatever add_bos_token says */
-    int runs;                     /* there is no format, but the template can be run, each time */
-    int no_system;                /* system messages are refused: the template writes them in a way of its own */
-    const specdec__calls *calls;  /* how calls of tools are written; NULL: that is not known */
-    const specdec__thoughts *thoughts; /* and thoughts; NULL: none are */
-    specdec__bytes system, prefix; /* the system message of conversations that have none (data NULL: none); what stands
-                                      before every first one */
-    const char *failed;           /* why the template is of no format; NULL: it is of one, or there is none */
-    specdec__bytes culprit;       /* what in it */
+    const specdec__chat_format *format; /* NULL: no format is known */
+    int trim_roles;                     /* as in the format, unless the template differs from it */
+    int writes_bos;                     /* 1: the beginning-of-text token is written, whatever add_bos_token says */
+    int runs_template;                  /* 1: without a format; the template is run for each conversation */
+    int refuses_system;                 /* 1: system messages are refused, as the template writes them in a way that no
+                                           format has */
+    const specdec__calls *calls;        /* how tool calls are written; NULL: unknown */
+    const specdec__thoughts *thoughts;  /* how thoughts are written; NULL: the model writes none */
+    specdec__bytes default_system;      /* system message of conversations without one; data NULL: none */
+    specdec__bytes system_prefix;       /* text that the template puts in front of the first system message */
+    const char *failed;                 /* why the template matches no format; NULL: it matches one, or there is no
+                                           template */
+    specdec__bytes culprit;             /* the part of the template that caused the failure */
 } specdec__chat;
 
 enum {
-    SPECDEC__CHAT_ROOM = 8192,   /* bytes that a template may write while it is recognised */
-    SPECDEC__CHAT_KEPT = 4096    /* and of these, those that stay */
+    SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
+    SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of the template's texts that are kept */
 };
 
-/* What stays of recognising a template: texts of a specdec__chat. */
+/* The result of recognising a template, with the texts that its specdec__chat points to. */
 typedef struct specdec__chat_found {
     specdec__chat chat;
-    char kept[SPECDEC__CHAT_KEPT];
+    char kept_text[SPECDEC__CHAT_KEPT_BYTES];
 } specdec__chat_found;
 
-/* What recognising a template takes, and memory[bytes] for running it. */
+/* Working memory for recognising a template; memory[bytes] is for running the template. */
 typedef struct specdec__chat_work {
-    specdec__template run;
-    char output[SPECDEC__CHAT_ROOM], expected[SPECDEC__CHAT_ROOM];
-    unsigned char plain[SPECDEC__CHAT_ROOM / 8];
+    specdec__template running_template;
+    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES];
+    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8];
     specdec__chat_found *found;
     void *memory;
     size_t bytes;
-    int64_t now;
+    int64_t local_time;
 } specdec__chat_work;
 
-/* A rendered conversation: text[size], and a bit for each byte of it in plain[], 1: it spells no special token (NULL:
-   that is not noted). needed: the bytes of all that was appended, also without room for it. */
+/* A rendered conversation: text[size], and plain[], a bit for each byte of the text; 1: the byte is a message's and
+   must not become part of a control token (NULL: not recorded). needed: bytes of the whole conversation, also beyond
+   size. */
 typedef struct specdec__chat_text {
     char *text;
     unsigned char *plain;
     size_t size, needed;
 } specdec__chat_text;
 
-/* The first format of this name; NULL: none. */
-static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name)
+/* The first format with a name; NULL: there is none. */
+static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find_by_name(const char *name)
 {
     size_t i;
 
@@ -149,10 +158,11 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
     return NULL;
 }
 
-/* The first token of a format that a vocabulary, which may not be indexed yet, has not; NULL: it has them all. */
-static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_format *format, const specdec__vocab *v)
+/* The first token of a format that a vocabulary lacks; NULL: none is missing. The vocabulary needs no index. */
+static SPECDEC__UNUSED const char *specdec__chat_missing_token(const specdec__chat_format *format,
+                                                               const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     int missing = 0, i;
     uint32_t id;
 
@@ -171,7 +181,7 @@ static SPECDEC__UNUSED const char *specdec__chat_missing(const specdec__chat_for
     return NULL;
 }
 
-/* Appends bytes, or a string (SPECDEC_WHOLE_STRING), while there is room and counts them in any case. */
+/* Appends bytes, or a string (SPECDEC_WHOLE_STRING), as far as there is room; counts all of them in out->needed. */
 static void specdec__chat_append(specdec__chat_text *out, const char *text, size_t length, int plain)
 {
     size_t i;
@@ -186,8 +196,8 @@ static void specdec__chat_append(specdec__chat_text *out, const char *text, size
     out->needed = specdec__size_add(out->needed, length);
 }
 
-/* A message's text without the white space at its ends (1: the left, 2: the right). */
-static specdec__bytes specdec__chat_trim(const specdec_message *message, int ends)
+/* A message's text without white space at its ends (bits 1: left, 2: right). */
+static specdec__bytes specdec__chat_trim_message(const specdec_message *message, int ends)
 {
     const char *text = message->text;
     size_t length = message->length == SPECDEC_WHOLE_STRING ? strlen(text) : message->length;
@@ -202,36 +212,36 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int end
     return out;
 }
 
-/* Appends what stands behind a message of this role. end: the text of the token that ends a text. */
-static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end,
-                                specdec__chat_text *out)
+/* Appends the text behind a message of a role. end: text of the end-of-text token. */
+static void specdec__chat_append_end(const specdec__chat_format *format, int role, specdec__bytes end,
+                                     specdec__chat_text *out)
 {
-    if (format->ends >> role & 1)
+    if (format->end_token_roles >> role & 1)
         specdec__chat_append(out, (const char *)end.data, end.size, 0);
     specdec__chat_append(out, format->after[role], SPECDEC_WHOLE_STRING, 0);
 }
 
-/* Appends a message whose role is known. previous: that of the one before it; begun: there is text before it. */
-static void specdec__chat_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
-                                  const specdec_message *message, specdec__chat_text *out)
+/* Appends a message with a valid role. previous: role of the message before it; begun: text precedes it. */
+static void specdec__chat_append_message(const specdec__chat *chat, specdec__bytes end, int begun, int previous,
+                                         const specdec_message *message, specdec__chat_text *out)
 {
     const specdec__chat_format *format = chat->format;
     const int role = (int)message->role, behind = role == SPECDEC_USER && previous == SPECDEC_SYSTEM;
-    const int half = behind && chat->trims & SPECDEC__CHAT_HALF;
-    const specdec__bytes text = specdec__chat_trim(message, half ? 2 : chat->trims >> role & 1 ? 3 : 0);
+    const int half = behind && chat->trim_roles & SPECDEC__CHAT_TRIM_END_ONLY;
+    const specdec__bytes text = specdec__chat_trim_message(message, half ? 2 : chat->trim_roles >> role & 1 ? 3 : 0);
 
     if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM)
-        specdec__chat_append(out, begun ? format->reopening : format->opening, SPECDEC_WHOLE_STRING, 0);
+        specdec__chat_append(out, begun ? format->later_opening : format->first_opening, SPECDEC_WHOLE_STRING, 0);
     specdec__chat_append(out, format->before[role], SPECDEC_WHOLE_STRING, 0);
     if (role == SPECDEC_SYSTEM && !begun)
-        specdec__chat_append(out, (const char *)chat->prefix.data, chat->prefix.size, 0);
+        specdec__chat_append(out, (const char *)chat->system_prefix.data, chat->system_prefix.size, 0);
     specdec__chat_append(out, (const char *)text.data, text.size, !message->special);
-    specdec__chat_close(format, role, end, out);
+    specdec__chat_append_end(format, role, end, out);
 }
 
-/* Appends messages in the model's chat format, and the beginning of the model's turn. begun: 1: messages precede them.
-   end: see specdec__chat_close. No terminating zero is written. Errors: ARGUMENT; BUFFER, without a message, when
-   out->needed is above out's size. */
+/* Renders messages in the model's chat format, then the beginning of the model's turn. begun: 1: the conversation
+   already has messages. end: text of the end-of-text token. Writes no terminating zero. Errors: ARGUMENT; BUFFER,
+   without an error text, when out->needed is above out->size. */
 static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *chat, specdec__bytes end, int begun,
                                                            const specdec_message *messages, int count,
                                                            specdec__chat_text *out, specdec_error *error)
@@ -243,29 +253,29 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat *
         if ((int)messages[i].role < 0 || (int)messages[i].role >= SPECDEC__CHAT_ROLES ||
             (!messages[i].text && messages[i].length))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
-        else if (chat->no_system && messages[i].role == SPECDEC_SYSTEM)
+        else if (chat->refuses_system && messages[i].role == SPECDEC_SYSTEM)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "message %d: the model's template writes system messages in a way of its own", i);
-    if (!begun && count && messages[0].role != SPECDEC_SYSTEM && chat->system.data) {
+    if (!begun && count && messages[0].role != SPECDEC_SYSTEM && chat->default_system.data) {
         memset(&own, 0, sizeof own);
-        own.text = (const char *)chat->system.data;
-        own.length = chat->system.size;
+        own.text = (const char *)chat->default_system.data;
+        own.length = chat->default_system.size;
         own.special = 1;
-        specdec__chat_message(chat, end, 0, previous, &own, out);
+        specdec__chat_append_message(chat, end, 0, previous, &own, out);
         previous = SPECDEC_SYSTEM;
         begun = 1;
     }
     for (i = 0; i < count; i++) {
-        specdec__chat_message(chat, end, begun, previous, &messages[i], out);
+        specdec__chat_append_message(chat, end, begun, previous, &messages[i], out);
         begun |= messages[i].role != SPECDEC_ASSISTANT;
         previous = (int)messages[i].role;
     }
-    specdec__chat_append(out, chat->format->generate, SPECDEC_WHOLE_STRING, 0);
+    specdec__chat_append(out, chat->format->model_turn, SPECDEC_WHOLE_STRING, 0);
     return out->needed > out->size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 
-/* Drops the white space at the beginning. */
-static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
+/* Drops the white space at the beginning of a rendered conversation. */
+static SPECDEC__UNUSED void specdec__chat_drop_leading_space(specdec__chat_text *out)
 {
     size_t drop = 0, i;
 
@@ -280,37 +290,37 @@ static SPECDEC__UNUSED void specdec__chat_strip(specdec__chat_text *out)
     }
 }
 
-/* The text of a token; -1: empty. */
-static specdec__bytes specdec__chat_token(const specdec__vocab *v, int32_t id)
+/* The text of a token; empty for id -1. */
+static specdec__bytes specdec__chat_token_text(const specdec__vocab *v, int32_t id)
 {
-    return id < 0 ? specdec__template_bytes("", 0) : specdec__vocab_text(v, (uint32_t)id);
+    return id < 0 ? specdec__template_as_bytes("", 0) : specdec__vocab_token_text(v, (uint32_t)id);
 }
 
-/* Does a text begin with a token's? */
-static int specdec__chat_begins(specdec__bytes text, specdec__bytes token)
+/* Does a text begin with the text of a token? */
+static int specdec__chat_begins_with_token(specdec__bytes text, specdec__bytes token)
 {
     return token.size && text.size >= token.size && memcmp(text.data, token.data, token.size) == 0;
 }
 
-/* How a rendered conversation, with tokens before it (begun) or without, is made tokens: the one that begins texts is
-   written once where the template or the tokenizer wants it. */
-static SPECDEC__UNUSED int specdec__chat_flags(const specdec__chat *chat, const specdec__vocab *v,
-                                               const specdec__chat_text *out, int begun)
+/* The flags for tokenizing a rendered conversation; begun: 1: tokens precede it. The beginning-of-text token is written
+   once, where the template or the tokenizer asks for it. */
+static SPECDEC__UNUSED int specdec__chat_tokenize_flags(const specdec__chat *chat, const specdec__vocab *v,
+                                                        const specdec__chat_text *out, int begun)
 {
-    const specdec__bytes text = specdec__template_bytes(out->text, out->needed);
+    const specdec__bytes text = specdec__template_as_bytes(out->text, out->needed);
 
     if (begun)
         return SPECDEC_TOKENIZE_SPECIAL;
-    if (specdec__chat_begins(text, specdec__chat_token(v, v->bos)) && !(out->plain[0] & 1))
-        return (int)SPECDEC_TOKENIZE_SPECIAL | (int)SPECDEC__TOKENIZE_BARE;
-    return SPECDEC_TOKENIZE_SPECIAL | (chat->begins ? (int)SPECDEC__TOKENIZE_BEGUN : 0);
+    if (specdec__chat_begins_with_token(text, specdec__chat_token_text(v, v->bos)) && !(out->plain[0] & 1))
+        return (int)SPECDEC_TOKENIZE_SPECIAL | (int)SPECDEC__TOKENIZE_NO_BOS;
+    return SPECDEC_TOKENIZE_SPECIAL | (chat->writes_bos ? (int)SPECDEC__TOKENIZE_ADD_BOS : 0);
 }
 
-/* ---- Templates. */
+/* ---- Recognising a template: formats are compared with the text that it writes. */
 
-/* Does a format write what the template has written? */
-static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
-                                specdec__bytes written, const specdec_message *messages, int count)
+/* Does a format write the same text for messages as the template has written? */
+static int specdec__chat_format_agrees(specdec__chat_work *w, const specdec__chat *chat, specdec__bytes end,
+                                       specdec__bytes written, const specdec_message *messages, int count)
 {
     specdec__chat_text out;
 
@@ -321,9 +331,10 @@ static int specdec__chat_agrees(specdec__chat_work *w, const specdec__chat *chat
            out.needed == written.size && memcmp(w->expected, written.data, written.size) == 0;
 }
 
-/* A conversation as a template reads it: a list of dicts. Messages are what their callers say they are: marked, unless
-   they may spell control tokens. */
-static specdec__template_value specdec__chat_values(specdec__template *t, const specdec_message *messages, int count)
+/* Messages as a template's value: a list of dicts. Bytes of their texts are marked as a message's, unless the caller
+   allows the message to spell control tokens. */
+static specdec__template_value specdec__chat_messages_value(specdec__template *t, const specdec_message *messages,
+                                                            int count)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), *members;
@@ -336,171 +347,177 @@ static specdec__template_value specdec__chat_values(specdec__template *t, const 
         members = specdec__template_new_list(t, 4);
         if (!members)
             break;
-        members[0] = specdec__template_string("role");
-        members[1] = specdec__template_string(roles[messages[i].role]);
-        members[2] = specdec__template_string("content");
-        members[3] = messages[i].special ? specdec__template_of(SPECDEC__TEMPLATE_STRING, text, size)
-                                         : specdec__template_marked(t, text, size);
-        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, members, 2);
+        members[0] = specdec__template_string_value("role");
+        members[1] = specdec__template_string_value(roles[messages[i].role]);
+        members[2] = specdec__template_string_value("content");
+        members[3] = messages[i].special ? specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, size)
+                                         : specdec__template_marked_string(t, text, size);
+        list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, members, 2);
     }
-    return specdec__template_listing(list, (size_t)count);
+    return specdec__template_list_value(list, (size_t)count);
 }
 
-/* Gives a template the texts of the tokens that begin and end texts, and what else is always there. */
-static void specdec__chat_give(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
+/* Defines the names that every template may use: bos_token, eos_token, add_generation_prompt and more. */
+static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos, specdec__bytes eos, int generate)
 {
-    specdec__template_give(t, specdec__template_string("bos_token"),
-                           specdec__template_of(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
-    specdec__template_give(t, specdec__template_string("eos_token"),
-                           specdec__template_of(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
-    specdec__template_give(t, specdec__template_string("add_generation_prompt"), specdec__template_bool(generate));
+    specdec__template_define_name(t, specdec__template_string_value("bos_token"),
+                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, bos.data, bos.size));
+    specdec__template_define_name(t, specdec__template_string_value("eos_token"),
+                                  specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, eos.data, eos.size));
+    specdec__template_define_name(t, specdec__template_string_value("add_generation_prompt"),
+                                  specdec__template_bool_value(generate));
 }
 
-/* What the template writes for messages, in w->run. */
-static void specdec__chat_run(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos, specdec__bytes eos,
-                              const specdec_message *messages, int count)
+/* Runs a template for messages; the text is in w->running_template. */
+static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
+                                       specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
-    w->run.now = w->now;
-    specdec__chat_give(&w->run, bos, eos, 1);
-    specdec__template_give(&w->run, specdec__template_string("tools"), specdec__template_none());
-    specdec__template_give(&w->run, specdec__template_string("messages"),
-                           specdec__chat_values(&w->run, messages, count));
-    specdec__template_render(&w->run);
+    specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    w->running_template.local_time = w->local_time;
+    specdec__chat_define_names(&w->running_template, bos, eos, 1);
+    specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
+                                  specdec__template_none_value());
+    specdec__template_define_name(&w->running_template, specdec__template_string_value("messages"),
+                                  specdec__chat_messages_value(&w->running_template, messages, count));
+    specdec__template_render(&w->running_template);
 }
 
-/* What the template writes for messages, without the token that begins texts where chat->begins; no data: it failed. */
-static specdec__bytes specdec__chat_ask(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
-                                        const specdec__vocab *v, const specdec_message *messages, int count)
+/* The text that the template writes for messages, without the beginning-of-text token if chat->writes_bos; data NULL:
+   it failed. */
+static specdec__bytes specdec__chat_template_output(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
+                                                    const specdec__vocab *v, const specdec_message *messages, int count)
 {
-    const specdec__bytes bos = specdec__chat_token(v, v->bos);
+    const specdec__bytes bos = specdec__chat_token_text(v, v->bos);
     specdec__bytes written = {NULL, 0};
 
-    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), messages, count);
-    chat->failed = w->run.failed;
-    chat->culprit = w->run.culprit;
+    specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), messages, count);
+    chat->failed = w->running_template.failed;
+    chat->culprit = w->running_template.culprit;
     if (chat->failed)
         return written;
-    written = specdec__template_bytes(w->run.output, w->run.written);
-    if (chat->begins && specdec__chat_begins(written, bos)) {
+    written = specdec__template_as_bytes(w->running_template.output, w->running_template.output_bytes);
+    if (chat->writes_bos && specdec__chat_begins_with_token(written, bos)) {
         written.data += bos.size;
         written.size -= bos.size;
     }
     return written;
 }
 
-/* Keeps bytes of what the template has written. Empty, too, has data. */
-static specdec__bytes specdec__chat_keep(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
+/* Copies bytes of the template's output to offset `at` of w->found->kept_text. data NULL: no room; empty bytes have
+   data. */
+static specdec__bytes specdec__chat_keep_bytes(specdec__chat_work *w, size_t at, const unsigned char *data, size_t size)
 {
     specdec__bytes out = {NULL, 0};
 
-    if (at <= SPECDEC__CHAT_KEPT && size <= SPECDEC__CHAT_KEPT - at) {
-        out = specdec__template_bytes(w->found->kept + at, size);
+    if (at <= SPECDEC__CHAT_KEPT_BYTES && size <= SPECDEC__CHAT_KEPT_BYTES - at) {
+        out = specdec__template_as_bytes(w->found->kept_text + at, size);
         if (size)
-            memcpy(w->found->kept + at, data, size);
+            memcpy(w->found->kept_text + at, data, size);
     }
     return out;
 }
 
-/* What a template writes between the beginning of a system message and the text that a caller gave for it. */
+/* Finds text that a template puts in front of the caller's text in a system message. */
 static void specdec__chat_find_prefix(specdec__chat_work *w, specdec__chat *chat, specdec__bytes written,
                                       const specdec_message *system)
 {
-    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
-    specdec__template_value in = specdec__template_of(SPECDEC__TEMPLATE_STRING, written.data, written.size), what;
+    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]);
+    specdec__template_value in = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, written.data, written.size),
+                            what;
     size_t at;
 
-    what = specdec__template_of(SPECDEC__TEMPLATE_STRING, system->text, system->length);
-    at = specdec__template_search(&in, 0, &what);
-    chat->prefix = specdec__template_bytes(NULL, 0);
+    what = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, system->text, system->length);
+    at = specdec__template_find_string(&in, 0, &what);
+    chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     if (at < written.size && at > head)
-        chat->prefix = specdec__chat_keep(w, 0, written.data + head, at - head);
+        chat->system_prefix = specdec__chat_keep_bytes(w, 0, written.data + head, at - head);
 }
 
-/* What a template writes as a system message though the conversation has none. Returns 0 when it writes something that
-   is no such message. */
+/* Finds the system message that a template writes for a conversation without one. Returns 0 when the template writes
+   other text that the format does not have. */
 static int specdec__chat_find_system(specdec__chat_work *w, specdec__chat *chat, specdec__bytes end,
                                      specdec__bytes written, const specdec_message *messages, int count)
 {
-    const size_t head = strlen(chat->format->opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
-                        chat->prefix.size;
+    const size_t head = strlen(chat->format->first_opening) + strlen(chat->format->before[SPECDEC_SYSTEM]) +
+                        chat->system_prefix.size;
     specdec__chat_text out;
 
-    if (specdec__chat_agrees(w, chat, end, written, messages, count))
+    if (specdec__chat_format_agrees(w, chat, end, written, messages, count))
         return 1;
-    chat->system = specdec__template_bytes("", 0);
+    chat->default_system = specdec__template_as_bytes("", 0);
     memset(&out, 0, sizeof out);
     out.text = w->expected;
     out.size = sizeof w->expected;
     if (specdec__chat_render(chat, end, 0, messages, count, &out, NULL) || out.needed > written.size ||
         head > out.needed)
         return 0;
-    chat->system = specdec__chat_keep(w, chat->prefix.size, written.data + head, written.size - out.needed);
-    return chat->system.data && specdec__chat_agrees(w, chat, end, written, messages, count);
+    chat->default_system = specdec__chat_keep_bytes(w, chat->system_prefix.size, written.data + head,
+                                                    written.size - out.needed);
+    return chat->default_system.data && specdec__chat_format_agrees(w, chat, end, written, messages, count);
 }
 
-/* Finds the way to drop white space that makes a format write what the template writes for two conversations, the
-   second of which has a system message. Returns 0 when there is none. */
+/* Finds the `trims` with which a format writes the same as the template for two conversations, with and (has_system)
+   without the system message. Returns 0 when there are none. */
 static int specdec__chat_find_trims(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                     const specdec__vocab *v, const specdec_message *messages, int count, int has_system)
 {
-    const specdec__bytes end = specdec__chat_token(v, v->eos);
-    int fits = 2 * SPECDEC__CHAT_HALF, trims, from, known = (1 << fits) - 1;
+    const specdec__bytes end = specdec__chat_token_text(v, v->eos);
+    int fits = 2 * SPECDEC__CHAT_TRIM_END_ONLY, trims, from, known = (1 << fits) - 1;
 
     for (from = 1; from >= !has_system; from--) {
-        const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages + from, count - from);
+        const specdec__bytes written = specdec__chat_template_output(w, chat, text, v, messages + from, count - from);
 
-        for (trims = 0; trims < 2 * SPECDEC__CHAT_HALF; trims++) {
-            chat->trims = trims;
-            if (!written.data || !specdec__chat_agrees(w, chat, end, written, messages + from, count - from))
+        for (trims = 0; trims < 2 * SPECDEC__CHAT_TRIM_END_ONLY; trims++) {
+            chat->trim_roles = trims;
+            if (!written.data || !specdec__chat_format_agrees(w, chat, end, written, messages + from, count - from))
                 known &= ~(1 << trims);
         }
     }
-    for (fits = 0; fits < 2 * SPECDEC__CHAT_HALF && !(known >> fits & 1); fits++)
+    for (fits = 0; fits < 2 * SPECDEC__CHAT_TRIM_END_ONLY && !(known >> fits & 1); fits++)
         ;
-    chat->trims = fits;
+    chat->trim_roles = fits;
     return known != 0;
 }
 
-/* Conversations for which a format must write what a template writes. */
-static const specdec_message specdec__chat_plain[] = {
+/* Conversations for which a format must write the same as a template: without and with white space at the ends. */
+static const specdec_message specdec__chat_plain_messages[] = {
     {SPECDEC_SYSTEM, "Be brief.", 9, 0},    {SPECDEC_USER, "What is a fjord?", 16, 0},
     {SPECDEC_ASSISTANT, "A valley.", 9, 0}, {SPECDEC_USER, "And a cape?", 11, 0},
     {SPECDEC_ASSISTANT, "Land.", 5, 0},     {SPECDEC_USER, "Thanks", 6, 0}};
-static const specdec_message specdec__chat_wide[] = {
+static const specdec_message specdec__chat_spaced_messages[] = {
     {SPECDEC_SYSTEM, "\n Tell\n ", 8, 0},   {SPECDEC_USER, " \nHello \n", 9, 0},
     {SPECDEC_ASSISTANT, "\n\nHm \n", 6, 0}, {SPECDEC_USER, "\n Why? ", 7, 0}};
 
-/* Finds the format that writes what the template writes, with a system message or (from 1) without. Returns whether the
-   template has written anything. */
+/* Finds the format that writes the same as the template, for messages from number `from` on (0: with the system
+   message). Returns whether the template wrote anything. */
 static int specdec__chat_find_format(specdec__chat_work *w, specdec__chat *chat, specdec__bytes text,
                                      const specdec__vocab *v, int from)
 {
-    const specdec_message *messages = specdec__chat_plain + from;
-    const specdec__bytes end = specdec__chat_token(v, v->eos);
-    const specdec__bytes written = specdec__chat_ask(w, chat, text, v, messages, 6 - from);
+    const specdec_message *messages = specdec__chat_plain_messages + from;
+    const specdec__bytes end = specdec__chat_token_text(v, v->eos);
+    const specdec__bytes written = specdec__chat_template_output(w, chat, text, v, messages, 6 - from);
     size_t i;
 
-    chat->prefix = specdec__template_bytes(NULL, 0);
+    chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     for (i = 0; written.data && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
         chat->format = &specdec__chat_formats[i];
         if (!from)
             specdec__chat_find_prefix(w, chat, written, messages);
-        if (specdec__chat_agrees(w, chat, end, written, messages, 6 - from))
+        if (specdec__chat_format_agrees(w, chat, end, written, messages, 6 - from))
             return 1;
     }
     chat->format = NULL;
-    chat->prefix = specdec__template_bytes(NULL, 0);
+    chat->system_prefix = specdec__template_as_bytes(NULL, 0);
     return written.data != NULL;
 }
 
-/* Recognises a template that writes the token which begins texts, or does not (chat->begins). A template that refuses
-   system messages leaves it to the format to put them somewhere. */
-static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
-                                  const specdec__vocab *v)
+/* Recognises a template with the current chat->writes_bos. When a template refuses system messages, the format decides
+   where to put them. */
+static void specdec__chat_match_formats(specdec__chat *chat, specdec__chat_work *w, specdec__bytes text,
+                                        const specdec__vocab *v)
 {
-    const specdec__bytes end = specdec__chat_token(v, v->eos);
-    const specdec_message *question = specdec__chat_plain + 1;
+    const specdec__bytes end = specdec__chat_token_text(v, v->eos);
+    const specdec_message *question = specdec__chat_plain_messages + 1;
     specdec__bytes written;
     const int takes = specdec__chat_find_format(w, chat, text, v, 0), has_system = chat->format != NULL;
 
@@ -508,69 +525,71 @@ static void specdec__chat_compare(specdec__chat *chat, specdec__chat_work *w, sp
         specdec__chat_find_format(w, chat, text, v, 1);
     if (!chat->format)
         return;
-    chat->no_system = takes && !has_system;
-    written = specdec__chat_ask(w, chat, text, v, question, 1);
+    chat->refuses_system = takes && !has_system;
+    written = specdec__chat_template_output(w, chat, text, v, question, 1);
     if (!written.data || !specdec__chat_find_system(w, chat, end, written, question, 1) ||
-        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_wide, 4, has_system))
+        !specdec__chat_find_trims(w, chat, text, v, specdec__chat_spaced_messages, 4, has_system))
         chat->format = NULL;
 }
 
-/* Recognises a template: it is of the format that writes the same for a few conversations, with and without system
-   messages, answers and white space. What is found stays in *w->found. A vocabulary must be complete. */
-static SPECDEC__UNUSED void specdec__chat_recognise(specdec__chat_work *w, specdec__bytes text, const specdec__vocab *v)
+/* Recognises a template: finds the format that writes the same for several conversations, with and without system
+   message, answers and white space. Results are in *w->found. The vocabulary must be indexed. */
+static SPECDEC__UNUSED void specdec__chat_recognise_template(specdec__chat_work *w, specdec__bytes text,
+                                                             const specdec__vocab *v)
 {
     specdec__chat *const chat = &w->found->chat;
-    const specdec__bytes bos = specdec__chat_token(v, v->bos), none = {NULL, 0};
-    const specdec_message *question = specdec__chat_plain + 1;
+    const specdec__bytes bos = specdec__chat_token_text(v, v->bos), none = {NULL, 0};
+    const specdec_message *question = specdec__chat_plain_messages + 1;
     specdec__bytes written;
     size_t without;
     int spells;
 
     memset(chat, 0, sizeof *chat);
-    w->now = SPECDEC__TEMPLATE_NO_CLOCK;
-    specdec__chat_run(w, text, none, specdec__chat_token(v, v->eos), question, 1);
-    without = w->run.written;
-    written = specdec__chat_ask(w, chat, text, v, question, 1);
-    spells = specdec__chat_begins(written, bos);
-    chat->begins = spells && written.size > without; /* else the format itself begins with that token */
+    w->local_time = SPECDEC__TEMPLATE_NO_CLOCK;
+    specdec__chat_run_template(w, text, none, specdec__chat_token_text(v, v->eos), question, 1);
+    without = w->running_template.output_bytes;
+    written = specdec__chat_template_output(w, chat, text, v, question, 1);
+    spells = specdec__chat_begins_with_token(written, bos);
+    chat->writes_bos = spells && written.size > without; /* else the format itself begins with the token */
     if (written.data)
-        specdec__chat_compare(chat, w, text, v);
-    if (!chat->format && spells && !chat->begins) {
-        chat->begins = 1;
-        specdec__chat_compare(chat, w, text, v);
-        chat->begins = chat->format != NULL;
+        specdec__chat_match_formats(chat, w, text, v);
+    if (!chat->format && spells && !chat->writes_bos) {
+        chat->writes_bos = 1;
+        specdec__chat_match_formats(chat, w, text, v);
+        chat->writes_bos = chat->format != NULL;
     }
     if (!chat->format && !chat->failed)
         chat->failed = "it writes what no known format does";
     if (chat->format)
         return;
-    chat->culprit = specdec__chat_keep(w, 0, chat->culprit.data, chat->culprit.size < 64 ? chat->culprit.size : 64);
-    w->now = 0;
-    specdec__chat_run(w, text, bos, specdec__chat_token(v, v->eos), question, 1);
-    chat->runs = !w->run.failed && w->run.written > 0;
+    chat->culprit = specdec__chat_keep_bytes(w, 0, chat->culprit.data,
+                                             chat->culprit.size < 64 ? chat->culprit.size : 64);
+    w->local_time = 0;
+    specdec__chat_run_template(w, text, bos, specdec__chat_token_text(v, v->eos), question, 1);
+    chat->runs_template = !w->running_template.failed && w->running_template.output_bytes > 0;
 }
 
-/* ---- Templates of no known format, which are run. */
+/* ---- Running a template that matches no format. */
 
-/* What stands for the answers of an earlier conversation, of which only the end is asked for. */
-static const char specdec__chat_answer[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
+/* Placeholder for the answers of an earlier conversation; of a rendered text, only the part behind it is used. */
+static const char specdec__chat_placeholder[] = "\xe2\x80\xa2specdec-answer\xe2\x80\xa2";
 
-/* Bytes of memory for specdec__chat_by_template: of a template so long, and conversations of so many bytes. */
+/* Bytes of memory that specdec__chat_render_by_template needs, for bytes of a template and bytes of a conversation. */
 static SPECDEC__UNUSED size_t specdec__chat_template_bytes(size_t text, size_t conversation)
 {
-    return specdec__size_add(sizeof(specdec__template) + specdec__template_room(text) + SPECDEC__CACHE_LINE,
+    return specdec__size_add(sizeof(specdec__template) + specdec__template_memory_needed(text) + SPECDEC__CACHE_LINE,
                              specdec__size_multiply(conversation, 13));
 }
 
-/* Says why a template could not be run. */
-static specdec_result specdec__chat_refused(const specdec__template *t, specdec_error *error)
+/* Writes the reason why a template could not be run to `error`. */
+static specdec_result specdec__chat_template_error(const specdec__template *t, specdec_error *error)
 {
     const int size = (int)(t->culprit.size < 80 ? t->culprit.size : 80);
     const char *culprit = size ? (const char *)t->culprit.data : "";
 
-    if (t->full || !strcmp(t->failed, "it needs too much memory"))
+    if (t->output_full || !strcmp(t->failed, "it needs too much memory"))
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long: with this context, %zu bytes "
-                             "are the most", t->room);
+                             "are the most", t->output_room);
     if (t->raised)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the model's chat template refuses the conversation: %.*s",
                              size, culprit);
@@ -578,15 +597,15 @@ static specdec_result specdec__chat_refused(const specdec__template *t, specdec_
                          t->line, t->column, t->failed, size ? ": " : "", size, culprit);
 }
 
-/* Keeps of what was written what stands behind the answer that stands for all before it, and of that what the token
-   that ended the answer (end; empty: none did) has not yet written. */
+/* Keeps only the text behind the placeholder answer. Drops also the end-of-text token (end), where the answer's own
+   tokens already have it; end empty: they do not. */
 static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
 {
-    const size_t size = sizeof specdec__chat_answer - 1;
+    const size_t size = sizeof specdec__chat_placeholder - 1;
     size_t at = 0, from = 0, i;
 
     for (i = 0; i + size <= out->needed; i++)
-        if (memcmp(out->text + i, specdec__chat_answer, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
+        if (memcmp(out->text + i, specdec__chat_placeholder, size) == 0 && !(out->plain[i / 8] >> i % 8 & 1))
             from = i + size;
     while (from + at < out->needed && at < 2 && memchr(" \n", out->text[from + at], 2))
         at++;
@@ -601,16 +620,17 @@ static void specdec__chat_keep_tail(specdec__bytes end, specdec__chat_text *out)
     }
 }
 
-/* Renders messages by the model's template into out, with what makes the model answer. last: the token that ended the
-   answer before them; -1: none did, or (begun = 0) they are the first. memory: see specdec__chat_template_bytes.
+/* Renders messages with the model's template, with the beginning of the model's turn. last: token that ended the
+   previous answer; -1: no such token, or (begun = 0) the conversation begins. memory: see specdec__chat_template_bytes.
    Errors: ARGUMENT, CONTEXT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
-specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
-                          const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
-                          specdec__chat_text *out, specdec_error *error)
+specdec__chat_render_by_template(const specdec__vocab *v, specdec__bytes text, int begun, int32_t last,
+                                 const specdec_message *messages, int count, void *memory, size_t bytes, int64_t now,
+                                 specdec__chat_text *out, specdec_error *error)
 {
-    const specdec_message before[] = {{SPECDEC_USER, "...", 3, 1},
-                                      {SPECDEC_ASSISTANT, specdec__chat_answer, sizeof specdec__chat_answer - 1, 1}};
+    const specdec_message before[] = {
+        {SPECDEC_USER, "...", 3, 1},
+        {SPECDEC_ASSISTANT, specdec__chat_placeholder, sizeof specdec__chat_placeholder - 1, 1}};
     const size_t skip = (size_t)(0 - (uintptr_t)memory) & (SPECDEC__CACHE_LINE - 1);
     specdec__template *t = (specdec__template *)(void *)((unsigned char *)memory + skip);
     const size_t used = skip + (sizeof *t + SPECDEC__CACHE_LINE - 1) / SPECDEC__CACHE_LINE * SPECDEC__CACHE_LINE;
@@ -625,30 +645,30 @@ specdec__chat_by_template(const specdec__vocab *v, specdec__bytes text, int begu
     if (bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes of working memory are too few", bytes);
     specdec__template_begin(t, text, (unsigned char *)memory + used, bytes - used, out->text, out->plain, out->size);
-    t->now = now;
-    specdec__chat_give(t, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 1);
-    specdec__template_give(t, specdec__template_string("tools"), specdec__template_none());
-    list = specdec__chat_values(t, messages, count);
+    t->local_time = now;
+    specdec__chat_define_names(t, specdec__chat_token_text(v, v->bos), specdec__chat_token_text(v, v->eos), 1);
+    specdec__template_define_name(t, specdec__template_string_value("tools"), specdec__template_none_value());
+    list = specdec__chat_messages_value(t, messages, count);
     if (begun) {
-        earlier = specdec__chat_values(t, before, 2);
-        list = specdec__template_sum(t, &earlier, &list);
+        earlier = specdec__chat_messages_value(t, before, 2);
+        list = specdec__template_add(t, &earlier, &list);
     }
-    specdec__template_give(t, specdec__template_string("messages"), list);
+    specdec__template_define_name(t, specdec__template_string_value("messages"), list);
     specdec__template_render(t);
     if (t->failed)
-        return specdec__chat_refused(t, error);
-    out->needed = t->written;
+        return specdec__chat_template_error(t, error);
+    out->needed = t->output_bytes;
     if (begun)
-        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_text(v, (uint32_t)last), out);
+        specdec__chat_keep_tail(last < 0 ? none : specdec__vocab_token_text(v, (uint32_t)last), out);
     return SPECDEC_OK;
 }
 
-/* Chooses by name (NULL: as the model's template says, own, which may be NULL), and checks that the format's tokens are
-   there. *chat has no format, and why, where a template has none. Errors: ARGUMENT (no such name), MISMATCH (a token is
-   missing). */
-static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, const specdec__chat *own,
-                                                           const specdec__vocab *v, const char *name,
-                                                           specdec_error *error)
+/* Chooses a format by name (NULL: that of the model's template, own, which may be NULL), and checks that the vocabulary
+   has its tokens. Where a template matches no format, chat->format is NULL, and chat->failed says why. Errors: ARGUMENT
+   (unknown name), MISMATCH (a token is missing). */
+static SPECDEC__UNUSED specdec_result specdec__chat_choose_format(specdec__chat *chat, const specdec__chat *own,
+                                                                  const specdec__vocab *v, const char *name,
+                                                                  specdec_error *error)
 {
     const char *missing;
 
@@ -657,27 +677,27 @@ static SPECDEC__UNUSED specdec_result specdec__chat_choose(specdec__chat *chat, 
         *chat = *own;
     if (name && !(chat->format && strcmp(chat->format->name, name) == 0)) {
         memset(chat, 0, sizeof *chat);
-        chat->format = specdec__chat_find(name);
+        chat->format = specdec__chat_find_by_name(name);
         if (!chat->format)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
-        chat->trims = chat->format->trims;
-        chat->begins = own && own->begins;
+        chat->trim_roles = chat->format->trim_roles;
+        chat->writes_bos = own && own->writes_bos;
         chat->thoughts = own ? own->thoughts : NULL;
     }
-    missing = chat->format ? specdec__chat_missing(chat->format, v) : NULL;
+    missing = chat->format ? specdec__chat_missing_token(chat->format, v) : NULL;
     if (missing && name)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "chat format \"%s\" needs %s, which is no token of this vocabulary", name, missing);
     if (missing) {
         chat->format = NULL;
         chat->failed = "a token that it writes is not in the vocabulary";
-        chat->culprit = specdec__template_bytes(missing, strlen(missing));
+        chat->culprit = specdec__template_as_bytes(missing, strlen(missing));
     }
     return SPECDEC_OK;
 }
 
-/* Refuses a conversation where there is no format. */
-static SPECDEC__UNUSED specdec_result specdec__chat_unknown(const specdec__chat *chat, specdec_error *error)
+/* Refuses a conversation, as the model has no known format; the error says why. */
+static SPECDEC__UNUSED specdec_result specdec__chat_refuse_unknown(const specdec__chat *chat, specdec_error *error)
 {
     if (!SPECDEC__CHATS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,

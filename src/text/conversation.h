@@ -15,25 +15,25 @@
 
 SPECDEC__FOR_SIZE
 
-/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for NULL. */
-static specdec__bytes specdec__text_of(specdec_text text)
+/* The bytes of a caller's text, whose length may be SPECDEC_WHOLE_STRING; empty for a NULL pointer. */
+static specdec__bytes specdec__text_bytes(specdec_text text)
 {
-    return specdec__template_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
+    return specdec__template_as_bytes(text.bytes, !text.bytes ? 0 : text.length == SPECDEC_WHOLE_STRING
                                                                      ? strlen(text.bytes) : text.length);
 }
 
-/* ---- From JSON, in OpenAI's form, to a specdec_chat_input. */
+/* ---- From JSON, as in requests of the OpenAI API, to a specdec_chat_input. */
 
-/* A JSON text that is read; what it becomes lies in the arena. */
+/* A JSON text that is being read into a specdec_chat_input, whose parts are put into the arena. */
 typedef struct specdec__reader {
     specdec__json j;
     specdec__arena *arena;
     specdec_error *error;
-    int message;          /* the number of the message that is read; -1: none is */
+    int message;          /* number of the message being read, for errors; -1: none */
     specdec_result failed;
 } specdec__reader;
 
-/* Ends the work; the first reason counts. */
+/* Stores an error, unless an earlier one is stored. */
 static void specdec__reader_fail(specdec__reader *r, const char *why)
 {
     if (!r->failed && r->message < 0)
@@ -42,8 +42,8 @@ static void specdec__reader_fail(specdec__reader *r, const char *why)
         r->failed = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "message %d: %s", r->message, why);
 }
 
-/* Memory; NULL, and the work has ended: there is none left. */
-static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
+/* Takes zeroed memory from the arena; NULL, and stores an error: the arena is full. */
+static void *specdec__reader_take_memory(specdec__reader *r, size_t count, size_t size)
 {
     void *room = specdec__arena_take(r->arena, count, size, 8);
 
@@ -52,16 +52,16 @@ static void *specdec__reader_take(specdec__reader *r, size_t count, size_t size)
     return room;
 }
 
-/* The member of an object, 0: it is not there, or null. */
-static size_t specdec__reader_member(const specdec__reader *r, size_t object, const char *name)
+/* The node of an object's member; 0: the member is absent or null. */
+static size_t specdec__reader_find_member(const specdec__reader *r, size_t object, const char *name)
 {
-    const size_t node = specdec__json_member(&r->j, object, name);
+    const size_t node = specdec__json_find_member(&r->j, object, name);
 
     return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
 }
 
-/* What a string says, with a zero byte behind it; none where node is 0. */
-static specdec_text specdec__reader_string(specdec__reader *r, size_t node, const char *what)
+/* The value of a JSON string, copied with a terminating zero; empty for node 0. what: its name for errors. */
+static specdec_text specdec__reader_read_string(specdec__reader *r, size_t node, const char *what)
 {
     specdec_text text = {NULL, 0};
     size_t most;
@@ -74,30 +74,30 @@ static specdec_text specdec__reader_string(specdec__reader *r, size_t node, cons
         return text;
     }
     most = r->j.nodes[node].to - r->j.nodes[node].from;
-    bytes = (char *)specdec__reader_take(r, most, 1);
+    bytes = (char *)specdec__reader_take_memory(r, most, 1);
     if (bytes) {
         text.bytes = bytes;
-        text.length = specdec__json_string(&r->j, node, bytes, most - 1);
+        text.length = specdec__json_string_value(&r->j, node, bytes, most - 1);
     }
     return text;
 }
 
-/* A member as it is spelled. */
-static specdec_text specdec__reader_raw(const specdec__reader *r, size_t node)
+/* A value as it is spelled in the JSON text. */
+static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t node)
 {
     specdec_text text = {NULL, 0};
     specdec__bytes raw;
 
     if (!node)
         return text;
-    raw = specdec__json_raw(&r->j, node);
+    raw = specdec__json_raw_text(&r->j, node);
     text.bytes = (const char *)raw.data;
     text.length = raw.size;
     return text;
 }
 
-/* A message's content: a string, or the texts of parts, with line ends between them. */
-static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
+/* The content of a message: a string, or the texts of its parts joined with line ends. */
+static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node)
 {
     static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
     const specdec__json_node *nodes = r->j.nodes;
@@ -107,26 +107,28 @@ static specdec_text specdec__reader_content(specdec__reader *r, size_t node)
     char *bytes;
 
     if (!node || nodes[node].kind != SPECDEC__JSON_ARRAY)
-        return specdec__reader_string(r, node, wrong);
-    bytes = (char *)specdec__reader_take(r, (size_t)nodes[node].to - nodes[node].from, 1);
+        return specdec__reader_read_string(r, node, wrong);
+    bytes = (char *)specdec__reader_take_memory(r, (size_t)nodes[node].to - nodes[node].from, 1);
     for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
-        const size_t type = specdec__json_member(&r->j, part, "type"), say = specdec__json_member(&r->j, part, "text");
+        const size_t type = specdec__json_find_member(&r->j, part, "type"),
+                     say = specdec__json_find_member(&r->j, part, "text");
 
         room = nodes[node].to - nodes[node].from - text.length;
-        if (!say || nodes[say].kind != SPECDEC__JSON_STRING || (type && !specdec__json_says(&r->j, type, "text", 4))) {
+        if (!say || nodes[say].kind != SPECDEC__JSON_STRING ||
+            (type && !specdec__json_string_equals(&r->j, type, "text", 4))) {
             specdec__reader_fail(r, wrong);
             break;
         }
         if (i)
             bytes[text.length++] = '\n';
-        text.length += specdec__json_string(&r->j, say, bytes + text.length, room - 1);
+        text.length += specdec__json_string_value(&r->j, say, bytes + text.length, room - 1);
     }
     text.bytes = bytes;
     return text;
 }
 
-/* The calls of an assistant's message. */
-static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
+/* Reads the tool_calls of an assistant's message. */
+static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     const specdec__json_node *nodes = r->j.nodes;
     specdec_tool_call *calls;
@@ -139,69 +141,71 @@ static void specdec__reader_calls(specdec__reader *r, size_t node, specdec_chat_
         specdec__reader_fail(r, "its tool_calls are no list");
         return;
     }
-    calls = (specdec_tool_call *)specdec__reader_take(r, nodes[node].count, sizeof *calls);
+    calls = (specdec_tool_call *)specdec__reader_take_memory(r, nodes[node].count, sizeof *calls);
     for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
-        const size_t inner = specdec__reader_member(r, call, "function"), of = inner ? inner : call;
-        const size_t arguments = specdec__reader_member(r, of, "arguments"), name = specdec__json_member(&r->j, of,
-                                                                                                         "name");
+        const size_t inner = specdec__reader_find_member(r, call, "function"), of = inner ? inner : call;
+        const size_t arguments = specdec__reader_find_member(r, of, "arguments"),
+                     name = specdec__json_find_member(&r->j, of, "name");
 
         if (!name)
             specdec__reader_fail(r, "a call has no name");
-        calls[i].id = specdec__reader_string(r, specdec__reader_member(r, call, "id"), "the id of a call is no text");
-        calls[i].name = specdec__reader_string(r, name, "the name of a call is no text");
+        calls[i].id = specdec__reader_read_string(r, specdec__reader_find_member(r, call, "id"),
+                                                  "the id of a call is no text");
+        calls[i].name = specdec__reader_read_string(r, name, "the name of a call is no text");
         calls[i].arguments = arguments && nodes[arguments].kind == SPECDEC__JSON_OBJECT
-                                 ? specdec__reader_raw(r, arguments)
-                                 : specdec__reader_string(r, arguments, "the arguments of a call are no text");
+                                 ? specdec__reader_raw_text(r, arguments)
+                                 : specdec__reader_read_string(r, arguments, "the arguments of a call are no text");
     }
     message->calls = calls;
     message->call_count = (int)nodes[node].count;
 }
 
-/* One message. */
-static void specdec__reader_message(specdec__reader *r, size_t node, specdec_chat_message *message)
+/* Reads a message. */
+static void specdec__reader_read_message(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
-    size_t thoughts = specdec__reader_member(r, node, "reasoning_content");
+    size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
 
     if (r->j.nodes[node].kind != SPECDEC__JSON_OBJECT) {
         specdec__reader_fail(r, "it is no object");
         return;
     }
-    thoughts = thoughts ? thoughts : specdec__reader_member(r, node, "reasoning");
-    message->role = specdec__reader_string(r, specdec__reader_member(r, node, "role"), "its role is no text").bytes;
-    message->content = specdec__reader_content(r, specdec__reader_member(r, node, "content"));
-    message->thoughts = specdec__reader_string(r, thoughts, "its reasoning_content is no text");
-    message->call_id = specdec__reader_string(r, specdec__reader_member(r, node, "tool_call_id"),
-                                              "its tool_call_id is no text");
-    message->name = specdec__reader_string(r, specdec__reader_member(r, node, "name"), "its name is no text");
-    specdec__reader_calls(r, specdec__reader_member(r, node, "tool_calls"), message);
+    thoughts = thoughts ? thoughts : specdec__reader_find_member(r, node, "reasoning");
+    message->role =
+        specdec__reader_read_string(r, specdec__reader_find_member(r, node, "role"), "its role is no text").bytes;
+    message->content = specdec__reader_read_content(r, specdec__reader_find_member(r, node, "content"));
+    message->thoughts = specdec__reader_read_string(r, thoughts, "its reasoning_content is no text");
+    message->call_id = specdec__reader_read_string(r, specdec__reader_find_member(r, node, "tool_call_id"),
+                                                   "its tool_call_id is no text");
+    message->name = specdec__reader_read_string(r, specdec__reader_find_member(r, node, "name"), "its name is no text");
+    specdec__reader_read_calls(r, specdec__reader_find_member(r, node, "tool_calls"), message);
 }
 
-/* tool_choice: a word, or {"type": "function", "function": {"name": NAME}}. */
-static void specdec__reader_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
+/* Reads tool_choice: "auto", "none", "required", or {"type": "function", "function": {"name": NAME}}. */
+static void specdec__reader_read_tool_choice(specdec__reader *r, size_t node, specdec_chat_input *input)
 {
     static const char *const words[] = {"auto", "none", "required"};
-    const size_t inner = node ? specdec__reader_member(r, node, "function") : 0;
+    const size_t inner = node ? specdec__reader_find_member(r, node, "function") : 0;
     int i;
 
     if (!node)
         return;
     for (i = 0; i < 3; i++)
-        if (specdec__json_says(&r->j, node, words[i], strlen(words[i]))) {
+        if (specdec__json_string_equals(&r->j, node, words[i], strlen(words[i]))) {
             input->tool_choice = (specdec_tool_choice)i;
             return;
         }
     input->tool_choice = SPECDEC_TOOLS_REQUIRED;
-    input->tool = specdec__reader_string(r, inner ? specdec__reader_member(r, inner, "name") : 0,
-                                         "the tool of tool_choice is no text");
+    input->tool = specdec__reader_read_string(r, inner ? specdec__reader_find_member(r, inner, "name") : 0,
+                                              "the tool of tool_choice is no text");
     if (!input->tool.bytes)
         specdec__reader_fail(r, "tool_choice names no tool");
 }
 
-/* All members that count. */
-static void specdec__reader_members(specdec__reader *r, specdec_chat_input *input)
+/* Reads all members of a request that matter to a conversation. */
+static void specdec__reader_read_members(specdec__reader *r, specdec_chat_input *input)
 {
-    const size_t list = specdec__reader_member(r, 0, "messages");
-    const size_t continues = specdec__reader_member(r, 0, "continue_final_message");
+    const size_t list = specdec__reader_find_member(r, 0, "messages");
+    const size_t continues = specdec__reader_find_member(r, 0, "continue_final_message");
     specdec_chat_message *messages;
     size_t node = list + 1;
 
@@ -209,20 +213,20 @@ static void specdec__reader_members(specdec__reader *r, specdec_chat_input *inpu
         specdec__reader_fail(r, "there is no list of messages");
         return;
     }
-    messages = (specdec_chat_message *)specdec__reader_take(r, r->j.nodes[list].count, sizeof *messages);
+    messages = (specdec_chat_message *)specdec__reader_take_memory(r, r->j.nodes[list].count, sizeof *messages);
     for (r->message = 0; messages && r->message < (int)r->j.nodes[list].count && !r->failed;
          r->message++, node = r->j.nodes[node].next)
-        specdec__reader_message(r, node, &messages[r->message]);
+        specdec__reader_read_message(r, node, &messages[r->message]);
     input->messages = messages;
     input->count = (int)r->j.nodes[list].count;
     r->message = -1;
-    input->tools = specdec__reader_raw(r, specdec__reader_member(r, 0, "tools"));
-    input->arguments = specdec__reader_raw(r, specdec__reader_member(r, 0, "chat_template_kwargs"));
+    input->tools = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "tools"));
+    input->arguments = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "chat_template_kwargs"));
     input->continues = continues && r->j.nodes[continues].kind == SPECDEC__JSON_TRUE;
-    specdec__reader_choice(r, specdec__reader_member(r, 0, "tool_choice"), input);
+    specdec__reader_read_tool_choice(r, specdec__reader_find_member(r, 0, "tool_choice"), input);
 }
 
-/* Reads a conversation from JSON. What it points to lies in the arena and in the text. Errors: FORMAT, CONTEXT. */
+/* Reads a conversation from JSON. Its texts lie in the arena and in the JSON text. Errors: FORMAT, CONTEXT. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *text, size_t size, specdec__arena *arena,
                                                                  specdec_chat_input *input, specdec_error *error)
 {
@@ -235,22 +239,22 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
     r.message = -1;
     r.j.text = (const unsigned char *)text;
     r.j.size = size;
-    if (!specdec__json_read(&r.j))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.at,
+    if (!specdec__json_parse(&r.j))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.error_at,
                              r.j.failed);
     r.j.room = r.j.count;
-    r.j.nodes = (specdec__json_node *)specdec__reader_take(&r, r.j.room, sizeof *r.j.nodes);
-    if (r.j.nodes && specdec__json_read(&r.j))
-        specdec__reader_members(&r, input);
+    r.j.nodes = (specdec__json_node *)specdec__reader_take_memory(&r, r.j.room, sizeof *r.j.nodes);
+    if (r.j.nodes && specdec__json_parse(&r.j))
+        specdec__reader_read_members(&r, input);
     return r.failed;
 }
 
-/* ---- Checks. */
+/* ---- Checking a conversation. */
 
-/* Is a text missing, or JSON of this kind? */
-static int specdec__conversation_is_json(specdec_text text, int kind)
+/* Is a text absent, or JSON whose value is of a kind? */
+static int specdec__conversation_check_json(specdec_text text, int kind)
 {
-    const specdec__bytes bytes = specdec__text_of(text);
+    const specdec__bytes bytes = specdec__text_bytes(text);
     specdec__json_node node;
     specdec__json j;
 
@@ -259,14 +263,14 @@ static int specdec__conversation_is_json(specdec_text text, int kind)
     j.size = bytes.size;
     j.nodes = &node;
     j.room = 1;
-    return !bytes.data || (specdec__json_read(&j) && node.kind == kind);
+    return !bytes.data || (specdec__json_parse(&j) && node.kind == kind);
 }
 
-/* Refuses what is not there. most: bytes that a text may have. */
+/* Checks roles, texts and JSON of a conversation. most: bytes that a text may have. */
 static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_chat_input *input, size_t most,
                                                                   specdec_error *error)
 {
-    size_t all = specdec__size_add(specdec__text_of(input->tools).size, specdec__text_of(input->arguments).size);
+    size_t all = specdec__size_add(specdec__text_bytes(input->tools).size, specdec__text_bytes(input->arguments).size);
     int i, k;
 
     if (!input->messages || input->count < 1)
@@ -278,16 +282,16 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_
 
         if (!m->role || m->call_count < 0 || (m->call_count && !m->calls))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has no role, or no calls", i);
-        all = specdec__size_add(all, specdec__size_add(specdec__text_of(m->content).size,
-                                                       specdec__text_of(m->thoughts).size));
+        all = specdec__size_add(all, specdec__size_add(specdec__text_bytes(m->content).size,
+                                                       specdec__text_bytes(m->thoughts).size));
         for (k = 0; k < m->call_count; k++)
             if (!m->calls[k].name.bytes)
                 return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d: call %d has no name", i, k);
             else
-                all = specdec__size_add(all, specdec__text_of(m->calls[k].arguments).size);
+                all = specdec__size_add(all, specdec__text_bytes(m->calls[k].arguments).size);
     }
-    if (!specdec__conversation_is_json(input->tools, SPECDEC__JSON_ARRAY) ||
-        !specdec__conversation_is_json(input->arguments, SPECDEC__JSON_OBJECT))
+    if (!specdec__conversation_check_json(input->tools, SPECDEC__JSON_ARRAY) ||
+        !specdec__conversation_check_json(input->arguments, SPECDEC__JSON_OBJECT))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "tools are no JSON array, or the template's arguments no JSON object");
     if (all > most)
@@ -298,53 +302,55 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_check(const specdec_
     return SPECDEC_OK;
 }
 
-/* ---- As a template reads it. */
+/* ---- A conversation as the values of a template. */
 
-/* How templates are asked, one way after the other until one succeeds: most read arguments as objects, some as text,
-   and some no content that is null. */
+/* Ways to present a conversation to a template, tried until one succeeds, as templates differ. Bit EMPTY: missing
+   content is "" instead of none; bit TEXT: arguments of calls are strings instead of dicts. */
 enum { SPECDEC__CONVERSATION_EMPTY = 1, SPECDEC__CONVERSATION_TEXT = 2, SPECDEC__CONVERSATION_WAYS = 4 };
 
-/* Members of a dict that is being made. */
+/* A dict that is being filled. */
 typedef struct specdec__dict {
     specdec__template_value *items;
     size_t count;
 } specdec__dict;
 
-static void specdec__dict_add(specdec__dict *m, const char *name, specdec__template_value value)
+/* Adds a member to a dict. */
+static void specdec__dict_add_member(specdec__dict *m, const char *name, specdec__template_value value)
 {
     if (!m->items)
         return;
-    m->items[2 * m->count] = specdec__template_string(name);
+    m->items[2 * m->count] = specdec__template_string_value(name);
     m->items[2 * m->count++ + 1] = value;
 }
 
-/* A text that comes from a message. */
-static specdec__template_value specdec__conversation_text(specdec__template *t, specdec_text text)
+/* A string value whose bytes are marked as a message's. */
+static specdec__template_value specdec__conversation_string_value(specdec__template *t, specdec_text text)
 {
-    const specdec__bytes bytes = specdec__text_of(text);
+    const specdec__bytes bytes = specdec__text_bytes(text);
 
-    return specdec__template_marked(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
+    return specdec__template_marked_string(t, bytes.data ? (const void *)bytes.data : "", bytes.size);
 }
 
-/* A call's arguments: an object, where they are JSON; else, or if asked for so, their text. */
-static specdec__template_value specdec__conversation_arguments(specdec__template *t, specdec_text arguments, int way)
+/* The arguments of a call as a value: a dict if they are JSON, unless the way asks for text. */
+static specdec__template_value specdec__conversation_arguments_value(specdec__template *t, specdec_text arguments,
+                                                                     int way)
 {
-    specdec__bytes bytes = specdec__text_of(arguments);
+    specdec__bytes bytes = specdec__text_bytes(arguments);
     specdec__json j;
 
     memset(&j, 0, sizeof j);
     if (!bytes.size)
-        bytes = specdec__template_bytes("{}", 2);
+        bytes = specdec__template_as_bytes("{}", 2);
     j.text = bytes.data;
     j.size = bytes.size;
-    if (!(way & SPECDEC__CONVERSATION_TEXT) && specdec__json_read(&j))
+    if (!(way & SPECDEC__CONVERSATION_TEXT) && specdec__json_parse(&j))
         return specdec__template_read_json(t, bytes);
-    return specdec__template_marked(t, bytes.data, bytes.size);
+    return specdec__template_marked_string(t, bytes.data, bytes.size);
 }
 
-/* A message's calls. */
-static specdec__template_value specdec__conversation_calls(specdec__template *t, const specdec_chat_message *message,
-                                                           int way)
+/* The tool calls of a message as a list of dicts. */
+static specdec__template_value specdec__conversation_calls_value(specdec__template *t,
+                                                                 const specdec_chat_message *message, int way)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)message->call_count);
     specdec__dict call, function;
@@ -358,68 +364,69 @@ static specdec__template_value specdec__conversation_calls(specdec__template *t,
         call.items = specdec__template_new_list(t, 6);
         function.items = specdec__template_new_list(t, 4);
         if (of->id.bytes)
-            specdec__dict_add(&call, "id", specdec__conversation_text(t, of->id));
-        specdec__dict_add(&call, "type", specdec__template_string("function"));
-        specdec__dict_add(&function, "name", specdec__conversation_text(t, of->name));
-        specdec__dict_add(&function, "arguments", specdec__conversation_arguments(t, of->arguments, way));
-        specdec__dict_add(&call, "function", specdec__template_of(SPECDEC__TEMPLATE_DICT, function.items,
-                                                                     function.count));
-        list[i] = specdec__template_of(SPECDEC__TEMPLATE_DICT, call.items, call.count);
+            specdec__dict_add_member(&call, "id", specdec__conversation_string_value(t, of->id));
+        specdec__dict_add_member(&call, "type", specdec__template_string_value("function"));
+        specdec__dict_add_member(&function, "name", specdec__conversation_string_value(t, of->name));
+        specdec__dict_add_member(&function, "arguments", specdec__conversation_arguments_value(t, of->arguments, way));
+        specdec__dict_add_member(&call, "function",
+                                 specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, function.items, function.count));
+        list[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, call.items, call.count);
     }
-    return specdec__template_listing(list, list ? (size_t)message->call_count : 0);
+    return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
-/* One message as a dict. */
-static specdec__template_value specdec__conversation_message(specdec__template *t, const specdec_chat_message *message,
-                                                             int way)
+/* A message as a dict. */
+static specdec__template_value specdec__conversation_message_value(specdec__template *t,
+                                                                   const specdec_chat_message *message, int way)
 {
-    const char *known = specdec__template_role(message->role, strlen(message->role));
+    const char *known = specdec__template_known_role(message->role, strlen(message->role));
     specdec__dict m;
 
     memset(&m, 0, sizeof m);
     m.items = specdec__template_new_list(t, 12);
-    specdec__dict_add(&m, "role", known ? specdec__template_string(known)
-                                           : specdec__template_marked(t, message->role, strlen(message->role)));
-    specdec__dict_add(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
-                                            ? specdec__conversation_text(t, message->content)
-                                            : specdec__template_none());
+    specdec__dict_add_member(&m, "role", known ? specdec__template_string_value(known)
+                                           : specdec__template_marked_string(t, message->role, strlen(message->role)));
+    specdec__dict_add_member(&m, "content", message->content.bytes || way & SPECDEC__CONVERSATION_EMPTY
+                                            ? specdec__conversation_string_value(t, message->content)
+                                            : specdec__template_none_value());
     if (message->thoughts.bytes)
-        specdec__dict_add(&m, "reasoning_content", specdec__conversation_text(t, message->thoughts));
+        specdec__dict_add_member(&m, "reasoning_content", specdec__conversation_string_value(t, message->thoughts));
     if (message->call_count)
-        specdec__dict_add(&m, "tool_calls", specdec__conversation_calls(t, message, way));
+        specdec__dict_add_member(&m, "tool_calls", specdec__conversation_calls_value(t, message, way));
     if (message->call_id.bytes)
-        specdec__dict_add(&m, "tool_call_id", specdec__conversation_text(t, message->call_id));
+        specdec__dict_add_member(&m, "tool_call_id", specdec__conversation_string_value(t, message->call_id));
     if (message->name.bytes)
-        specdec__dict_add(&m, "name", specdec__conversation_text(t, message->name));
-    return specdec__template_of(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
+        specdec__dict_add_member(&m, "name", specdec__conversation_string_value(t, message->name));
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, m.items, m.items ? m.count : 0);
 }
 
-/* Gives a template a conversation of the first `count` messages. */
-static void specdec__conversation_give(specdec__template *t, const specdec_chat_input *input, int count, int way)
+/* Defines the names of a template's input: the first `count` messages, tools, documents and other variables. */
+static void specdec__conversation_define_names(specdec__template *t, const specdec_chat_input *input, int count,
+                                               int way)
 {
     specdec__template_value *list = specdec__template_new_list(t, (size_t)count), arguments, tools;
     int i;
 
     for (i = 0; list && i < count && !t->failed; i++)
-        list[i] = specdec__conversation_message(t, &input->messages[i], way);
-    specdec__template_give(t, specdec__template_string("messages"), specdec__template_listing(list, list ? (size_t)count
-                                                                                                         : 0));
-    tools = specdec__template_none();
+        list[i] = specdec__conversation_message_value(t, &input->messages[i], way);
+    specdec__template_define_name(t, specdec__template_string_value("messages"),
+                                  specdec__template_list_value(list, list ? (size_t)count : 0));
+    tools = specdec__template_none_value();
     if (input->tool_choice != SPECDEC_TOOLS_NONE)
-        tools = specdec__template_read_json(t, specdec__text_of(input->tools));
+        tools = specdec__template_read_json(t, specdec__text_bytes(input->tools));
     if (tools.kind == SPECDEC__TEMPLATE_LIST && !tools.size)
-        tools = specdec__template_none();
-    specdec__template_give(t, specdec__template_string("tools"), tools);
-    arguments = specdec__template_read_json(t, specdec__text_of(input->arguments));
+        tools = specdec__template_none_value();
+    specdec__template_define_name(t, specdec__template_string_value("tools"), tools);
+    arguments = specdec__template_read_json(t, specdec__text_bytes(input->arguments));
     if (arguments.kind == SPECDEC__TEMPLATE_DICT)
         for (i = 0; i < (int)arguments.size; i++)
-            specdec__template_give(t, specdec__template_items(&arguments)[2 * i],
-                                   specdec__template_items(&arguments)[2 * i + 1]);
+            specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
+                                          specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
-/* Cuts what was written behind the content of the last message, which is to be continued, as transformers does: white
-   space that the template has dropped at its end stays dropped. */
-static specdec_result specdec__conversation_open(specdec_text content, specdec__chat_text *out, specdec_error *error)
+/* Cuts off the text that the template wrote behind the content of the last message, so that the model continues that
+   message, as Hugging Face's transformers does. Trailing white space that the template dropped stays dropped. */
+static specdec_result specdec__conversation_cut_end(specdec_text content, specdec__chat_text *out, specdec_error *error)
 {
     specdec_message message;
     specdec__bytes text, left;
@@ -428,8 +435,8 @@ static specdec_result specdec__conversation_open(specdec_text content, specdec__
     memset(&message, 0, sizeof message);
     message.text = content.bytes ? content.bytes : "";
     message.length = content.bytes ? content.length : 0;
-    text = specdec__chat_trim(&message, 3);
-    left = specdec__chat_trim(&message, 1);
+    text = specdec__chat_trim_message(&message, 3);
+    left = specdec__chat_trim_message(&message, 1);
     for (at = 0; text.size && text.size <= out->needed && at <= out->needed - text.size; at++)
         if (memcmp(out->text + at, text.data, text.size) == 0 && out->plain[at / 8] >> at % 8 & 1)
             found = at;
@@ -442,23 +449,23 @@ static specdec_result specdec__conversation_open(specdec_text content, specdec__
     return SPECDEC_OK;
 }
 
-/* What a template needs, and where: memory[bytes], aligned as for pointers. */
+/* Input for rendering by a template: vocabulary, template, clock and memory[bytes], aligned for pointers. */
 typedef struct specdec__conversation_work {
     const specdec__vocab *vocab;
-    specdec__bytes text;  /* the template */
+    specdec__bytes text;  /* text of the template */
     unsigned char *memory;
     size_t bytes;
-    int64_t now;
+    int64_t local_time;
 } specdec__conversation_work;
 
-/* Renders a conversation by a template, with what makes the model answer. Errors: ARGUMENT (the template refuses it),
-   CONTEXT, FORMAT, UNSUPPORTED. */
+/* Renders a conversation by a template, with the beginning of the model's turn. Errors: ARGUMENT (the template refuses
+   the conversation), CONTEXT, FORMAT, UNSUPPORTED. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE specdec_result
 specdec__conversation_render(const specdec__conversation_work *w, const specdec_chat_input *input,
                              specdec__chat_text *out, specdec_error *error)
 {
     const specdec_chat_message *last = &input->messages[input->count - 1];
-    const int empty = input->continues && !specdec__text_of(last->content).size;
+    const int empty = input->continues && !specdec__text_bytes(last->content).size;
     const int open = input->continues && !empty, count = input->count - empty;
     const size_t used = (sizeof(specdec__template) + 7) & ~(size_t)7;
     specdec__template *t = (specdec__template *)(void *)w->memory;
@@ -469,32 +476,33 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
         specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
-        t->now = w->now;
-        specdec__chat_give(t, specdec__chat_token(w->vocab, w->vocab->bos),
-                           specdec__chat_token(w->vocab, w->vocab->eos), !open);
-        specdec__conversation_give(t, input, count, way);
+        t->local_time = w->local_time;
+        specdec__chat_define_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
+                                   specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
+        specdec__conversation_define_names(t, input, count, way);
         specdec__template_render(t);
         if (!t->failed)
             break;
         if (!result)
-            result = specdec__chat_refused(t, error);
-        if (t->raised || t->full)
+            result = specdec__chat_template_error(t, error);
+        if (t->raised || t->output_full)
             return result;
     }
     if (t->failed)
         return result;
-    out->needed = t->written;
-    return open ? specdec__conversation_open(last->content, out, error) : SPECDEC_OK;
+    out->needed = t->output_bytes;
+    return open ? specdec__conversation_cut_end(last->content, out, error) : SPECDEC_OK;
 }
 
-/* ---- Which marks a template's models write. */
+/* ---- Finding out which marks the models of a template write. */
 
-/* What a known call is: how much of what a template has written is it, and its parts without white space. */
+/* A question and a tool call that the template is made to write, to see which row of specdec__call_table parses the
+   call. */
 static const char specdec__conversation_question[] = "specdec-question", specdec__conversation_name[] = "get_weather",
                   specdec__conversation_call_arguments[] = "{\"city\":\"Par\\\"is\",\"days\":3}";
 
-/* The place behind the last occurrence of a word; 0: there is none. */
-static size_t specdec__conversation_behind(specdec__bytes text, const char *word)
+/* The offset behind the last occurrence of a word in a text; 0: it does not occur. */
+static size_t specdec__conversation_after_last(specdec__bytes text, const char *word)
 {
     const size_t size = strlen(word);
     size_t at = text.size >= size ? text.size - size + 1 : 0;
@@ -505,8 +513,8 @@ static size_t specdec__conversation_behind(specdec__bytes text, const char *word
     return 0;
 }
 
-/* Do the parts that a splitter with this row makes of a text give the known call, once? */
-static int specdec__conversation_fits(const specdec__calls *row, const char *text, size_t size)
+/* Does a splitter with this row find the known call in a text, exactly once? */
+static int specdec__conversation_row_parses_call(const specdec__calls *row, const char *text, size_t size)
 {
     const char *want = specdec__conversation_call_arguments;
     size_t named = 0, matched = 0, i;
@@ -515,18 +523,18 @@ static int specdec__conversation_fits(const specdec__calls *row, const char *tex
     specdec_part part;
 
     if (row->flags & SPECDEC__CALLS_BARE) {
-        const size_t at = specdec__conversation_behind(specdec__template_bytes(text, size), "{\"name\":");
+        const size_t at = specdec__conversation_after_last(specdec__template_as_bytes(text, size), "{\"name\":");
 
         if (!at)
             return 0;
         text += at - 8;
         size -= at - 8;
     }
-    if (row->section && !specdec__conversation_behind(specdec__template_bytes(text, size), row->section))
+    if (row->section && !specdec__conversation_after_last(specdec__template_as_bytes(text, size), row->section))
         return 0;
-    specdec__answer_begin(&s, row, NULL, 0);
-    specdec__answer_push(&s, text, size);
-    while (good && specdec__answer_next(&s, &part)) {
+    specdec__answer_begin_splitter(&s, row, NULL, 0);
+    specdec__answer_push_bytes(&s, text, size);
+    while (good && specdec__answer_next_part(&s, &part)) {
         for (i = 0; i < part.text.length && part.kind == SPECDEC_PART_NAME; i++, named++)
             good = good && named < sizeof specdec__conversation_name - 1 &&
                    part.text.bytes[i] == specdec__conversation_name[named];
@@ -539,22 +547,23 @@ static int specdec__conversation_fits(const specdec__calls *row, const char *tex
     return good && whole == 1 && named == sizeof specdec__conversation_name - 1 && matched == strlen(want);
 }
 
-/* Does a text name a mark? A missing one is not named. */
-static int specdec__conversation_names(specdec__bytes text, const char *mark)
+/* Does a text contain a mark? NULL: no. */
+static int specdec__conversation_contains_mark(specdec__bytes text, const char *mark)
 {
-    return mark && specdec__conversation_behind(text, mark) > 0;
+    return mark && specdec__conversation_after_last(text, mark) > 0;
 }
 
-/* The row whose marks the template's text names, though it writes no calls; else one whose mark is a token. */
-static const specdec__calls *specdec__conversation_named(specdec__bytes text, const specdec__vocab *v)
+/* The row whose marks occur in the template's text, for templates that write no calls; else a row whose mark is a token
+   of the vocabulary. */
+static const specdec__calls *specdec__conversation_find_row(specdec__bytes text, const specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     size_t k;
     uint32_t id;
 
     for (k = 0; k < SPECDEC__COUNT(specdec__call_table); k++)
         if (specdec__call_table[k].form != SPECDEC__CALLS_CHANNEL &&
-            specdec__conversation_names(text, specdec__call_table[k].mark))
+            specdec__conversation_contains_mark(text, specdec__call_table[k].mark))
             return &specdec__call_table[k];
     for (id = 0; id < v->count; id++) {
         const specdec__bytes token = specdec__cursor_string(&c);
@@ -568,8 +577,8 @@ static const specdec__calls *specdec__conversation_named(specdec__bytes text, co
     return NULL;
 }
 
-/* Finds how the models of a template write calls, from what it writes for a known one, and thoughts. What is found
-   stays in w->found. */
+/* Finds how models with this template write tool calls and thoughts, from the text that it writes for a known call. The
+   result is in w->found. */
 static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(specdec__chat_work *w,
                                                                                 specdec__bytes text,
                                                                                 const specdec__vocab *v)
@@ -605,33 +614,36 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
     input.tools.bytes = tools;
     input.tools.length = sizeof tools - 1;
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
-        specdec__template_begin(&w->run, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
-        w->run.now = 0;
-        specdec__chat_give(&w->run, specdec__chat_token(v, v->bos), specdec__chat_token(v, v->eos), 0);
-        specdec__conversation_give(&w->run, &input, 2, way);
-        specdec__template_render(&w->run);
-        written = specdec__template_bytes(w->output, w->run.written);
-        from = w->run.failed ? 0 : specdec__conversation_behind(written, specdec__conversation_question);
-        writes |= from && specdec__conversation_behind(written, specdec__conversation_name) > from;
+        specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        w->running_template.local_time = 0;
+        specdec__chat_define_names(&w->running_template, specdec__chat_token_text(v, v->bos),
+                                   specdec__chat_token_text(v, v->eos), 0);
+        specdec__conversation_define_names(&w->running_template, &input, 2, way);
+        specdec__template_render(&w->running_template);
+        written = specdec__template_as_bytes(w->output, w->running_template.output_bytes);
+        from = w->running_template.failed ? 0
+                                          : specdec__conversation_after_last(written, specdec__conversation_question);
+        writes |= from && specdec__conversation_after_last(written, specdec__conversation_name) > from;
         for (i = 0; from && !chat->calls && i < SPECDEC__COUNT(specdec__call_table); i++)
-            if (specdec__conversation_fits(&specdec__call_table[i], w->output + from, written.size - from))
+            if (specdec__conversation_row_parses_call(&specdec__call_table[i], w->output + from, written.size - from))
                 chat->calls = &specdec__call_table[i];
     }
-    if (!chat->calls && !writes && specdec__conversation_names(text, "tool"))
-        chat->calls = specdec__conversation_named(text, v);
+    if (!chat->calls && !writes && specdec__conversation_contains_mark(text, "tool"))
+        chat->calls = specdec__conversation_find_row(text, v);
     for (i = 0; i < SPECDEC__COUNT(specdec__thought_table) && !chat->thoughts; i++)
-        if (specdec__conversation_names(text, specdec__thought_table[i].close) &&
-            (!i || specdec__conversation_names(text, specdec__thought_table[i].open)))
+        if (specdec__conversation_contains_mark(text, specdec__thought_table[i].close) &&
+            (!i || specdec__conversation_contains_mark(text, specdec__thought_table[i].open)))
             chat->thoughts = &specdec__thought_table[i];
 }
 
-/* ---- In a known format, for models without a template, or builds that run none. */
+/* ---- Known formats, for models without a template and builds that run none. */
 
-/* The same conversation for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has what no known
-   format writes. */
-static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_chat_input *input,
-                                                                  specdec__arena *arena, const specdec_message **out,
-                                                                  specdec_error *error)
+/* Converts a conversation to messages for specdec__chat_render, in an arena. Errors: CONTEXT; UNSUPPORTED: it has tools
+   or other input that no known format writes. */
+static SPECDEC__UNUSED specdec_result specdec__conversation_to_messages(const specdec_chat_input *input,
+                                                                        specdec__arena *arena,
+                                                                        const specdec_message **out,
+                                                                        specdec_error *error)
 {
     static const char *const roles[] = {"system", "user", "assistant"};
     specdec_message *messages = (specdec_message *)specdec__arena_take(arena, (size_t)input->count, sizeof *messages,
@@ -643,7 +655,7 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_plain(const specdec_
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (i = 0; i < input->count; i++) {
         const specdec_chat_message *m = &input->messages[i];
-        const specdec__bytes content = specdec__text_of(m->content);
+        const specdec__bytes content = specdec__text_bytes(m->content);
 
         for (role = 0; role < 3 && strcmp(m->role, roles[role]); role++)
             ;

@@ -9,9 +9,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* The plain bytes that a token's text spells: the inverse of specdec__text_spell. Returns their number; out may be
-   NULL. */
-static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned char *out)
+/* Converts a token's text to the bytes that it stands for: the inverse of specdec__text_spell_byte. Returns their
+   number; out may be NULL. */
+static size_t specdec__text_token_to_bytes(int model, specdec__bytes text, unsigned char *out)
 {
     size_t at = 0, count = 0;
 
@@ -37,9 +37,9 @@ static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned cha
     return count;
 }
 
-/* The bytes of one token: spaces and bytes as plain text has them; nothing for unknown and control tokens unless
-   show_special is set. *needed is their number, never above v->longest; out is untouched when that is more than size
-   (BUFFER). Error: ARGUMENT for an id outside the vocabulary. */
+/* The bytes that a token stands for. Unknown and control tokens have none unless show_special is set. *needed: their
+   number, at most v->longest; if it is above size, out is untouched (BUFFER). Error: ARGUMENT for an id outside the
+   vocabulary. */
 static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab *v, int32_t id, int show_special,
                                                            unsigned char *out, size_t size, size_t *needed,
                                                            specdec_error *error)
@@ -51,13 +51,13 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
     if (id < 0 || (uint32_t)id >= v->count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u", (int)id,
                              v->count);
-    text = specdec__vocab_text(v, (uint32_t)id);
-    type = specdec__vocab_type(v, (uint32_t)id);
-    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of(text) : -1;
-    if (specdec__vocab_is_special(type))
+    text = specdec__vocab_token_text(v, (uint32_t)id);
+    type = specdec__vocab_token_type(v, (uint32_t)id);
+    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of_text(text) : -1;
+    if (specdec__vocab_type_is_special(type))
         *needed = type == SPECDEC__TOKEN_USER_DEFINED || show_special ? text.size : 0;
     else
-        *needed = byte >= 0 ? 1 : specdec__text_unspell(v->model, text, NULL);
+        *needed = byte >= 0 ? 1 : specdec__text_token_to_bytes(v->model, text, NULL);
     if (*needed > size)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "token %d has %zu bytes, there is room for %zu", (int)id,
                              *needed,
@@ -66,44 +66,45 @@ static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab 
         return SPECDEC_OK;
     if (byte >= 0)
         out[0] = (unsigned char)byte;
-    else if (specdec__vocab_is_special(type))
+    else if (specdec__vocab_type_is_special(type))
         memcpy(out, text.data, text.size);
     else
-        specdec__text_unspell(v->model, text, out);
+        specdec__text_token_to_bytes(v->model, text, out);
     return SPECDEC_OK;
 }
 
-/* Text coming out token by token, never ending inside a UTF-8 character. */
+/* Decodes tokens to text in whole UTF-8 characters: an incomplete character is held back until the next token. */
 typedef struct specdec__text_stream {
-    unsigned char held[3]; /* the beginning of a character that is not complete yet */
+    unsigned char held[3]; /* first bytes of an incomplete character */
     int held_count;
-    int drop_space;        /* the next plain token begins a text: SPM put a space before it */
+    int drop_space;        /* 1: the next plain token begins a text, so that the space that SPM put in front is
+                              dropped */
     int show_special;
 } specdec__text_stream;
 
-/* previous: the token before the first one that will be pushed, -1 at the beginning of a text. */
+/* Begins a decoded text. previous: the token in front of the first one; -1: none. */
 static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *stream, const specdec__vocab *v,
                                                        int32_t previous, int show_special)
 {
     memset(stream, 0, sizeof *stream);
     stream->show_special = show_special;
     stream->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
-                         specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous));
+                         specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous));
 }
 
-/* Bytes at the end of a text that could be the beginning of a character, 0..3. */
-static size_t specdec__text_incomplete(const unsigned char *text, size_t length)
+/* The number of bytes at the end of a text that may be the beginning of an incomplete character, 0 to 3. */
+static size_t specdec__text_incomplete_bytes(const unsigned char *text, size_t length)
 {
     size_t back;
 
     for (back = 1; back <= 3 && back <= length; back++)
-        if (specdec__text_sequence(text + length - back, back) < 0)
+        if (specdec__utf8_sequence_bytes(text + length - back, back) < 0)
             return back;
     return 0;
 }
 
-/* Adds a token. out gets *written bytes that are ready; v->longest + 3 bytes of room are always enough. Bytes that
-   cannot become valid UTF-8 pass as they are. Errors as specdec__token_bytes; a failed call changes nothing. */
+/* Decodes a token. *written bytes go to out, for which v->longest + 3 bytes of room are always enough. Bytes that
+   cannot become valid UTF-8 are written as they are. Errors as specdec__token_bytes; a failed call changes nothing. */
 static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_stream *stream, const specdec__vocab *v,
                                                                 int32_t id, unsigned char *out, size_t size,
                                                                 size_t *written, specdec_error *error)
@@ -118,21 +119,21 @@ static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_st
     result = specdec__token_bytes(v, id, stream->show_special, out + held, size - held, &count, error);
     if (result)
         return result;
-    type = specdec__vocab_type(v, (uint32_t)id);
+    type = specdec__vocab_token_type(v, (uint32_t)id);
     if (stream->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
-        !specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE)
+        !specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE)
         memmove(out + held, out + held + 1, --count);
-    stream->drop_space = specdec__vocab_is_special(type);
+    stream->drop_space = specdec__vocab_type_is_special(type);
     memcpy(out, stream->held, held);
     count += held;
-    incomplete = specdec__text_incomplete(out, count);
+    incomplete = specdec__text_incomplete_bytes(out, count);
     memcpy(stream->held, out + count - incomplete, incomplete);
     stream->held_count = (int)incomplete;
     *written = count - incomplete;
     return SPECDEC_OK;
 }
 
-/* Hands out what is held back, at most 3 bytes. Returns their number. */
+/* Writes the bytes that are still held back, at most 3. Returns their number. */
 static SPECDEC__UNUSED size_t specdec__text_stream_end(specdec__text_stream *stream, unsigned char out[3])
 {
     size_t count = (size_t)stream->held_count;

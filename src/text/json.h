@@ -8,45 +8,46 @@
 
 SPECDEC__FOR_SIZE
 
-enum { SPECDEC__JSON_DEPTH = 128 }; /* arrays and objects in each other */
+enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
 
 enum {
     SPECDEC__JSON_NULL, SPECDEC__JSON_FALSE, SPECDEC__JSON_TRUE, SPECDEC__JSON_NUMBER, SPECDEC__JSON_STRING,
     SPECDEC__JSON_ARRAY, SPECDEC__JSON_OBJECT
 };
 
-/* A value, or the name of a member. Nodes stand in the order of the text: behind an array its items, behind an object
-   its members, each a name (a string) and a value; `next` is the first node behind all of that. */
+/* A JSON value, or the name of a member. Nodes are in the order of the text: an array is followed by its items, an
+   object by its members, each a name (a string) and a value. `next` is the index of the first node behind all these. */
 typedef struct specdec__json_node {
-    uint32_t from, to; /* bytes of the text that spell it, a string's quotes included */
+    uint32_t from, to; /* byte offsets of the value's text, a string's quotes included */
     uint32_t next;
     uint32_t count;    /* items of an array; members of an object */
     uint8_t kind;
-    uint8_t escaped;   /* a string: it has escapes; a number: it has a fraction or an exponent */
+    uint8_t escaped;   /* string: it has escapes; number: it has a fraction or an exponent */
 } specdec__json_node;
 
-/* A text, and room for its nodes; node 0 is its value. */
+/* A JSON text and its nodes; node 0 is the whole value. */
 typedef struct specdec__json {
     const unsigned char *text;
     size_t size;
-    specdec__json_node *nodes; /* (room) NULL: they are only counted */
-    size_t room, count;        /* count: nodes of the text, also those beyond the room */
-    const char *failed;        /* why the text is no JSON; NULL: it is */
-    size_t at;                 /* the byte where */
+    specdec__json_node *nodes; /* (room) NULL: nodes are only counted */
+    size_t room, count;        /* nodes that there is room for; nodes of the text, which may be more */
+    const char *failed;        /* why the text is not JSON; NULL: it is */
+    size_t error_at;           /* byte offset of the error */
 } specdec__json;
 
-/* No text of so many bytes has more nodes. */
-SPECDEC__INLINE size_t specdec__json_most(size_t bytes) { return bytes / 2 + 2; }
+/* An upper bound of the nodes of a JSON text of `bytes` bytes. */
+SPECDEC__INLINE size_t specdec__json_nodes_most(size_t bytes) { return bytes / 2 + 2; }
 
+/* Stores an error and its byte offset. Returns 0. */
 static int specdec__json_fail(specdec__json *j, size_t at, const char *why)
 {
     j->failed = why;
-    j->at = at;
+    j->error_at = at;
     return 0;
 }
 
-/* Four hexadecimal digits; -1: they are not there. */
-static int32_t specdec__json_hexadecimal(const unsigned char *at, const unsigned char *end)
+/* The value of four hexadecimal digits; -1: a digit is missing. */
+static int32_t specdec__json_read_hex4(const unsigned char *at, const unsigned char *end)
 {
     int32_t code = 0;
     int i;
@@ -66,8 +67,8 @@ static int32_t specdec__json_hexadecimal(const unsigned char *at, const unsigned
     return code;
 }
 
-/* Bytes of a character in UTF-8, 1..4. */
-static size_t specdec__json_encode(uint32_t code, unsigned char out[4])
+/* Writes a character as UTF-8. Returns its bytes, 1 to 4. */
+static size_t specdec__json_encode_utf8(uint32_t code, unsigned char out[4])
 {
     const size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
     size_t i;
@@ -78,9 +79,9 @@ static size_t specdec__json_encode(uint32_t code, unsigned char out[4])
     return size;
 }
 
-/* The next character of a string's text between its quotes: its bytes in UTF-8, 1..4, in out, and *at behind it. 0:
-   what stands there is none: a control character, no UTF-8, no escape, half a surrogate pair. *at < end. */
-static size_t specdec__json_character(const unsigned char **at, const unsigned char *end, unsigned char out[4])
+/* Reads the next character between the quotes of a string: its UTF-8 bytes go to out, and *at moves behind it. Returns
+   their number; 0: a control character, invalid UTF-8, an invalid escape or half a surrogate pair. *at < end. */
+static size_t specdec__json_read_character(const unsigned char **at, const unsigned char *end, unsigned char out[4])
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     const unsigned char *c = *at;
@@ -89,7 +90,7 @@ static size_t specdec__json_character(const unsigned char **at, const unsigned c
     int size;
 
     if (c[0] != '\\') {
-        size = c[0] < 32 ? 0 : specdec__text_sequence(c, (size_t)(end - c));
+        size = c[0] < 32 ? 0 : specdec__utf8_sequence_bytes(c, (size_t)(end - c));
         if (size <= 0)
             return 0;
         memcpy(out, c, (size_t)size);
@@ -104,10 +105,10 @@ static size_t specdec__json_character(const unsigned char **at, const unsigned c
         *at += 2;
         return 1;
     }
-    code = c[1] == 'u' ? specdec__json_hexadecimal(c + 2, end) : -1;
+    code = c[1] == 'u' ? specdec__json_read_hex4(c + 2, end) : -1;
     size = 6;
     if (code >= 0xd800 && code < 0xdc00) {
-        low = end - c >= 12 && c[6] == '\\' && c[7] == 'u' ? specdec__json_hexadecimal(c + 8, end) : -1;
+        low = end - c >= 12 && c[6] == '\\' && c[7] == 'u' ? specdec__json_read_hex4(c + 8, end) : -1;
         code = low >= 0xdc00 && low < 0xe000 ? 0x10000 + (code - 0xd800) * 1024 + low - 0xdc00 : -1;
         size = 12;
     } else if (code >= 0xdc00 && code < 0xe000) {
@@ -116,20 +117,21 @@ static size_t specdec__json_character(const unsigned char **at, const unsigned c
     if (code < 0)
         return 0;
     *at += size;
-    return specdec__json_encode((uint32_t)code, out);
+    return specdec__json_encode_utf8((uint32_t)code, out);
 }
 
-/* ---- Reading. */
+/* ---- Parsing. */
 
-static size_t specdec__json_space(const specdec__json *j, size_t at)
+/* The offset of the first byte from `at` on that is not white space. */
+static size_t specdec__json_skip_space(const specdec__json *j, size_t at)
 {
     while (at < j->size && (j->text[at] == ' ' || j->text[at] == '\t' || j->text[at] == '\r' || j->text[at] == '\n'))
         at++;
     return at;
 }
 
-/* The end of the string whose first quote is at node->from; 0: the text has failed. */
-static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node *node)
+/* Parses a string, from its opening to its closing quote. Returns 0 when the string is invalid. */
+static int specdec__json_parse_string(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const unsigned char *c = j->text + at + 1, *const end = j->text + j->size;
     unsigned char bytes[4];
@@ -139,7 +141,7 @@ static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node 
         node->escaped |= *c == '\\';
         if (*c >= 32 && *c < 128 && *c != '\\')
             c++;
-        else if (!specdec__json_character(&c, end, bytes))
+        else if (!specdec__json_read_character(&c, end, bytes))
             return specdec__json_fail(j, (size_t)(c - j->text), *c == '\\' ? "an escape that is not allowed"
                                                               : *c < 32    ? "a control character in a string"
                                                                            : "a string that is not UTF-8");
@@ -150,18 +152,19 @@ static int specdec__json_quoted(specdec__json *j, size_t at, specdec__json_node 
     return 1;
 }
 
-static size_t specdec__json_digits(const specdec__json *j, size_t at)
+/* The offset of the first byte from `at` on that is no digit. */
+static size_t specdec__json_skip_digits(const specdec__json *j, size_t at)
 {
     while (at < j->size && j->text[at] >= '0' && j->text[at] <= '9')
         at++;
     return at;
 }
 
-/* A number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
-static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node *node)
+/* Parses a number: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
+static int specdec__json_parse_number(specdec__json *j, size_t at, specdec__json_node *node)
 {
     const size_t from = at + (j->text[at] == '-');
-    size_t end = specdec__json_digits(j, from), digits;
+    size_t end = specdec__json_skip_digits(j, from), digits;
 
     node->kind = SPECDEC__JSON_NUMBER;
     if (end == from || (end - from > 1 && j->text[from] == '0'))
@@ -169,7 +172,7 @@ static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node
     if (end < j->size && j->text[end] == '.') {
         node->escaped = 1;
         digits = end + 1;
-        end = specdec__json_digits(j, digits);
+        end = specdec__json_skip_digits(j, digits);
         if (end == digits)
             return specdec__json_fail(j, end, "a number without digits behind its point");
     }
@@ -177,7 +180,7 @@ static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node
         node->escaped = 1;
         digits = end + 1;
         digits += digits < j->size && (j->text[digits] == '+' || j->text[digits] == '-');
-        end = specdec__json_digits(j, digits);
+        end = specdec__json_skip_digits(j, digits);
         if (end == digits)
             return specdec__json_fail(j, end, "a number without digits in its exponent");
     }
@@ -185,8 +188,8 @@ static int specdec__json_numeral(specdec__json *j, size_t at, specdec__json_node
     return 1;
 }
 
-/* What begins at a byte: all of a string, a number or a word; of an array or object the bracket. */
-static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *node)
+/* Parses the value at a byte: a whole string, number or word, but only the bracket of an array or object. */
+static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_node *node)
 {
     static const char *const words[] = {"null", "false", "true"};
     const int c = at < j->size ? j->text[at] : 0;
@@ -196,9 +199,9 @@ static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *
     node->from = (uint32_t)at;
     node->to = (uint32_t)at + 1;
     if (c == '"')
-        return specdec__json_quoted(j, at, node);
+        return specdec__json_parse_string(j, at, node);
     if (c == '-' || (c >= '0' && c <= '9'))
-        return specdec__json_numeral(j, at, node);
+        return specdec__json_parse_number(j, at, node);
     if (c == '[' || c == '{') {
         node->kind = c == '[' ? SPECDEC__JSON_ARRAY : SPECDEC__JSON_OBJECT;
         return 1;
@@ -215,14 +218,14 @@ static int specdec__json_value(specdec__json *j, size_t at, specdec__json_node *
     return specdec__json_fail(j, at, at < j->size ? "no value where one must be" : "it ends too early");
 }
 
-/* An array or object that is not at its end. */
+/* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
     uint32_t node, count;
     int object;
 } specdec__json_open;
 
-/* Counts a node, and keeps it while there is room. */
-static void specdec__json_keep(specdec__json *j, const specdec__json_node *node)
+/* Counts a node, and stores it while there is room. */
+static void specdec__json_store_node(specdec__json *j, const specdec__json_node *node)
 {
     if (j->count < j->room) {
         j->nodes[j->count] = *node;
@@ -231,9 +234,9 @@ static void specdec__json_keep(specdec__json *j, const specdec__json_node *node)
     j->count++;
 }
 
-/* Ends arrays and objects that end at a byte, one after the other, and takes the comma or the end behind them. open[0]
-   is no array. Returns the byte behind that. */
-static size_t specdec__json_close(specdec__json *j, size_t at, specdec__json_open *open, int *depth)
+/* Closes the arrays and objects that end at a byte, and reads the comma behind them, or the end of the text. open[0] is
+   the text itself. Returns the offset behind them. */
+static size_t specdec__json_close_brackets(specdec__json *j, size_t at, specdec__json_open *open, int *depth)
 {
     for (;;) {
         const specdec__json_open *inner = &open[*depth];
@@ -256,32 +259,32 @@ static size_t specdec__json_close(specdec__json *j, size_t at, specdec__json_ope
             j->nodes[inner->node].to = (uint32_t)at + 1;
         }
         --*depth;
-        at = specdec__json_space(j, at + 1);
+        at = specdec__json_skip_space(j, at + 1);
     }
 }
 
-/* A member's name and the colon. Returns the byte of its value. */
-static size_t specdec__json_name(specdec__json *j, size_t at)
+/* Parses the name of a member and its colon. Returns the offset of the value. */
+static size_t specdec__json_parse_name(specdec__json *j, size_t at)
 {
     specdec__json_node name;
 
-    at = specdec__json_space(j, at);
+    at = specdec__json_skip_space(j, at);
     if (at >= j->size || j->text[at] != '"') {
         specdec__json_fail(j, at, at < j->size ? "no name where one must be" : "it ends too early");
         return at;
     }
-    if (!specdec__json_value(j, at, &name))
+    if (!specdec__json_parse_value(j, at, &name))
         return at;
-    specdec__json_keep(j, &name);
-    at = specdec__json_space(j, name.to);
+    specdec__json_store_node(j, &name);
+    at = specdec__json_skip_space(j, name.to);
     if (at >= j->size || j->text[at] != ':')
         specdec__json_fail(j, at, "no colon behind a name");
     return at + 1;
 }
 
-/* Is the text JSON? Fills the nodes, as far as there is room, and counts them; j->failed and j->at say why it is not.
-   Time: the size of the text. */
-static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
+/* Parses a JSON text in linear time: stores as many nodes as there is room for, and counts all. Returns whether it is
+   JSON; if not, j->failed and j->error_at say why and where. */
+static SPECDEC__UNUSED int specdec__json_parse(specdec__json *j)
 {
     specdec__json_open open[SPECDEC__JSON_DEPTH + 1];
     size_t at = 0;
@@ -298,17 +301,17 @@ static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
         if (depth) {
             open[depth].count++;
             if (open[depth].object)
-                at = specdec__json_name(j, at);
+                at = specdec__json_parse_name(j, at);
         }
         if (j->failed)
             return 0;
-        at = specdec__json_space(j, at);
-        if (!specdec__json_value(j, at, &node))
+        at = specdec__json_skip_space(j, at);
+        if (!specdec__json_parse_value(j, at, &node))
             return 0;
-        specdec__json_keep(j, &node);
-        at = specdec__json_space(j, node.to);
+        specdec__json_store_node(j, &node);
+        at = specdec__json_skip_space(j, node.to);
         if (node.kind < SPECDEC__JSON_ARRAY) {
-            at = specdec__json_close(j, at, open, &depth);
+            at = specdec__json_close_brackets(j, at, open, &depth);
             continue;
         }
         if (depth == SPECDEC__JSON_DEPTH)
@@ -317,17 +320,17 @@ static SPECDEC__UNUSED int specdec__json_read(specdec__json *j)
         open[depth].count = 0;
         open[depth].object = node.kind == SPECDEC__JSON_OBJECT;
         if (at < j->size && j->text[at] == (open[depth].object ? '}' : ']'))
-            at = specdec__json_close(j, at, open, &depth);
+            at = specdec__json_close_brackets(j, at, open, &depth);
     } while (!j->failed && depth);
     if (!j->failed && at < j->size)
         specdec__json_fail(j, at, "something behind the value");
     return !j->failed;
 }
 
-/* ---- Asking. */
+/* ---- Reading values. */
 
-/* The bytes that spell a value: of a string with its quotes and escapes. */
-static SPECDEC__UNUSED specdec__bytes specdec__json_raw(const specdec__json *j, size_t node)
+/* The text of a value; a string's with its quotes and escapes. */
+static SPECDEC__UNUSED specdec__bytes specdec__json_raw_text(const specdec__json *j, size_t node)
 {
     specdec__bytes out;
 
@@ -336,16 +339,17 @@ static SPECDEC__UNUSED specdec__bytes specdec__json_raw(const specdec__json *j, 
     return out;
 }
 
-/* What a string says: the bytes it has; those that fit go to out[room]. No zero byte is written. */
-static SPECDEC__UNUSED size_t specdec__json_string(const specdec__json *j, size_t node, char *out, size_t room)
+/* The value of a string: as many of its bytes as fit are written to out[room], without a terminating zero. Returns the
+   number of all its bytes. */
+static SPECDEC__UNUSED size_t specdec__json_string_value(const specdec__json *j, size_t node, char *out, size_t room)
 {
-    const specdec__bytes raw = specdec__json_raw(j, node);
+    const specdec__bytes raw = specdec__json_raw_text(j, node);
     const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
     size_t size = 0, i;
 
     while (at < end) {
         unsigned char bytes[4];
-        const size_t count = specdec__json_character(&at, end, bytes);
+        const size_t count = specdec__json_read_character(&at, end, bytes);
 
         if (!count)
             break;
@@ -356,10 +360,11 @@ static SPECDEC__UNUSED size_t specdec__json_string(const specdec__json *j, size_
     return size;
 }
 
-/* Is a node a string that says these bytes? */
-static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t node, const char *text, size_t size)
+/* Is a node a string whose value is `text`? */
+static SPECDEC__UNUSED int specdec__json_string_equals(const specdec__json *j, size_t node, const char *text,
+                                                       size_t size)
 {
-    const specdec__bytes raw = specdec__json_raw(j, node);
+    const specdec__bytes raw = specdec__json_raw_text(j, node);
     const unsigned char *at = raw.data + 1, *const end = raw.data + raw.size - 1;
 
     if (j->nodes[node].kind != SPECDEC__JSON_STRING)
@@ -368,7 +373,7 @@ static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t nod
         return raw.size - 2 == size && (!size || memcmp(at, text, size) == 0);
     while (at < end) {
         unsigned char bytes[4];
-        const size_t count = specdec__json_character(&at, end, bytes);
+        const size_t count = specdec__json_read_character(&at, end, bytes);
 
         if (!count || count > size || memcmp(bytes, text, count) != 0)
             return 0;
@@ -378,9 +383,9 @@ static SPECDEC__UNUSED int specdec__json_says(const specdec__json *j, size_t nod
     return !size;
 }
 
-/* The value of an object's member: of several with this name the last, as Python has it. 0: there is none, or the node
-   is no object. */
-static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_t object, const char *name)
+/* The value of an object's member, the last one where the name occurs twice, as in Python. 0: there is none, or the
+   node is no object. */
+static SPECDEC__UNUSED size_t specdec__json_find_member(const specdec__json *j, size_t object, const char *name)
 {
     const size_t size = strlen(name);
     size_t node = object + 1, found = 0;
@@ -389,16 +394,16 @@ static SPECDEC__UNUSED size_t specdec__json_member(const specdec__json *j, size_
     if (j->nodes[object].kind != SPECDEC__JSON_OBJECT)
         return 0;
     for (i = 0; i < j->nodes[object].count; i++) {
-        if (specdec__json_says(j, node, name, size))
+        if (specdec__json_string_equals(j, node, name, size))
             found = node + 1;
         node = j->nodes[node + 1].next;
     }
     return found;
 }
 
-/* A number's digits without sign, point and leading zeros, as an integer times ten to the *exponent. Returns whether
-   that is exact: at most 19 digits count, and the exponent stays within 9,999. */
-static int specdec__json_decimal(specdec__bytes raw, uint64_t *digits, int *exponent)
+/* Reads a number as digits * 10^exponent, where digits is an integer. Returns whether that is exact: only 19 digits
+   fit, and the exponent stays within 9,999. */
+static int specdec__json_read_decimal(specdec__bytes raw, uint64_t *digits, int *exponent)
 {
     size_t i = raw.data[0] == '-';
     int point = 0, exact = 1, written = 0, sign = 1;
@@ -429,8 +434,8 @@ static int specdec__json_decimal(specdec__bytes raw, uint64_t *digits, int *expo
     return exact;
 }
 
-/* Is a number an integer in value ("1e3" and "2.0", too) that fits? */
-static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t node, int64_t *out)
+/* Reads a number whose value is an integer ("1e3" and "2.0", too). Returns 0 when it is not, or does not fit. */
+static SPECDEC__UNUSED int specdec__json_read_integer(const specdec__json *j, size_t node, int64_t *out)
 {
     const int negative = j->text[j->nodes[node].from] == '-';
     uint64_t digits;
@@ -438,7 +443,7 @@ static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t 
 
     if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
         return 0;
-    if (!specdec__json_decimal(specdec__json_raw(j, node), &digits, &exponent))
+    if (!specdec__json_read_decimal(specdec__json_raw_text(j, node), &digits, &exponent))
         return 0;
     for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
         digits /= 10;
@@ -450,9 +455,9 @@ static SPECDEC__UNUSED int specdec__json_integer(const specdec__json *j, size_t 
     return 1;
 }
 
-/* A number as a double. Returns whether it is the nearest one to what the text says: with at most 15 digits and ten to
-   the 22nd (W. Clinger, 1990); all others are off by a few units in the last place. */
-static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t node, double *out)
+/* Reads a number as a double. Returns whether the double is the nearest one: guaranteed for at most 15 digits and
+   powers of ten up to 22 (W. Clinger, 1990); others may be off by a few units in the last place. */
+static SPECDEC__UNUSED int specdec__json_read_double(const specdec__json *j, size_t node, double *out)
 {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -462,7 +467,7 @@ static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t n
     *out = 0;
     if (j->nodes[node].kind != SPECDEC__JSON_NUMBER)
         return 0;
-    exact = specdec__json_decimal(specdec__json_raw(j, node), &digits, &exponent);
+    exact = specdec__json_read_decimal(specdec__json_raw_text(j, node), &digits, &exponent);
     for (; digits && exponent < 0 && digits % 10 == 0; exponent++)
         digits /= 10;
     exponent = digits ? exponent : 0;
@@ -471,7 +476,7 @@ static SPECDEC__UNUSED int specdec__json_double(const specdec__json *j, size_t n
     for (; exponent > 0 && *out <= 1e300; exponent -= exponent < 22 ? exponent : 22)
         *out *= powers[exponent < 22 ? exponent : 22];
     if (exponent > 0)
-        *out *= exponent > 22 ? 1e300 : powers[exponent]; /* perhaps infinite */
+        *out *= exponent > 22 ? 1e300 : powers[exponent]; /* may become infinite */
     for (; exponent < 0 && *out > 0; exponent += exponent > -22 ? -exponent : 22)
         *out /= powers[exponent > -22 ? -exponent : 22];
     if (j->text[j->nodes[node].from] == '-')

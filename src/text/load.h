@@ -13,15 +13,15 @@
 
 SPECDEC__FOR_SIZE
 
-/* What the file holds, checked, before the indexes are built. */
+/* The arrays of a vocabulary in the file, checked, before indexes are built from them. */
 typedef struct specdec__vocab_source {
     specdec__gguf_value tokens, scores, types, merges;
 } specdec__vocab_source;
 
-/* An id in the vocabulary, or -1; *out keeps its value when the key is absent; a default that a small vocabulary does
-   not have becomes -1. */
-static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
-                                            int32_t *out, specdec_error *error)
+/* Reads a token id of the vocabulary, or -1. *out keeps its default when the key is absent; a default beyond the
+   vocabulary becomes -1. */
+static specdec_result specdec__vocab_read_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
+                                             int32_t *out, specdec_error *error)
 {
     int64_t id = *out < (int64_t)v->count ? *out : -1;
     specdec_result result = specdec__gguf_get_integer(gguf, key, 0, INT64_MIN, INT64_MAX, &id, error);
@@ -29,14 +29,14 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     if (result)
         return result;
     if (id == UINT32_MAX)
-        id = -1; /* how some converters write "none" */
+        id = -1; /* some converters write "none" so */
     if (id < -1 || id >= (int64_t)v->count)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not a token of this vocabulary of %u", key, v->count);
     *out = (int32_t)id;
     return SPECDEC_OK;
 }
 
-/* Reads tokenizer.ggml.model, and sets the defaults that go with it. */
+/* Reads tokenizer.ggml.model, and sets the defaults of that tokenizer. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     specdec__bytes model;
@@ -73,30 +73,30 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     return SPECDEC_OK;
 }
 
-/* The token with this id, by a walk over the texts before it: before there are indexes. */
-static specdec__bytes specdec__vocab_walk_to(const specdec__vocab *v, uint32_t id)
+/* The text of a token by a walk over all texts before it, as long as there is no index. */
+static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t id)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
 
     while (id--)
         specdec__cursor_string(&c);
     return specdec__cursor_string(&c);
 }
 
-/* The pre-tokenizer of a vocabulary that is known by how many merges it has and by one of its tokens; NULL: none. */
-static const char *specdec__vocab_recognise(const specdec__vocab *v, uint64_t merges)
+/* The pre-tokenizer of a vocabulary, recognised by its number of merges and one of its tokens; NULL: unknown. */
+static const char *specdec__vocab_recognise_words(const specdec__vocab *v, uint64_t merges)
 {
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
         if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_walk_to(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
+            specdec__bytes_are(specdec__vocab_find_text(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
             return specdec__vocab_known[i].words;
     return NULL;
 }
 
-/* Reads tokenizer.ggml.pre, or tells it from the vocabulary where the file does not say it: older converters left it
-   out, or wrote "default". What is not recognised is cut as GPT-2 does, and noted. */
+/* Reads tokenizer.ggml.pre. Older converters left it out, or wrote "default": then the pre-tokenizer is recognised from
+   the vocabulary, or GPT-2's is used, with a note for the log. */
 static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     specdec__gguf_value merges;
@@ -106,27 +106,27 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
 
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
-    v->words_given = words.data && !specdec__bytes_are(words, "default");
-    if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* it goes with only one */
+    v->words_source = words.data && !specdec__bytes_are(words, "default");
+    if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
-        v->words_given = 1;
+        v->words_source = 1;
     }
-    if (!v->words_given) {
+    if (!v->words_source) {
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
         if (result)
             return result;
-        known = specdec__vocab_recognise(v, merges.items ? merges.count : 0);
-        v->words_given = known ? 0 : -1;
+        known = specdec__vocab_recognise_words(v, merges.items ? merges.count : 0);
+        v->words_source = known ? 0 : -1;
         words.data = (const unsigned char *)(known ? known : "gpt-2");
         words.size = strlen(known ? known : "gpt-2");
     }
-    v->words = specdec__words_named(words);
+    v->words = specdec__words_find_by_name(words);
     if (!v->words)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
-                             *specdec__words_near(words) ? "; near: " : "", specdec__words_near(words));
+                             *specdec__words_similar_name(words) ? "; near: " : "", specdec__words_similar_name(words));
     if (v->model == SPECDEC__VOCAB_BPE && v->words->word == specdec__text_word_line)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
                              v->words->name);
@@ -134,8 +134,8 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
     return SPECDEC_OK;
 }
 
-/* Phi-3's own tokenizer drops white space behind special tokens. Its vocabulary in GGUF does not say so; the model's
-   name, "Phi3", "phi-3-mini", "Phi 3.5", is all there is. */
+/* Is the model Phi-3? Its own tokenizer drops white space behind special tokens. The GGUF file does not say so; only
+   the model's name ("Phi3", "phi-3-mini", "Phi 3.5") tells. */
 static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 {
     specdec__bytes name;
@@ -153,17 +153,17 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
     return 0;
 }
 
-/* Does this special token take the white space behind it with it? */
-static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
+/* Does this special token absorb the white space behind it? */
+static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__bytes text)
 {
     return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
            !specdec__bytes_are(text, "<|endoftext|>");
 }
 
-/* Where the id of a token goes that prompts with gaps have. */
+/* The offset of a fill-in-the-middle token's id in specdec__vocab. */
 #define SPECDEC__VOCAB_GAP_AT(name) (offsetof(specdec__vocab, gap) + SPECDEC__GAP_##name * sizeof(int32_t))
 
-/* Where ids of special tokens, and flags, go in a specdec__vocab. */
+/* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
 static const struct {
     const char *key;
     unsigned short at;
@@ -187,7 +187,7 @@ static const struct {
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
 
-/* Reads the ids of special tokens and the flags. */
+/* Reads the ids of special tokens and the flags of specdec__vocab_id_table. */
 static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     size_t i;
@@ -202,7 +202,7 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
             result = specdec__gguf_get_integer(gguf, key, 0, 0, 1, &flag, error);
             *out = (int32_t)flag;
         } else {
-            result = specdec__vocab_get_id(v, gguf, key, out, error);
+            result = specdec__vocab_read_id(v, gguf, key, out, error);
         }
         if (result)
             return result;
@@ -212,14 +212,15 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
     return SPECDEC_OK;
 }
 
-/* Says that an array has not an item for every token. */
-static specdec_result specdec__vocab_wrong_count(const char *key, uint64_t items, uint32_t tokens, specdec_error *error)
+/* Fails, as an array of the file has too few items for the tokens. */
+static specdec_result specdec__vocab_fail_array_count(const char *key, uint64_t items, uint32_t tokens,
+                                                      specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has %llu items for %u tokens", key, (unsigned long long)items,
                          tokens);
 }
 
-/* Reads scores (SPM), types and merges (BPE), and checks that they are there, of the right type and long enough. */
+/* Reads the arrays of scores (SPM), types and merges (BPE), and checks their presence, types and lengths. */
 static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
                                                  specdec__vocab_source *source, specdec_error *error)
 {
@@ -227,15 +228,15 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     uint32_t i;
 
     result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC_GGUF_F32, &source->scores, error);
-    if (!result && !(specdec__gguf_find(gguf, "tokenizer.ggml.token_type", &source->types) && source->types.is_array &&
-                     source->types.type == SPECDEC_GGUF_U32))
+    if (!result && !(specdec__gguf_find_value(gguf, "tokenizer.ggml.token_type", &source->types) &&
+                     source->types.is_array && source->types.type == SPECDEC_GGUF_U32))
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, &source->types, error);
     if (!result)
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &source->merges, error);
     if (result)
         return result;
     if (source->types.items && source->types.count < v->count)
-        return specdec__vocab_wrong_count("tokenizer.ggml.token_type", source->types.count, v->count, error);
+        return specdec__vocab_fail_array_count("tokenizer.ggml.token_type", source->types.count, v->count, error);
     v->types = source->types.items;
     if (SPECDEC__VOCAB_IS_BPE(v->model)) {
         if (!source->merges.items || source->merges.count > SPECDEC__VOCAB_MAX_TOKENS)
@@ -245,7 +246,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
         return SPECDEC_OK;
     }
     if (!source->scores.items || source->scores.count < v->count)
-        return specdec__vocab_wrong_count("tokenizer.ggml.scores", source->scores.count, v->count, error);
+        return specdec__vocab_fail_array_count("tokenizer.ggml.scores", source->scores.count, v->count, error);
     v->scores = source->scores.items;
     for (i = 0; i < v->count; i++)
         if ((specdec__load_u32(v->scores + (size_t)i * 4) & 0x7fffffffu) > 0x7f800000u)
@@ -253,8 +254,8 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     return SPECDEC_OK;
 }
 
-/* Does a text have U+2581 behind anything but U+2581? */
-static int specdec__vocab_space_inside(specdec__bytes text)
+/* Does a text have U+2581 (a space in SPM) behind any other character? */
+static int specdec__vocab_has_inner_space(specdec__bytes text)
 {
     size_t i;
     int was_space = 1;
@@ -270,45 +271,44 @@ static int specdec__vocab_space_inside(specdec__bytes text)
     return 0;
 }
 
-/* The byte that a token stands for on its own, -1: none. Byte-level BPE: the one character that spells it; others:
-   <0x41>. */
+/* The byte that a token stands for alone; -1: none. Byte-level BPE spells it as one character, others as <0x41>. */
 static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
 {
     specdec__text_character c;
 
     if (!SPECDEC__VOCAB_IS_BYTES(v->model))
-        return specdec__vocab_byte_of(text);
+        return specdec__vocab_byte_of_text(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* Walks over all token texts twice, and notes what can be known without indexes: first what the types of some tokens
-   depend on. */
-static void specdec__vocab_survey(specdec__vocab *v)
+/* Walks over all token texts twice, and sets the fields of v that need no index. The first walk finds tokens on which
+   the types of other tokens depend. */
+static void specdec__vocab_scan_texts(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id;
 
     for (id = 0; id < v->count; id++) {
-        const struct specdec__vocab_marked *row = specdec__vocab_mark_row(specdec__cursor_string(&c));
+        const struct specdec__vocab_marked *row = specdec__vocab_find_mark(specdec__cursor_string(&c));
 
-        v->has |= row ? row->has : 0;
+        v->marks_present |= row ? row->has : 0;
     }
-    c = specdec__cursor_over(v->texts, v->texts_size);
-    v->cuts_at_space = 1;
+    c = specdec__cursor_at_start(v->texts, v->texts_size);
+    v->no_merge_crosses_space = 1;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
 
         if (text.size > v->longest)
             v->longest = (uint32_t)text.size;
-        if (specdec__vocab_space_inside(text))
-            v->cuts_at_space = 0;
-        v->special_count += text.size && specdec__vocab_is_special(specdec__vocab_type_of(v, id, text));
+        if (specdec__vocab_has_inner_space(text))
+            v->no_merge_crosses_space = 0;
+        v->special_count += text.size && specdec__vocab_type_is_special(specdec__vocab_type_of_text(v, id, text));
     }
 }
 
-/* The mask of a hash table that is at most three quarters full. */
-static uint32_t specdec__vocab_mask(uint32_t count)
+/* The mask (size - 1) of a hash table that is at most three quarters full. */
+static uint32_t specdec__vocab_table_mask(uint32_t count)
 {
     uint32_t size = 16;
 
@@ -317,31 +317,31 @@ static uint32_t specdec__vocab_mask(uint32_t count)
     return size - 1;
 }
 
-/* Takes the memory of all indexes. */
-static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
+/* Reserves the memory of all indexes. */
+static specdec_result specdec__vocab_take_indexes(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
-    v->slot_mask = specdec__vocab_mask(v->count);
+    v->token_table_mask = specdec__vocab_table_mask(v->count);
     v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
     v->ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__VOCAB_MAX_ENDS);
-    v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
-    v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
+    v->text_offset = SPECDEC__TAKE(arena, uint32_t, v->count);
+    v->token_table = SPECDEC__TAKE(arena, uint32_t, v->token_table_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
     if (SPECDEC__VOCAB_IS_BPE(v->model)) {
-        v->merge_mask = specdec__vocab_mask(v->merge_count);
+        v->merge_table_mask = specdec__vocab_table_mask(v->merge_count);
         v->merges = SPECDEC__TAKE(arena, uint32_t, (size_t)v->merge_count * 2);
-        v->merge_slots = SPECDEC__TAKE(arena, uint32_t, v->merge_mask + 1);
+        v->merge_table = SPECDEC__TAKE(arena, uint32_t, v->merge_table_mask + 1);
     }
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no room for a vocabulary of %u tokens", v->count);
     return SPECDEC_OK;
 }
 
-/* Fills byte_token, text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special
-   ones. Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. Returns 0 when
-   hashes collide. */
+/* Fills byte_token, text_offset, the hash table of plain tokens (the first of equal texts wins) and the list of special
+   tokens, unsorted. Unknown, control and byte tokens are not in the hash table, as plain text never yields them.
+   Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
+    specdec__cursor c = specdec__cursor_at_start(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
@@ -349,25 +349,26 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         specdec__bytes text;
         int type, byte;
 
-        v->text_at[id] = (uint32_t)c.at;
+        v->text_offset[id] = (uint32_t)c.at;
         text = specdec__cursor_string(&c);
-        type = specdec__vocab_type_of(v, id, text);
+        type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte(v, text);
         if (byte >= 0 && v->byte_token[byte] < 0)
             v->byte_token[byte] = (int32_t)id;
-        if (text.size && specdec__vocab_is_special(type))
+        if (text.size && specdec__vocab_type_is_special(type))
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
             (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BYTES(v->model)) ||
-            specdec__vocab_find_spelled(v, text, NULL) >= 0)
+            specdec__vocab_find_file_text(v, text, NULL) >= 0)
             continue;
-        if (!specdec__vocab_put(v->slots, v->slot_mask, specdec__vocab_hash_end(specdec__vocab_hash(0, text)), id + 1))
+        if (!specdec__vocab_table_put(v->token_table, v->token_table_mask,
+                                      specdec__vocab_hash_end(specdec__vocab_hash_bytes(0, text)), id + 1))
             return 0;
     }
     return 1;
 }
 
-/* Longest text first; of equal lengths the lower id (Shell's sort). */
+/* Sorts special tokens by their texts' length, longest first, then by id (Shell's sort). */
 static void specdec__vocab_sort_specials(specdec__vocab *v)
 {
     uint32_t gap, i;
@@ -375,11 +376,11 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
     for (gap = v->special_count / 2; gap; gap = gap == 2 ? 1 : (uint32_t)((uint64_t)gap * 5 / 11))
         for (i = gap; i < v->special_count; i++) {
             uint32_t id = v->specials[i], j = i;
-            size_t size = specdec__vocab_text(v, id).size;
+            size_t size = specdec__vocab_token_text(v, id).size;
 
             for (; j >= gap; j -= gap) {
                 uint32_t other = v->specials[j - gap];
-                size_t other_size = specdec__vocab_text(v, other).size;
+                size_t other_size = specdec__vocab_token_text(v, other).size;
 
                 if (other_size > size || (other_size == size && other < id))
                     break;
@@ -389,20 +390,20 @@ static void specdec__vocab_sort_specials(specdec__vocab *v)
         }
 }
 
-/* Adds a token that ends texts, unless its text says that it does not. */
+/* Adds an end-of-text token, unless its text shows that it does not end texts. */
 static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 {
     const struct specdec__vocab_marked *row =
-        id < 0 ? NULL : specdec__vocab_mark_row(specdec__vocab_text(v, (uint32_t)id));
+        id < 0 ? NULL : specdec__vocab_find_mark(specdec__vocab_token_text(v, (uint32_t)id));
 
-    if (id < 0 || specdec__vocab_is_end(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
+    if (id < 0 || specdec__vocab_token_ends_text(v, id) || v->end_count == SPECDEC__VOCAB_MAX_ENDS ||
         (row && (row->kind == SPECDEC__MARK_TURN || row->kind == SPECDEC__MARK_CLOSES) &&
-         !specdec__vocab_ends_texts(v, specdec__vocab_text(v, (uint32_t)id))))
+         !specdec__vocab_text_ends_texts(v, specdec__vocab_token_text(v, (uint32_t)id))))
         return;
     v->ends[v->end_count++] = id;
 }
 
-/* The tokens that end a text: those the file names and the well-known ones. */
+/* Finds the end-of-text tokens: those that the file names, and well-known ones. */
 static void specdec__vocab_find_ends(specdec__vocab *v)
 {
     uint32_t i;
@@ -413,15 +414,15 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     for (i = SPECDEC__GAP_PAD; i < SPECDEC__GAP_COUNT; i++)
         specdec__vocab_add_end(v, v->gap[i]);
     for (i = 0; i < v->special_count; i++)
-        if (specdec__vocab_ends_texts(v, specdec__vocab_text(v, v->specials[i])))
+        if (specdec__vocab_text_ends_texts(v, specdec__vocab_token_text(v, v->specials[i])))
             specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
-/* The merges, "left right" each, in order of rank. One that names no token is passed over; of equal ones the first
-   wins. Returns 0 when hashes collide. */
+/* Indexes the merges, each "left right", in order of rank. A merge with a text that is no token is skipped; of equal
+   merges the first counts. Returns 0 when too many hashes collide. */
 static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
+    specdec__cursor c = specdec__cursor_at_start(merges->items, merges->bytes);
     uint32_t rank;
 
     for (rank = 0; rank < v->merge_count; rank++) {
@@ -436,24 +437,25 @@ static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_va
             left.size = (size_t)(space - text.data);
             right.data = space + 1;
             right.size = text.size - left.size - 1;
-            a = specdec__vocab_find_spelled(v, left, NULL);
-            b = specdec__vocab_find_spelled(v, right, NULL);
+            a = specdec__vocab_find_file_text(v, left, NULL);
+            b = specdec__vocab_find_file_text(v, right, NULL);
         }
         pair[0] = pair[1] = v->count;
-        if (a < 0 || b < 0 || specdec__vocab_find_spelled(v, left, &right) < 0 ||
-            specdec__vocab_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
+        if (a < 0 || b < 0 || specdec__vocab_find_file_text(v, left, &right) < 0 ||
+            specdec__vocab_merge_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
             continue;
         pair[0] = (uint32_t)a;
         pair[1] = (uint32_t)b;
-        if (!specdec__vocab_put(v->merge_slots, v->merge_mask, specdec__vocab_pair_hash(pair[0], pair[1]), rank + 1))
+        if (!specdec__vocab_table_put(v->merge_table, v->merge_table_mask, specdec__vocab_pair_hash(pair[0], pair[1]),
+                                      rank + 1))
             return 0;
     }
     return 1;
 }
 
-/* Reads and checks the vocabulary of a file and builds its indexes in the arena. The file must outlive v. While the
-   arena only counts, the same checks are made and the same bytes taken, but v cannot be used.
-   Errors: FORMAT, UNSUPPORTED (another tokenizer), MEMORY. */
+/* Reads and checks the vocabulary of a GGUF file, and builds its indexes in the arena. The file must outlive v. If the
+   arena only counts, all checks are made, but v cannot be used. Errors: FORMAT, UNSUPPORTED (another tokenizer),
+   MEMORY. */
 static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, const specdec__gguf *gguf,
                                                           specdec__arena *arena, specdec_error *error)
 {
@@ -482,8 +484,8 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
     if (result)
         return result;
-    specdec__vocab_survey(v);
-    result = specdec__vocab_take(v, arena, error);
+    specdec__vocab_scan_texts(v);
+    result = specdec__vocab_take_indexes(v, arena, error);
     if (result || !arena->base)
         return result;
     if (!specdec__vocab_index_tokens(v) ||
@@ -494,26 +496,27 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     return SPECDEC_OK;
 }
 
-/* Tells the log what of a vocabulary the file did not say. */
-static SPECDEC__UNUSED void specdec__vocab_tell(const specdec__vocab *v, const specdec_hooks *hooks)
+/* Logs the properties of a vocabulary that its file does not state. */
+static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab *v, const specdec_hooks *hooks)
 {
-    if (v->words && v->words_given < 0)
+    if (v->words && v->words_source < 0)
         specdec__log_line(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text "
                           "is cut as gpt-2 cuts it, maybe not as the model was trained");
-    else if (v->words && !v->words_given)
+    else if (v->words && !v->words_source)
         specdec__log_line(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
 }
 
+/* Results of comparing two vocabularies. */
 enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
 
-/* Is a token with this text there only to round up the vocabulary? */
-static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specdec__bytes text)
+/* Does a token with this text only pad the vocabulary to a round size? */
+static int specdec__vocab_is_padding_token(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
                                          "<dummy", "<|dummy", "<|reserved", "<extra_id"};
     size_t i;
 
-    if (!text.size || specdec__vocab_type_of(v, id, text) == SPECDEC__TOKEN_UNUSED)
+    if (!text.size || specdec__vocab_type_of_text(v, id, text) == SPECDEC__TOKEN_UNUSED)
         return 1;
     for (i = 0; i < SPECDEC__COUNT(begins); i++)
         if (text.size >= strlen(begins[i]) && memcmp(text.data, begins[i], strlen(begins[i])) == 0)
@@ -521,10 +524,10 @@ static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id, specd
     return 0;
 }
 
-/* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
-   longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
-   *first_different is the first id that differs (0 when the tokenizers are of different kinds). Both may have been only
-   counted. */
+/* Can a draft model with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts.
+   PADDED: the longer one only has padding tokens at its end; *first_different is the count of the shorter one.
+   DIFFERENT: *first_different is the first id whose tokens differ (0 when the tokenizers are of different kinds). Works
+   without indexes. */
 static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
                                                   uint32_t *first_different)
 {
@@ -537,15 +540,15 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     if (a->model != b->model)
         return SPECDEC__VOCAB_DIFFERENT;
     for (id = 0; id < longer->count; id++) {
-        const specdec__bytes text = specdec__vocab_next(longer, &at);
+        const specdec__bytes text = specdec__vocab_next_text(longer, &at);
 
         *first_different = id;
         if (id < shared) {
-            const specdec__bytes other = specdec__vocab_next(shorter, &other_at);
+            const specdec__bytes other = specdec__vocab_next_text(shorter, &other_at);
 
             if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
                 return SPECDEC__VOCAB_DIFFERENT;
-        } else if (!specdec__vocab_is_padding(longer, id, text)) {
+        } else if (!specdec__vocab_is_padding_token(longer, id, text)) {
             return SPECDEC__VOCAB_DIFFERENT;
         }
     }
@@ -553,17 +556,17 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     return a->count == b->count ? SPECDEC__VOCAB_SAME : SPECDEC__VOCAB_PADDED;
 }
 
-/* Bytes of the first stretch of a text (length > 0) that can be merged on its own. */
-static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char *text, size_t length)
+/* Bytes of the first stretch of a text (length > 0) across whose end no merge can reach. */
+static size_t specdec__text_stretch_bytes(const specdec__vocab *v, const unsigned char *text, size_t length)
 {
     size_t at = 0;
     int was_space = 1;
 
     if (SPECDEC__VOCAB_IS_BPE(v->model))
-        length = specdec__words_first(v->words, text, length);
+        length = specdec__words_first_word(v->words, text, length);
     if (SPECDEC__VOCAB_IS_BYTES(v->model))
         return length;
-    if (!v->cuts_at_space)
+    if (!v->no_merge_crosses_space)
         return length;
     while (at < length) {
         size_t size = text[at] == ' ' ? 1 : length - at >= 3 && memcmp(text + at, "\xe2\x96\x81", 3) == 0 ? 3 : 0;

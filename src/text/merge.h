@@ -12,14 +12,16 @@
 
 SPECDEC__FOR_SIZE
 
-/* Where tokens go. count goes on counting when there is no more room. */
+/* An array that receives tokens; count also counts tokens beyond the capacity. */
 typedef struct specdec__text_sink {
     int32_t *tokens;
     size_t capacity, count;
-    int after_unknown; /* the last token was the unknown one: SPM writes one for several in a row */
+    int after_unknown; /* the last token was the unknown token: SPM writes it once for several unknown characters in a
+                          row */
 } specdec__text_sink;
 
-static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
+/* Appends a token to the result of tokenizing. */
+static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
 {
     if (sink->count < sink->capacity)
         sink->tokens[sink->count] = id;
@@ -27,192 +29,195 @@ static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
     sink->after_unknown = 0;
 }
 
-/* The state of merging one run of n bytes; a symbol is named by the place of its first byte. 12.5 bytes per byte. */
+/* The state of merging a stretch of n bytes; a symbol is identified by the offset of its first byte. 12.5 bytes a
+   byte. */
 typedef struct specdec__text_merger {
-    const specdec__vocab *v;
-    specdec__text_run run;
-    uint32_t *span;  /* (n) bytes of a symbol, at its first and at its last byte */
-    uint32_t *token; /* (n) id of a symbol, or none */
-    uint32_t *key;   /* (n) urgency of merging a symbol with the next one: lower is sooner; none at other places */
-    uint32_t *best;  /* (2 blocks) tournament of places: the best of each block from [blocks] on, of all in [1] */
+    const specdec__vocab *vocab;
+    specdec__text_stretch run;
+    uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
+    uint32_t *symbol_token; /* (n) token id of a symbol, or none */
+    uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
+    uint32_t *tournament;   /* (2 * blocks) offsets: best of each block from index blocks on, best of all at index 1 */
     size_t blocks;
 } specdec__text_merger;
 
-/* A score as a key: higher scores give lower keys, never SPECDEC__TEXT_NONE. */
+/* A score as a key: higher scores give lower keys, but never SPECDEC__TEXT_NONE. */
 static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
 {
     uint32_t bits = specdec__load_u32(v->scores + (size_t)id * 4);
 
     if (bits == 0x80000000u)
-        bits = 0; /* -0 equals 0 */
+        bits = 0; /* -0 counts as 0 */
     return bits >> 31 ? bits : 0x7fffffffu - bits;
 }
 
-/* The key of merging the symbol at a place with the one behind it. */
+/* The key of merging the symbol at an offset with the next symbol. */
 static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
 {
-    size_t next = at + m->span[at];
+    size_t next = at + m->symbol_bytes[at];
     int32_t id;
 
     if (next >= m->run.length)
         return SPECDEC__TEXT_NONE;
-    if (SPECDEC__VOCAB_IS_BPE(m->v->model)) {
-        if (m->token[at] == SPECDEC__TEXT_NONE || m->token[next] == SPECDEC__TEXT_NONE)
+    if (SPECDEC__VOCAB_IS_BPE(m->vocab->model)) {
+        if (m->symbol_token[at] == SPECDEC__TEXT_NONE || m->symbol_token[next] == SPECDEC__TEXT_NONE)
             return SPECDEC__TEXT_NONE;
-        return specdec__vocab_rank(m->v, m->token[at], m->token[next]);
+        return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find(m->v, &m->run, at, (size_t)m->span[at] + m->span[next]);
-    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->v, (uint32_t)id);
+    id = specdec__vocab_find_stretch(m->vocab, &m->run, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
 }
 
-/* The place with the lower key; of equal ones the left. */
-SPECDEC__INLINE uint32_t specdec__text_better(const specdec__text_merger *m, uint32_t a, uint32_t b)
+/* The offset with the lower key; of equal keys the left one. */
+SPECDEC__INLINE uint32_t specdec__text_better_offset(const specdec__text_merger *m, uint32_t a, uint32_t b)
 {
-    if (m->key[a] != m->key[b])
-        return m->key[a] < m->key[b] ? a : b;
+    if (m->merge_key[a] != m->merge_key[b])
+        return m->merge_key[a] < m->merge_key[b] ? a : b;
     return a < b ? a : b;
 }
 
-/* Finds the best place of a block anew. */
+/* Recomputes the best offset of a block, and its path in the tournament tree. */
 static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
 {
-    size_t at = block * SPECDEC__TEXT_BLOCK, end = at + SPECDEC__TEXT_BLOCK;
+    size_t at = block * SPECDEC__TEXT_MERGE_BLOCK, end = at + SPECDEC__TEXT_MERGE_BLOCK;
     uint32_t best = (uint32_t)at;
 
     for (end = end < m->run.length ? end : m->run.length; at < end; at++)
-        best = specdec__text_better(m, best, (uint32_t)at);
-    m->best[m->blocks + block] = best;
+        best = specdec__text_better_offset(m, best, (uint32_t)at);
+    m->tournament[m->blocks + block] = best;
 }
 
+/* Sets the key at an offset, and updates the tournament tree. */
 static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t key)
 {
-    size_t node = m->blocks + at / SPECDEC__TEXT_BLOCK;
+    size_t node = m->blocks + at / SPECDEC__TEXT_MERGE_BLOCK;
 
-    m->key[at] = key;
-    specdec__text_refresh_block(m, at / SPECDEC__TEXT_BLOCK);
+    m->merge_key[at] = key;
+    specdec__text_refresh_block(m, at / SPECDEC__TEXT_MERGE_BLOCK);
     for (node /= 2; node; node /= 2)
-        m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
+        m->tournament[node] = specdec__text_better_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
 }
 
-/* Lays out the first symbols: bytes for byte-level BPE, else characters. */
-static void specdec__text_first_symbols(specdec__text_merger *m)
+/* Creates the first symbols: bytes for byte-level BPE, else characters. */
+static void specdec__text_create_symbols(specdec__text_merger *m)
 {
     size_t n = m->run.length, at, size = 1, node;
 
     for (at = 0; at < n; at += size) {
-        unsigned char byte = specdec__text_run_byte(&m->run, at);
+        unsigned char byte = specdec__text_stretch_byte(&m->run, at);
         int32_t id;
 
-        if (SPECDEC__VOCAB_IS_BYTES(m->v->model)) {
-            id = m->v->byte_token[byte];
+        if (SPECDEC__VOCAB_IS_BYTES(m->vocab->model)) {
+            id = m->vocab->byte_token[byte];
         } else {
             if (byte >= 0x80) {
-                int sequence = specdec__text_sequence(m->run.text + at - m->run.prefix, n - at);
+                int sequence = specdec__utf8_sequence_bytes(m->run.text + at - m->run.prefix, n - at);
                 size = sequence > 0 ? (size_t)sequence : 1;
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find(m->v, &m->run, at, size);
+            id = specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
         }
         for (node = at; node < at + size; node++)
-            m->key[node] = SPECDEC__TEXT_NONE;
-        m->span[at] = m->span[at + size - 1] = (uint32_t)size;
-        m->token[at] = id < 0 ? SPECDEC__TEXT_NONE : (uint32_t)id;
+            m->merge_key[node] = SPECDEC__TEXT_NONE;
+        m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
+        m->symbol_token[at] = id < 0 ? SPECDEC__TEXT_NONE : (uint32_t)id;
     }
-    for (at = 0; at < n; at += m->span[at])
-        m->key[at] = specdec__text_pair_key(m, at);
+    for (at = 0; at < n; at += m->symbol_bytes[at])
+        m->merge_key[at] = specdec__text_pair_key(m, at);
     for (node = 0; node < m->blocks; node++)
         specdec__text_refresh_block(m, node);
     for (node = m->blocks - 1; node; node--)
-        m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
+        m->tournament[node] = specdec__text_better_offset(m, m->tournament[2 * node], m->tournament[2 * node + 1]);
 }
 
-/* Merges the most urgent pair until there is none. */
-static void specdec__text_merge(specdec__text_merger *m)
+/* Merges the pair with the lowest key until no pair can be merged. */
+static void specdec__text_merge_symbols(specdec__text_merger *m)
 {
     uint32_t at;
 
-    for (at = m->best[1]; m->key[at] != SPECDEC__TEXT_NONE; at = m->best[1]) {
-        size_t next = at + m->span[at], size = (size_t)m->span[at] + m->span[next];
+    for (at = m->tournament[1]; m->merge_key[at] != SPECDEC__TEXT_NONE; at = m->tournament[1]) {
+        size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
-        m->span[at] = m->span[at + size - 1] = (uint32_t)size;
-        m->token[at] = (uint32_t)specdec__vocab_find(m->v, &m->run, at, size);
+        m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
         specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
         if (at) {
-            size_t before = at - m->span[at - 1];
+            size_t before = at - m->symbol_bytes[at - 1];
             specdec__text_set_key(m, before, specdec__text_pair_key(m, before));
         }
     }
 }
 
-/* Writes a symbol that is no token. Where the vocabulary has all of its bytes as tokens: those. Else SPM writes the
-   unknown token, if there is one, and BPE writes nothing (StarCoder's has no tokens for bytes that UTF-8 never has). */
-static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
+/* Writes a symbol that is no token: as byte tokens, if the vocabulary has all its bytes; else SPM writes the unknown
+   token, and BPE nothing (StarCoder has no tokens for bytes that never occur in UTF-8). */
+static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
 {
     unsigned char spelled[3];
-    size_t i, j, size, known = 1, bpe = SPECDEC__VOCAB_IS_BPE(m->v->model);
+    size_t i, j, size, known = 1, bpe = SPECDEC__VOCAB_IS_BPE(m->vocab->model);
     int pass;
 
     for (pass = 0; pass < 2 && known; pass++)
-        for (i = at; i < at + m->span[at]; i++) {
-            spelled[0] = specdec__text_run_byte(&m->run, i);
-            size = SPECDEC__VOCAB_IS_BYTES(m->v->model) ? 1
-                                                        : specdec__text_spell(m->v->model, spelled[0], spelled);
+        for (i = at; i < at + m->symbol_bytes[at]; i++) {
+            spelled[0] = specdec__text_stretch_byte(&m->run, i);
+            size = SPECDEC__VOCAB_IS_BYTES(m->vocab->model)
+                       ? 1
+                       : specdec__text_spell_byte(m->vocab->model, spelled[0], spelled);
             for (j = 0; j < size; j++)
-                if (m->v->byte_token[spelled[j]] < 0)
+                if (m->vocab->byte_token[spelled[j]] < 0)
                     known = 0;
                 else if (pass)
-                    specdec__text_emit(sink, m->v->byte_token[spelled[j]]);
+                    specdec__text_append_token(sink, m->vocab->byte_token[spelled[j]]);
         }
-    if (known || bpe || m->v->unknown < 0 || sink->after_unknown)
+    if (known || bpe || m->vocab->unknown < 0 || sink->after_unknown)
         return;
-    specdec__text_emit(sink, m->v->unknown);
+    specdec__text_append_token(sink, m->vocab->unknown);
     sink->after_unknown = 1;
 }
 
-/* Scratch bytes that merging a run of n bytes takes. */
-static size_t specdec__text_merge_bytes(size_t n)
+/* Bytes of scratch memory for merging a stretch of n bytes. */
+static size_t specdec__text_merge_scratch(size_t n)
 {
-    return specdec__size_multiply(specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_BLOCK + 1) * 2),
-                                  sizeof(uint32_t));
+    return specdec__size_multiply(
+        specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_MERGE_BLOCK + 1) * 2), sizeof(uint32_t));
 }
 
-/* Tokens of one run. scratch is aligned for uint32_t. */
-static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const specdec__text_run *run,
-                                                 specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
-                                                 specdec_error *error)
+/* Tokenizes a stretch by merging. scratch is aligned for uint32_t. */
+static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, const specdec__text_stretch *run,
+                                                     specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
+                                                     specdec_error *error)
 {
     specdec__text_merger m;
     size_t at, n = run->length;
 
     if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
                      (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
-        int32_t id = specdec__vocab_find(v, run, 0, n);
+        int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
 
         if (id >= 0) {
-            specdec__text_emit(sink, id);
+            specdec__text_append_token(sink, id);
             return SPECDEC_OK;
         }
     }
-    if (specdec__text_merge_bytes(n) > scratch_size)
+    if (specdec__text_merge_scratch(n) > scratch_size)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY,
                              "a word of %zu bytes needs %zu bytes of scratch, %zu are left",
-                             n, specdec__text_merge_bytes(n), scratch_size);
-    m.v = v;
+                             n, specdec__text_merge_scratch(n), scratch_size);
+    m.vocab = v;
     m.run = *run;
-    m.span = scratch;
-    m.token = scratch + n;
-    m.key = scratch + 2 * n;
-    m.best = scratch + 3 * n;
-    m.blocks = (n + SPECDEC__TEXT_BLOCK - 1) / SPECDEC__TEXT_BLOCK;
-    specdec__text_first_symbols(&m);
-    specdec__text_merge(&m);
-    for (at = 0; at < n; at += m.span[at])
-        if (m.token[at] != SPECDEC__TEXT_NONE)
-            specdec__text_emit(sink, (int32_t)m.token[at]);
+    m.symbol_bytes = scratch;
+    m.symbol_token = scratch + n;
+    m.merge_key = scratch + 2 * n;
+    m.tournament = scratch + 3 * n;
+    m.blocks = (n + SPECDEC__TEXT_MERGE_BLOCK - 1) / SPECDEC__TEXT_MERGE_BLOCK;
+    specdec__text_create_symbols(&m);
+    specdec__text_merge_symbols(&m);
+    for (at = 0; at < n; at += m.symbol_bytes[at])
+        if (m.symbol_token[at] != SPECDEC__TEXT_NONE)
+            specdec__text_append_token(sink, (int32_t)m.symbol_token[at]);
         else
-            specdec__text_emit_bytes(&m, at, sink);
+            specdec__text_append_byte_tokens(&m, at, sink);
     return SPECDEC_OK;
 }
 

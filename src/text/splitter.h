@@ -10,54 +10,66 @@
 
 SPECDEC__FOR_SIZE
 
+/* States of a splitter. */
 enum {
-    SPECDEC__ANSWER_TEXT,     /* content, or a thought (SPECDEC__ANSWER_INSIDE) */
-    SPECDEC__ANSWER_BETWEEN,  /* before a call, between calls, or behind one */
+    SPECDEC__ANSWER_TEXT,     /* content, or a thought (flag ANSWER_INSIDE) */
+    SPECDEC__ANSWER_BETWEEN,  /* in front of a call, between calls, or behind one */
     SPECDEC__ANSWER_OBJECT,   /* a JSON object with name and arguments */
     SPECDEC__ANSWER_NAME, SPECDEC__ANSWER_ARGUMENTS,
     SPECDEC__ANSWER_PAIRS, SPECDEC__ANSWER_KEY, SPECDEC__ANSWER_VALUE_BEGIN, SPECDEC__ANSWER_VALUE,
-    SPECDEC__ANSWER_LITERAL,  /* arguments in another syntax than JSON */
-    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss) */
+    SPECDEC__ANSWER_LITERAL,  /* arguments in a syntax other than JSON */
+    SPECDEC__ANSWER_HEADER, SPECDEC__ANSWER_BODY /* of a message (gpt-oss's Harmony format) */
 };
 
+/* Flags of a splitter. */
 enum {
-    SPECDEC__ANSWER_INSIDE = 1,   /* a thought */
-    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until something else comes */
-    SPECDEC__ANSWER_START = 4,    /* nothing but white space has come */
-    SPECDEC__ANSWER_STRING = 8,   /* in a string, */
-    SPECDEC__ANSWER_ESCAPE = 16,  /* behind its backslash */
-    SPECDEC__ANSWER_QUOTED = 32,  /* arguments are a JSON string that spells them */
+    SPECDEC__ANSWER_INSIDE = 1,   /* inside a thought */
+    SPECDEC__ANSWER_SKIP = 2,     /* white space is dropped until another byte comes */
+    SPECDEC__ANSWER_START = 4,    /* only white space has come so far */
+    SPECDEC__ANSWER_STRING = 8,   /* inside a string */
+    SPECDEC__ANSWER_ESCAPE = 16,  /* inside a string, behind a backslash */
+    SPECDEC__ANSWER_QUOTED = 32,  /* the arguments are spelled inside a JSON string */
     SPECDEC__ANSWER_BEGUN = 64,   /* the value has begun */
-    SPECDEC__ANSWER_COMMA = 128,  /* a comma stands before the next item */
-    SPECDEC__ANSWER_CALLING = 256,/* the message is a call */
-    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes, or is read */
+    SPECDEC__ANSWER_COMMA = 128,  /* a comma must be written before the next item */
+    SPECDEC__ANSWER_CALLING = 256,/* the message (Harmony) is a call */
+    SPECDEC__ANSWER_MEMBER = 512  /* the name of a member comes next, or is being read */
 };
 
-/* What values of an argument are, as settings.calls knows it: a hash of the names of tool and argument, a kind. */
+/* Words of an argument's kind: 64 bits of a hash of the names of tool and argument, then 1: string, 2: other JSON, 0:
+   unknown. Most bytes of an argument's name. */
 enum { SPECDEC__KIND_WORDS = 3, SPECDEC__ANSWER_KEY_MOST = 96 };
 
-enum { SPECDEC__ANSWER_HELD = 96, SPECDEC__ANSWER_NOTE = 160, SPECDEC__ANSWER_OUT = 1200, SPECDEC__ANSWER_QUEUE = 12 };
+/* Most bytes held back; most bytes of a noted name or value; room for bytes and for parts that are handed out. */
+enum {
+    SPECDEC__ANSWER_HELD_MOST = 96,
+    SPECDEC__ANSWER_NOTE_MOST = 160,
+    SPECDEC__ANSWER_OUT_BYTES = 1200,
+    SPECDEC__ANSWER_QUEUED_PARTS = 12
+};
 
-/* Does the mark of an argument say whether its value is a string? (DeepSeek) */
-static int specdec__answer_says_kind(const specdec__calls *row)
+/* Does the mark around an argument's name tell whether its value is a string, as DeepSeek's does? */
+static int specdec__answer_mark_tells_kind(const specdec__calls *row)
 {
     const size_t size = row->key_begin ? strlen(row->key_begin) : 0;
 
     return size && row->key_begin[size - 1] == '"' && row->key_end[0] != '"';
 }
 
-/* The hash of a tool's name becomes that of one of its arguments. */
-static uint64_t specdec__answer_hash(uint64_t tool, const unsigned char *name, size_t size)
+/* The hash of an argument, from the hash of its tool's name and the argument's name. */
+static uint64_t specdec__answer_argument_hash(uint64_t tool, const unsigned char *name, size_t size)
 {
     return specdec__hash(specdec__hash(tool, (const unsigned char *)"\1", 1), name, size);
 }
 
-/* The rows of a splitter. */
-static const specdec__calls *specdec__answer_row(const specdec_splitter *s) { return (const specdec__calls *)s->calls; }
+/* The row of specdec__call_table by which a splitter reads calls. */
+static const specdec__calls *specdec__answer_calls_row(const specdec_splitter *s)
+{
+    return (const specdec__calls *)s->calls;
+}
 
-/* Begins an answer. */
-static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const specdec__calls *calls,
-                                                  const specdec__thoughts *thoughts, int inside)
+/* Begins an answer. inside: 1: the prompt has already opened a thought. */
+static SPECDEC__UNUSED void specdec__answer_begin_splitter(specdec_splitter *s, const specdec__calls *calls,
+                                                           const specdec__thoughts *thoughts, int inside)
 {
     memset(s, 0, sizeof *s);
     s->calls = calls;
@@ -67,17 +79,17 @@ static SPECDEC__UNUSED void specdec__answer_begin(specdec_splitter *s, const spe
     s->flags = inside ? SPECDEC__ANSWER_INSIDE | SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_START;
 }
 
-/* Appends bytes to the parts that are handed out. */
-static void specdec__answer_emit(specdec_splitter *s, int kind, const char *bytes, size_t count)
+/* Appends bytes to the parts that are to be handed out; a new part begins where the kind or the call changes. */
+static void specdec__answer_emit_bytes(specdec_splitter *s, int kind, const char *bytes, size_t count)
 {
     const int call = kind >= SPECDEC_PART_NAME ? s->call : -1;
     const int last = s->queued - 1;
 
-    if (count > (size_t)(SPECDEC__ANSWER_OUT - s->out))
-        count = (size_t)(SPECDEC__ANSWER_OUT - s->out); /* never: see specdec__answer_next */
+    if (count > (size_t)(SPECDEC__ANSWER_OUT_BYTES - s->out))
+        count = (size_t)(SPECDEC__ANSWER_OUT_BYTES - s->out); /* cannot happen: see specdec__answer_next_part */
     if (last < 0 || s->kinds[last] != kind || s->numbers[last] != call || kind == SPECDEC_PART_END) {
-        if (s->queued == SPECDEC__ANSWER_QUEUE)
-            return; /* never */
+        if (s->queued == SPECDEC__ANSWER_QUEUED_PARTS)
+            return; /* cannot happen */
         s->kinds[s->queued] = (unsigned char)kind;
         s->numbers[s->queued++] = call;
     }
@@ -87,15 +99,17 @@ static void specdec__answer_emit(specdec_splitter *s, int kind, const char *byte
     s->ends[s->queued - 1] = s->out;
 }
 
-static void specdec__answer_say(specdec_splitter *s, int kind, const char *text)
+/* Appends a terminated string to the parts. */
+static void specdec__answer_emit_string(specdec_splitter *s, int kind, const char *text)
 {
-    specdec__answer_emit(s, kind, text, strlen(text));
+    specdec__answer_emit_bytes(s, kind, text, strlen(text));
 }
 
+/* Is a byte white space? */
 static int specdec__answer_is_space(int c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* A byte inside a JSON string. */
-static void specdec__answer_escape(specdec_splitter *s, int c)
+/* Appends a byte of a string value to the arguments, escaped as in a JSON string. */
+static void specdec__answer_emit_escaped(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f", hex[] = "0123456789abcdef";
     const char *known = c ? strchr(meant, c) : NULL;
@@ -104,27 +118,27 @@ static void specdec__answer_escape(specdec_splitter *s, int c)
 
     if (c == '"' || c == '\\' || known) {
         out[1] = known ? names[known - meant] : plain;
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 2);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, out, 2);
     } else if (c < 32) {
         out[4] = hex[c >> 4];
         out[5] = hex[c & 15];
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, out, 6);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, out, 6);
     } else {
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &plain, 1);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &plain, 1);
     }
 }
 
-/* White space that is held back before a mark, at most: of more, the first becomes text. With the longest mark, it has
-   room in `hold`. */
-enum { SPECDEC__ANSWER_SPACES = 47 };
+/* Most bytes of white space that are held back in front of a mark; of more, the first become text. Together with the
+   longest mark they fit into `hold`. */
+enum { SPECDEC__ANSWER_SPACES_MOST = 47 };
 
-/* Compares what is held back with a mark, behind white space if `spaces`: 2: it is there, 1: it may be, 0: it is
-   not. */
-static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int spaces)
+/* Compares the held bytes with a mark, behind white space if `spaces`. 2: the mark is complete; 1: it may become
+   complete; 0: it does not match. */
+static int specdec__answer_match_mark(const specdec_splitter *s, const char *mark, int spaces)
 {
     int skip = 0, size;
 
-    while (spaces && skip < s->held && skip < SPECDEC__ANSWER_SPACES && mark &&
+    while (spaces && skip < s->held && skip < SPECDEC__ANSWER_SPACES_MOST && mark &&
            specdec__answer_is_space((unsigned char)s->hold[skip]) && s->hold[skip] != mark[0])
         skip++;
     if (!mark || !*mark)
@@ -135,13 +149,13 @@ static int specdec__answer_fits(const specdec_splitter *s, const char *mark, int
     return s->held - skip == size && memcmp(s->hold + skip, mark, (size_t)size) == 0 ? 2 : 0;
 }
 
-/* Which of several marks is there: its number; -1: one of them may be; -2: none. */
-static int specdec__answer_find(const specdec_splitter *s, const char *const *marks, int count, int spaces)
+/* Finds a mark in the held bytes: its number; -1: a mark may become complete; -2: none matches. */
+static int specdec__answer_match_marks(const specdec_splitter *s, const char *const *marks, int count, int spaces)
 {
     int i, found = -2;
 
     for (i = 0; i < count; i++) {
-        const int fits = specdec__answer_fits(s, marks[i], spaces);
+        const int fits = specdec__answer_match_mark(s, marks[i], spaces);
 
         if (fits == 2)
             return i;
@@ -151,8 +165,8 @@ static int specdec__answer_find(const specdec_splitter *s, const char *const *ma
     return found;
 }
 
-/* Takes the first byte that is held back. */
-static int specdec__answer_shift(specdec_splitter *s)
+/* Removes the first held byte and returns it. */
+static int specdec__answer_shift_byte(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -160,51 +174,54 @@ static int specdec__answer_shift(specdec_splitter *s)
     return c;
 }
 
-/* Notes a byte of a name or a value. Returns 0 when there is no room for it. */
-static int specdec__answer_note(specdec_splitter *s, int c)
+/* Adds a byte to the noted name or value. Returns 0 when there is no room for it. */
+static int specdec__answer_note_byte(specdec_splitter *s, int c)
 {
-    if (s->noted == SPECDEC__ANSWER_NOTE)
+    if (s->noted == SPECDEC__ANSWER_NOTE_MOST)
         return 0;
     s->note[s->noted++] = (char)c;
     return 1;
 }
 
-/* ---- Calls begin and end. */
+/* ---- Beginning and ending calls. */
 
-static void specdec__answer_enter(specdec_splitter *s, int state)
+/* Enters a state of the splitter, with nothing held or noted. */
+static void specdec__answer_enter_state(specdec_splitter *s, int state)
 {
     s->state = state;
     s->held = s->noted = s->depth = s->phase = 0;
     s->flags &= SPECDEC__ANSWER_INSIDE;
 }
 
-static void specdec__answer_call(specdec_splitter *s, int state)
+/* Begins a call. */
+static void specdec__answer_begin_call(specdec_splitter *s, int state)
 {
-    specdec__answer_enter(s, state);
+    specdec__answer_enter_state(s, state);
     s->flags = 0;
     s->call = s->calls_begun++;
 }
 
-/* What a call is constrained by begins here: behind its mark (1), or in the object without a mark of a number (2..).
-   */
-static void specdec__answer_starts(specdec_splitter *s, int how)
+/* Records where the constraint of a call begins: behind the mark (how is 1), or with the object of a call without mark
+   (how is 2 + the number of its beginning). */
+static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
 {
     s->started = how;
     s->since = 0;
 }
 
-static void specdec__answer_whole(specdec_splitter *s)
+/* Ends a call. */
+static void specdec__answer_end_call(specdec_splitter *s)
 {
     s->started = 0;
-    specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
-    specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
+    specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
 }
 
-/* The name was noted: arguments follow. */
-static void specdec__answer_named(specdec_splitter *s)
+/* Hands out the name of the call that was noted; arguments follow. */
+static void specdec__answer_emit_name(specdec_splitter *s)
 {
     static const char path[] = "functions.";
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     int from = 0, end = s->noted;
 
     while (end && specdec__answer_is_space((unsigned char)s->note[end - 1]))
@@ -221,29 +238,29 @@ static void specdec__answer_named(specdec_splitter *s)
         else
             end = s->noted;
     }
-    specdec__answer_emit(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
+    specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note + from, (size_t)(end - from));
     s->tool = specdec__hash(SPECDEC__HASH, (const unsigned char *)s->note + from, (size_t)(end - from));
-    specdec__answer_enter(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
+    specdec__answer_enter_state(s, row->form == SPECDEC__CALLS_NAMED   ? SPECDEC__ANSWER_ARGUMENTS
                              : row->form == SPECDEC__CALLS_PAIRS ? SPECDEC__ANSWER_PAIRS
                                                                  : SPECDEC__ANSWER_LITERAL);
     if (row->form == SPECDEC__CALLS_NAMED)
         return;
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "{");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "{");
     s->stack = 1;
     s->flags = SPECDEC__ANSWER_MEMBER;
 }
 
-/* ---- JSON. */
+/* ---- Calls and arguments as JSON. */
 
-/* A byte of arguments that are JSON, as they are; depth: brackets that are open. Returns 1 when they have ended with
-   it. */
-static int specdec__answer_raw(specdec_splitter *s, int c)
+/* Hands out a byte of arguments that are JSON; depth: open brackets. Returns 1 when the arguments end with this
+   byte. */
+static int specdec__answer_read_json_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
 
     if (!(s->flags & SPECDEC__ANSWER_STRING) && specdec__answer_is_space(c) && !s->depth)
         return 0;
-    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
     s->flags |= SPECDEC__ANSWER_BEGUN;
     if (s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
@@ -256,8 +273,9 @@ static int specdec__answer_raw(specdec_splitter *s, int c)
     return !s->depth && !(s->flags & SPECDEC__ANSWER_STRING) && (c == '}' || c == ']' || c == '"');
 }
 
-/* A byte of arguments that a JSON string spells. Returns 1 at its end. */
-static int specdec__answer_unquote(specdec_splitter *s, int c)
+/* Hands out a byte of arguments that are spelled inside a JSON string, unescaped. Returns 1 at the end of the
+   string. */
+static int specdec__answer_read_quoted_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known;
@@ -267,24 +285,25 @@ static int specdec__answer_unquote(specdec_splitter *s, int c)
         known = strchr(names, c);
         byte = known && c ? meant[known - names] : byte;
         if (c == 'u')
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\\");
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\\");
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
     } else if (c == '\\' || c == '"') {
         s->flags |= c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
         return c == '"';
     }
-    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
     return 0;
 }
 
-/* What a member of a call is: 1: its name, 2: its arguments, 3: an object with both, 0: something else. */
-static int specdec__answer_member(const specdec_splitter *s)
+/* The role of a call's member by its noted name: 1: name of the call, 2: arguments, 3: an object with both, 0:
+   ignored. */
+static int specdec__answer_member_role(const specdec_splitter *s)
 {
     static const struct { const char *name; int role; } members[] = {
         {"name", 1}, {"tool_name", 1}, {"function", 3}, {"arguments", 2}, {"parameters", 2}, {"args", 2}};
     size_t i;
 
-    if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
+    if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
         return 2;
     for (i = 0; i < SPECDEC__COUNT(members); i++)
         if (strlen(members[i].name) == (size_t)s->noted && memcmp(members[i].name, s->note, (size_t)s->noted) == 0)
@@ -292,14 +311,14 @@ static int specdec__answer_member(const specdec_splitter *s)
     return 0;
 }
 
-/* A byte of the value of a call's member (phase 3 + its role). Returns 1 when it is no part of it any more. */
-static int specdec__answer_value(specdec_splitter *s, int c)
+/* Reads a byte of a member's value (phase is 3 + role of the member). Returns 1 when the byte is behind the value. */
+static int specdec__answer_read_member_byte(specdec_splitter *s, int c)
 {
     const int role = s->phase - 3, string = s->flags & SPECDEC__ANSWER_STRING;
     const char byte = (char)c;
 
     if (s->flags & SPECDEC__ANSWER_QUOTED) {
-        if (specdec__answer_unquote(s, c)) {
+        if (specdec__answer_read_quoted_byte(s, c)) {
             s->flags &= ~SPECDEC__ANSWER_QUOTED;
             s->phase = 3;
         }
@@ -310,15 +329,15 @@ static int specdec__answer_value(specdec_splitter *s, int c)
     if (role == 2 && !(s->flags & SPECDEC__ANSWER_BEGUN) && c == '"') {
         s->flags |= SPECDEC__ANSWER_QUOTED | SPECDEC__ANSWER_BEGUN;
     } else if (role == 2) {
-        specdec__answer_raw(s, c);
+        specdec__answer_read_json_byte(s, c);
     } else if (s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
         if (role == 1 || role == 3)
-            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else if (string) {
         s->flags ^= c == '\\' ? SPECDEC__ANSWER_ESCAPE : c == '"' ? SPECDEC__ANSWER_STRING : 0;
         if ((role == 1 || role == 3) && c != '"' && c != '\\')
-            specdec__answer_emit(s, SPECDEC_PART_NAME, &byte, 1);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &byte, 1);
     } else {
         s->flags |= c == '"' ? SPECDEC__ANSWER_STRING : 0;
         s->depth += (c == '{' || c == '[') - (c == '}' || c == ']');
@@ -326,33 +345,34 @@ static int specdec__answer_value(specdec_splitter *s, int c)
     return 0;
 }
 
-/* A byte of a JSON object that is a call. phase: 0 before a member, 1 in its name, 2 behind that, 3.. in its value. */
-static void specdec__answer_object(specdec_splitter *s, int c)
+/* Reads a byte of a JSON object that is a call. phase: 0: in front of a member, 1: in its name, 2: behind the name, 3 +
+   role: in its value. */
+static void specdec__answer_read_object_byte(specdec_splitter *s, int c)
 {
     if (s->phase >= 3) {
         if (s->phase == 6 && c == '{' && !s->depth && !(s->flags & SPECDEC__ANSWER_STRING)) {
-            s->phase = 0; /* the object in which name and arguments are */
+            s->phase = 0; /* the nested object that holds name and arguments */
             s->stack++;
             return;
         }
-        if (!specdec__answer_value(s, c))
+        if (!specdec__answer_read_member_byte(s, c))
             return;
         s->phase = 0;
         s->flags = 0;
     }
     if (s->phase == 1 && s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags = 0;
-        specdec__answer_note(s, c);
+        specdec__answer_note_byte(s, c);
     } else if (s->phase == 1 && c == '"') {
         s->phase = 2;
-        if (specdec__answer_row(s)->flags & SPECDEC__CALLS_KEYED)
-            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+        if (specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_KEYED)
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     } else if (s->phase == 1) {
         s->flags = c == '\\' ? SPECDEC__ANSWER_ESCAPE : 0;
         if (c != '\\')
-            specdec__answer_note(s, c);
+            specdec__answer_note_byte(s, c);
     } else if (s->phase == 2 && c == ':') {
-        s->phase = 3 + specdec__answer_member(s);
+        s->phase = 3 + specdec__answer_member_role(s);
         s->depth = 0;
     } else if (s->phase == 0 && c == '"') {
         s->phase = 1;
@@ -361,14 +381,14 @@ static void specdec__answer_object(specdec_splitter *s, int c)
         if (s->stack)
             s->stack--;
         else
-            specdec__answer_whole(s);
+            specdec__answer_end_call(s);
     }
 }
 
-/* ---- Names and values apart from each other. */
+/* ---- Calls whose arguments are names and values between marks. */
 
 /* Notes whether a byte of JSON begins or ends a string. */
-static void specdec__answer_string(specdec_splitter *s, int c)
+static void specdec__answer_track_string(specdec_splitter *s, int c)
 {
     if (s->flags & SPECDEC__ANSWER_ESCAPE)
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
@@ -376,8 +396,8 @@ static void specdec__answer_string(specdec_splitter *s, int c)
         s->flags ^= c == '"' ? SPECDEC__ANSWER_STRING : SPECDEC__ANSWER_ESCAPE;
 }
 
-/* Is what was noted JSON, and no string? */
-static int specdec__answer_is_json(const specdec_splitter *s)
+/* Is the noted value JSON, but not a string? */
+static int specdec__answer_note_is_json(const specdec_splitter *s)
 {
     specdec__json_node node;
     specdec__json j;
@@ -387,16 +407,17 @@ static int specdec__answer_is_json(const specdec_splitter *s)
     j.size = (size_t)s->noted;
     j.nodes = &node;
     j.room = 1;
-    return specdec__json_read(&j) && node.kind != SPECDEC__JSON_STRING;
+    return specdec__json_parse(&j) && node.kind != SPECDEC__JSON_STRING;
 }
 
-/* What settings.calls knows of the argument whose name was noted: 1: a string, 2: none; 0: it may be both. */
-static int specdec__answer_kind(const specdec_splitter *s, int size)
+/* The kind of the argument whose name was noted, as the constraint of calls knows it: 1: string, 2: other JSON, 0:
+   unknown. */
+static int specdec__answer_argument_kind(const specdec_splitter *s, int size)
 {
     int tries, i;
 
     for (tries = 0; tries < 2; tries++, size = 0) {
-        const uint64_t hash = specdec__answer_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
+        const uint64_t hash = specdec__answer_argument_hash(s->tool, (const unsigned char *)s->note, (size_t)size);
 
         for (i = 0; i < s->kind_count; i++) {
             const uint32_t *known = s->kinds_known + (size_t)i * SPECDEC__KIND_WORDS;
@@ -408,28 +429,30 @@ static int specdec__answer_kind(const specdec_splitter *s, int size)
     return 0;
 }
 
-/* The name of an argument was noted; what stands behind a quotation mark in it says whether its value is a string. */
-static void specdec__answer_keyed(specdec_splitter *s)
+/* Hands out the noted name of an argument. In DeepSeek's form, text behind a quotation mark tells whether its value is
+   a string. */
+static void specdec__answer_emit_argument_name(specdec_splitter *s)
 {
     const char *quote = (const char *)memchr(s->note, '"', (size_t)s->noted);
     const int size = quote ? (int)(quote - s->note) : s->noted;
     const int json = quote && s->noted > 6 && memcmp(s->note + s->noted - 6, "false\"", 6) == 0;
-    const int kind = specdec__answer_kind(s, size);
+    const int kind = specdec__answer_argument_kind(s, size);
     int i;
 
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->flags & SPECDEC__ANSWER_COMMA ? ", \"" : "\"");
     for (i = 0; i < size; i++)
-        specdec__answer_escape(s, (unsigned char)s->note[i]);
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\": ");
-    specdec__answer_enter(s, specdec__answer_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN : SPECDEC__ANSWER_VALUE);
+        specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\": ");
+    specdec__answer_enter_state(s, specdec__answer_calls_row(s)->value_begin ? SPECDEC__ANSWER_VALUE_BEGIN
+                                                                             : SPECDEC__ANSWER_VALUE);
     s->flags = SPECDEC__ANSWER_COMMA;
     s->phase = !quote ? kind : json ? 2 : 1;
     if (s->phase == 1)
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
 }
 
-/* Whether the bytes noted so far can only begin an object, a list or a long number. */
-static int specdec__answer_begins_json(const specdec_splitter *s)
+/* Can the noted bytes only be the beginning of an object, a list or a long number? */
+static int specdec__answer_note_begins_json(const specdec_splitter *s)
 {
     int from = 0, i;
 
@@ -440,102 +463,102 @@ static int specdec__answer_begins_json(const specdec_splitter *s)
     return from < s->noted && (s->note[from] == '{' || s->note[from] == '[' || i == s->noted);
 }
 
-/* A byte of a value. phase: 0: what it is is not known, 1: a string, 2: JSON. */
-static void specdec__answer_put(specdec_splitter *s, int c)
+/* Reads a byte of an argument's value. phase: 0: its kind is still unknown, 1: string, 2: other JSON. */
+static void specdec__answer_read_value_byte(specdec_splitter *s, int c)
 {
     const char byte = (char)c;
     int i;
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN)) {
         s->flags |= SPECDEC__ANSWER_BEGUN;
-        if (c == '\n' && specdec__answer_row(s)->flags & SPECDEC__CALLS_LINES)
+        if (c == '\n' && specdec__answer_calls_row(s)->flags & SPECDEC__CALLS_LINES)
             return;
     }
-    if (s->phase == 0) { /* where schemas are known, no string begins as objects and lists do */
+    if (s->phase == 0) { /* with known schemas, no string begins like an object or list */
         const int room = s->noted < 64;
 
         if (room)
-            specdec__answer_note(s, c);
-        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_begins_json(s)))
+            specdec__answer_note_byte(s, c);
+        if (room && (!s->kind_count || (c != '{' && c != '[') || !specdec__answer_note_begins_json(s)))
             return;
-        s->phase = specdec__answer_begins_json(s) ? 2 : 1;
+        s->phase = specdec__answer_note_begins_json(s) ? 2 : 1;
         if (s->phase == 1)
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
-            specdec__answer_put(s, (unsigned char)s->note[i]);
+            specdec__answer_read_value_byte(s, (unsigned char)s->note[i]);
         if (room)
             return;
     }
     if (s->phase == 1) {
-        specdec__answer_escape(s, c);
+        specdec__answer_emit_escaped(s, c);
         return;
     }
-    specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
-    specdec__answer_string(s, c);
+    specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, &byte, 1);
+    specdec__answer_track_string(s, c);
 }
 
-/* A value has ended. */
-static void specdec__answer_valued(specdec_splitter *s)
+/* Ends an argument's value; one of unknown kind is JSON if it parses as JSON, else a string. */
+static void specdec__answer_end_value(specdec_splitter *s)
 {
     int i;
 
-    if (s->phase == 0 && specdec__answer_is_json(s)) {
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    if (s->phase == 0 && specdec__answer_note_is_json(s)) {
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else if (s->phase == 0) {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted; i++)
-            specdec__answer_escape(s, (unsigned char)s->note[i]);
+            specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
         s->phase = 1;
     }
     if (s->phase == 1)
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
-    specdec__answer_enter(s, SPECDEC__ANSWER_PAIRS);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
+    specdec__answer_enter_state(s, SPECDEC__ANSWER_PAIRS);
     s->flags = SPECDEC__ANSWER_COMMA;
 }
 
-/* ---- Python's and Gemma's way to write values: stack has a bit for each open bracket, 1: of a dict. */
+/* ---- Values in Python's and Gemma's syntax. stack: a bit for each open bracket, 1: a dict. */
 
-/* What stands before an item or a member's name. */
-static void specdec__answer_comma(specdec_splitter *s)
+/* Hands out the comma in front of an item or member, if one must be written. */
+static void specdec__answer_emit_comma(specdec_splitter *s)
 {
     if (s->flags & SPECDEC__ANSWER_COMMA)
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ", ");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ", ");
     s->flags &= ~SPECDEC__ANSWER_COMMA;
 }
 
-/* A word has ended: a member's name, a number, a constant. */
-static void specdec__answer_word(specdec_splitter *s)
+/* Hands out a noted word, which has ended: a member's name, a number, or a constant such as True. */
+static void specdec__answer_emit_word(specdec_splitter *s)
 {
     static const char *const words[] = {"True", "true", "False", "false", "None", "null"};
     int i;
 
-    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the rest of a long number */
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    if (s->flags & SPECDEC__ANSWER_BEGUN) { /* the last part of a long number */
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
         s->flags &= ~SPECDEC__ANSWER_BEGUN;
         s->noted = 0;
     }
     if (!s->noted)
         return;
-    specdec__answer_comma(s);
+    specdec__answer_emit_comma(s);
     for (i = 0; i < 6 && !(s->flags & SPECDEC__ANSWER_MEMBER); i += 2)
         if (strlen(words[i]) == (size_t)s->noted && memcmp(words[i], s->note, (size_t)s->noted) == 0) {
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, words[i + 1]);
             s->noted = 0;
             return;
         }
-    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_is_json(s)) {
-        specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+    if (!(s->flags & SPECDEC__ANSWER_MEMBER) && specdec__answer_note_is_json(s)) {
+        specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
     } else {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         for (i = 0; i < s->noted && i < 100; i++)
-            specdec__answer_escape(s, (unsigned char)s->note[i]);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+            specdec__answer_emit_escaped(s, (unsigned char)s->note[i]);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
     }
     s->noted = 0;
 }
 
-/* A byte inside a string between quotation marks; phase: which mark. */
-static void specdec__answer_quoted(specdec_splitter *s, int c)
+/* Reads a byte inside a string between quotation marks; phase: the quotation mark. */
+static void specdec__answer_read_string_byte(specdec_splitter *s, int c)
 {
     static const char names[] = "nrtbf", meant[] = "\n\r\t\b\f";
     const char *known = c ? strchr(names, c) : NULL;
@@ -543,25 +566,25 @@ static void specdec__answer_quoted(specdec_splitter *s, int c)
     if (s->flags & SPECDEC__ANSWER_ESCAPE) {
         s->flags &= ~SPECDEC__ANSWER_ESCAPE;
         if (c == 'u' || c == 'x')
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, c == 'u' ? "\\u" : "\\u00");
         else
-            specdec__answer_escape(s, known ? meant[known - names] : c);
+            specdec__answer_emit_escaped(s, known ? meant[known - names] : c);
     } else if (c == '\\') {
         s->flags |= SPECDEC__ANSWER_ESCAPE;
     } else if (c == s->phase) {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         s->flags &= ~SPECDEC__ANSWER_STRING;
     } else {
-        specdec__answer_escape(s, c);
+        specdec__answer_emit_escaped(s, c);
     }
 }
 
-/* A bracket opens (1) or closes. */
-static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
+/* Reads an opening (open = 1) or closing bracket. */
+static void specdec__answer_read_bracket(specdec_splitter *s, int open, int dict)
 {
     if (open) {
-        specdec__answer_comma(s);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
+        specdec__answer_emit_comma(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, dict ? "{" : "[");
         s->depth += s->depth < 30;
         s->stack = (s->stack & ~(1u << s->depth)) | (dict ? 1u << s->depth : 0);
         s->flags = dict ? s->flags | SPECDEC__ANSWER_MEMBER : s->flags & ~SPECDEC__ANSWER_MEMBER;
@@ -569,53 +592,53 @@ static void specdec__answer_bracket(specdec_splitter *s, int open, int dict)
     }
     s->flags &= ~SPECDEC__ANSWER_COMMA;
     if (!s->depth) {
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
-        specdec__answer_whole(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "}");
+        specdec__answer_end_call(s);
         return;
     }
-    specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, s->stack >> s->depth & 1 ? "}" : "]");
+    specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, s->stack >> s->depth & 1 ? "}" : "]");
     s->depth--;
 }
 
-/* A byte of arguments in such a syntax, outside strings. */
-static void specdec__answer_literal(specdec_splitter *s, int c)
+/* Reads a byte of arguments in Python's or Gemma's syntax, outside strings. */
+static void specdec__answer_read_literal_byte(specdec_splitter *s, int c)
 {
-    const int python = specdec__answer_row(s)->form == SPECDEC__CALLS_PYTHON;
+    const int python = specdec__answer_calls_row(s)->form == SPECDEC__CALLS_PYTHON;
     const int member = s->flags & SPECDEC__ANSWER_MEMBER;
 
     if (python && (c == '"' || c == '\'')) {
-        specdec__answer_comma(s);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+        specdec__answer_emit_comma(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
         s->flags |= SPECDEC__ANSWER_STRING;
         s->phase = c;
     } else if (member && (c == ':' || (c == '=' && !s->depth))) {
-        specdec__answer_word(s);
-        specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, ": ");
+        specdec__answer_emit_word(s);
+        specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, ": ");
         s->flags &= ~SPECDEC__ANSWER_MEMBER;
     } else if (c == ',') {
-        specdec__answer_word(s);
+        specdec__answer_emit_word(s);
         s->flags |= SPECDEC__ANSWER_COMMA | (s->stack >> s->depth & 1 ? SPECDEC__ANSWER_MEMBER : 0);
     } else if (c == '[' || c == '{' || (c == '(' && python)) {
-        specdec__answer_bracket(s, 1, c == '{');
+        specdec__answer_read_bracket(s, 1, c == '{');
     } else if (c == ']' || c == '}' || (c == ')' && python)) {
-        specdec__answer_word(s);
-        specdec__answer_bracket(s, 0, 0);
+        specdec__answer_emit_word(s);
+        specdec__answer_read_bracket(s, 0, 0);
     } else if (!specdec__answer_is_space(c)) {
-        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number goes out in parts */
-            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_begins_json(s))) {
-            specdec__answer_comma(s);
-            specdec__answer_emit(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
+        if (s->noted == SPECDEC__ANSWER_KEY_MOST && !member && /* a long number is handed out in parts */
+            (s->flags & SPECDEC__ANSWER_BEGUN || specdec__answer_note_begins_json(s))) {
+            specdec__answer_emit_comma(s);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_ARGUMENTS, s->note, (size_t)s->noted);
             s->flags |= SPECDEC__ANSWER_BEGUN;
             s->noted = 0;
         }
-        specdec__answer_note(s, c);
+        specdec__answer_note_byte(s, c);
     }
 }
 
-/* ---- Messages with headers. */
+/* ---- Messages with headers: gpt-oss's Harmony format. */
 
-/* The value behind a word of the header, up to a space or the next mark; NULL: there is none. */
-static const char *specdec__answer_header(const specdec_splitter *s, const char *word, int *size)
+/* The value behind a word of a message's header, up to a space or the next mark; NULL: the word is absent. */
+static const char *specdec__answer_header_value(const specdec_splitter *s, const char *word, int *size)
 {
     const int length = (int)strlen(word);
     int i;
@@ -630,18 +653,18 @@ static const char *specdec__answer_header(const specdec_splitter *s, const char 
     return NULL;
 }
 
-/* The header has ended: what is the message? */
-static void specdec__answer_message(specdec_splitter *s)
+/* Decides by its header what a message is: content, a thought or a call. */
+static void specdec__answer_end_header(specdec_splitter *s)
 {
     int size = 0, channel_size = 0;
-    const char *to = specdec__answer_header(s, "to=functions.", &size);
-    const char *channel = specdec__answer_header(s, "<|channel|>", &channel_size);
+    const char *to = specdec__answer_header_value(s, "to=functions.", &size);
+    const char *channel = specdec__answer_header_value(s, "<|channel|>", &channel_size);
     const int thought = channel && channel_size == 8 && memcmp(channel, "analysis", 8) == 0;
 
     s->flags = 0;
     if (to) {
         s->call = s->calls_begun++;
-        specdec__answer_emit(s, SPECDEC_PART_NAME, to, (size_t)size);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, to, (size_t)size);
         s->flags = SPECDEC__ANSWER_CALLING;
     } else if (thought) {
         s->flags = SPECDEC__ANSWER_INSIDE;
@@ -650,54 +673,56 @@ static void specdec__answer_message(specdec_splitter *s)
     s->held = s->noted = 0;
 }
 
-/* ---- A byte. */
+/* ---- Reading bytes. */
 
-/* Text that is held back and is no mark. */
-static void specdec__answer_plain(specdec_splitter *s)
+/* Hands out the bytes that were held back as text, as they turned out to be no mark. */
+static void specdec__answer_emit_held(specdec_splitter *s)
 {
-    const int c = specdec__answer_shift(s);
+    const int c = specdec__answer_shift_byte(s);
     const char byte = (char)c;
 
     if (specdec__answer_is_space(c) && s->flags & SPECDEC__ANSWER_SKIP)
         return;
     s->flags &= ~(specdec__answer_is_space(c) ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_START);
-    specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT, &byte, 1);
+    specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT : SPECDEC_PART_CONTENT,
+                               &byte, 1);
 }
 
-/* Is only white space held back? It may stand before a mark. */
-static int specdec__answer_holds_space(const specdec_splitter *s)
+/* Are all held bytes white space? It may stand in front of a mark. */
+static int specdec__answer_holds_only_space(const specdec_splitter *s)
 {
     int i;
 
     for (i = 0; i < s->held; i++)
         if (!specdec__answer_is_space((unsigned char)s->hold[i]))
             return 0;
-    return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES;
+    return s->held > 0 && s->held <= SPECDEC__ANSWER_SPACES_MOST;
 }
 
-/* A mark of a call, or of all of them. */
-static void specdec__answer_marked(specdec_splitter *s, int section)
+/* Enters the state behind a mark that begins a call or, if section = 1, all calls of the answer. */
+static void specdec__answer_handle_mark(specdec_splitter *s, int section)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
 
     if (section)
-        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+        specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
     else if (row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON)
-        specdec__answer_enter(s, SPECDEC__ANSWER_BETWEEN);
+        specdec__answer_enter_state(s, SPECDEC__ANSWER_BETWEEN);
     else
-        specdec__answer_call(s, SPECDEC__ANSWER_NAME);
+        specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
     if (!section)
-        specdec__answer_starts(s, 1);
+        specdec__answer_mark_constraint_start(s, 1);
     s->flags = 0;
 }
 
-/* The beginnings of an answer that is a call without a mark. */
-static const char *const specdec__answer_bare[] = {"{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
+/* Beginnings of an answer that is a call without a mark. */
+static const char *const specdec__answer_bare_beginnings[] = {
+    "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
-/* Content or a thought: marks are looked for. */
-static void specdec__answer_text(specdec_splitter *s)
+/* Reads content or a thought, and looks for marks. */
+static void specdec__answer_step_text(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const int inside = s->flags & SPECDEC__ANSWER_INSIDE, bare = row && row->flags & SPECDEC__CALLS_BARE &&
                                                                 s->flags & SPECDEC__ANSWER_START;
@@ -710,42 +735,42 @@ static void specdec__answer_text(specdec_splitter *s)
         marks[0] = thoughts->open;
         marks[1] = thoughts->close;
         for (i = 0; i < 4; i++)
-            marks[4 + i] = thoughts->around[i];
+            marks[4 + i] = thoughts->content_marks[i];
     }
     if (row && !inside) {
         marks[2] = row->section;
         marks[3] = row->mark;
     }
     for (i = 0; bare && i < 3; i++)
-        marks[8 + i] = specdec__answer_bare[i];
+        marks[8 + i] = specdec__answer_bare_beginnings[i];
     while (s->held) {
-        found = specdec__answer_find(s, marks, 11, 1);
-        if (found == -1 || (found == -2 && specdec__answer_holds_space(s)))
+        found = specdec__answer_match_marks(s, marks, 11, 1);
+        if (found == -1 || (found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            specdec__answer_plain(s);
+            specdec__answer_emit_held(s);
             continue;
         }
         s->held = 0;
         if (found == 2 || found == 3) {
-            specdec__answer_marked(s, found == 2);
+            specdec__answer_handle_mark(s, found == 2);
         } else if (found < 2 || found < 8) {
             s->flags = found ? SPECDEC__ANSWER_SKIP : SPECDEC__ANSWER_SKIP | SPECDEC__ANSWER_INSIDE;
         } else {
             memcpy(begun, marks[found], strlen(marks[found]) + 1);
-            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
-            specdec__answer_starts(s, found - 6);
+            specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
+            specdec__answer_mark_constraint_start(s, found - 6);
             s->stack = 0;
             for (i = 1; begun[i]; i++)
-                specdec__answer_object(s, (unsigned char)begun[i]);
+                specdec__answer_read_object_byte(s, (unsigned char)begun[i]);
         }
     }
 }
 
-/* Before, between and behind calls: marks and what separates calls; anything else is content. */
-static void specdec__answer_between(specdec_splitter *s)
+/* Reads marks and separators in front of calls, between them and behind them; other text is content. */
+static void specdec__answer_step_between(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
     const char *marks[4];
     int found, c;
@@ -756,13 +781,13 @@ static void specdec__answer_between(specdec_splitter *s)
     marks[3] = row->section;
     while (s->held && s->state == SPECDEC__ANSWER_BETWEEN) {
         c = (unsigned char)s->hold[0];
-        found = specdec__answer_find(s, marks, 4, 0);
+        found = specdec__answer_match_marks(s, marks, 4, 0);
         if (found == -1)
             return;
         if (found >= 0) {
             s->held = 0;
             if (found >= 2) {
-                specdec__answer_marked(s, found == 3);
+                specdec__answer_handle_mark(s, found == 3);
             } else if (found == 1 || !row->end) {
                 s->state = SPECDEC__ANSWER_TEXT;
                 s->flags = SPECDEC__ANSWER_SKIP;
@@ -770,33 +795,32 @@ static void specdec__answer_between(specdec_splitter *s)
             return;
         }
         if (specdec__answer_is_space(c) || (list && (c == ',' || c == '[' || c == ']' || c == ';'))) {
-            specdec__answer_shift(s);
+            specdec__answer_shift_byte(s);
         } else if (row->form == SPECDEC__CALLS_JSON && c == '{') {
-            if (!s->started) { /* another object of a list */
-                specdec__answer_starts(s, 1);
+            if (!s->started) { /* the next object of a list */
+                specdec__answer_mark_constraint_start(s, 1);
                 s->since = 1;
             }
-            specdec__answer_call(s, SPECDEC__ANSWER_OBJECT);
+            specdec__answer_begin_call(s, SPECDEC__ANSWER_OBJECT);
             s->stack = 0;
         } else if (row->form == SPECDEC__CALLS_PYTHON && (c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z'))) {
             if (!s->started) {
-                specdec__answer_starts(s, 1);
+                specdec__answer_mark_constraint_start(s, 1);
                 s->since = 1;
             }
-            specdec__answer_call(s, SPECDEC__ANSWER_NAME);
-            specdec__answer_note(s, c);
+            specdec__answer_begin_call(s, SPECDEC__ANSWER_NAME);
+            specdec__answer_note_byte(s, c);
         } else {
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP;
             s->started = 0;
-            specdec__answer_text(s);
+            specdec__answer_step_text(s);
         }
     }
 }
 
-/* What follows the mark of a call is no call of a tool that there is, and nothing of one was handed out: it becomes
-   content. */
-static void specdec__answer_no_call(specdec_splitter *s)
+/* Turns the text behind a mark back into content, as it names no known tool and nothing of the call was handed out. */
+static void specdec__answer_undo_call(specdec_splitter *s)
 {
     const int name = s->state == SPECDEC__ANSWER_NAME, object = s->state == SPECDEC__ANSWER_OBJECT && s->phase < 3;
 
@@ -805,17 +829,17 @@ static void specdec__answer_no_call(specdec_splitter *s)
         s->calls_begun--;
         s->call = -1;
         if (name)
-            specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
     } else if (s->state != SPECDEC__ANSWER_BETWEEN) {
         return;
     }
-    specdec__answer_enter(s, SPECDEC__ANSWER_TEXT);
+    specdec__answer_enter_state(s, SPECDEC__ANSWER_TEXT);
 }
 
-/* A name, up to its mark. */
-static void specdec__answer_name(specdec_splitter *s)
+/* Reads the name of a call, up to its mark. */
+static void specdec__answer_step_name(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
     int found, c;
 
@@ -823,41 +847,41 @@ static void specdec__answer_name(specdec_splitter *s)
     marks[1] = row->id;
     while (s->held && s->state == SPECDEC__ANSWER_NAME) {
         c = (unsigned char)s->hold[0];
-        if (!s->noted && specdec__answer_is_space(c)) { /* a name begins behind white space */
-            specdec__answer_shift(s);
+        if (!s->noted && specdec__answer_is_space(c)) { /* white space in front of a name is dropped */
+            specdec__answer_shift_byte(s);
             continue;
         }
         if (!*row->middle && s->noted && (specdec__answer_is_space(c) || c == '<')) {
             char next = (char)c;
 
-            specdec__answer_named(s);
+            specdec__answer_emit_name(s);
             s->hold[0] = next;
             s->held = 1;
             return;
         }
-        found = specdec__answer_find(s, marks, 2, 0);
+        found = specdec__answer_match_marks(s, marks, 2, 0);
         if (found == -1)
             return;
         if (found == 0 && !s->noted) {
-            specdec__answer_no_call(s);
+            specdec__answer_undo_call(s);
         } else if (found == 0) {
-            specdec__answer_named(s);
+            specdec__answer_emit_name(s);
         } else if (found == 1) {
             s->held = s->noted = 0;
-        } else if (!specdec__answer_note(s, specdec__answer_shift(s))) {
+        } else if (!specdec__answer_note_byte(s, specdec__answer_shift_byte(s))) {
             const char last = (char)c;
 
-            specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
-            specdec__answer_emit(s, SPECDEC_PART_NAME, &last, 1);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+            specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, &last, 1);
             s->noted = 0;
         }
     }
 }
 
-/* Names and values of arguments, and their marks. */
-static void specdec__answer_pairs(specdec_splitter *s)
+/* Reads names and values of arguments, and their marks. */
+static void specdec__answer_step_pairs(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
     char line[48];
     int found, space = s->state == SPECDEC__ANSWER_PAIRS || s->state == SPECDEC__ANSWER_VALUE_BEGIN;
@@ -873,110 +897,111 @@ static void specdec__answer_pairs(specdec_splitter *s)
         marks[1] = line;
     }
     while (s->held) {
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 2, space);
-        if (found == -1 || (space && found == -2 && specdec__answer_holds_space(s)))
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 2, space);
+        if (found == -1 || (space && found == -2 && specdec__answer_holds_only_space(s)))
             return;
         if (found == -2) {
-            const int c = specdec__answer_shift(s);
+            const int c = specdec__answer_shift_byte(s);
 
             if (s->state == SPECDEC__ANSWER_KEY)
-                specdec__answer_note(s, c);
+                specdec__answer_note_byte(s, c);
             else if (s->state == SPECDEC__ANSWER_VALUE)
-                specdec__answer_put(s, c);
+                specdec__answer_read_value_byte(s, c);
             continue;
         }
         s->held = 0;
         if (s->state == SPECDEC__ANSWER_PAIRS && found == 1) {
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "}");
-            specdec__answer_whole(s);
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "}");
+            specdec__answer_end_call(s);
         } else if (s->state == SPECDEC__ANSWER_PAIRS) {
             s->state = SPECDEC__ANSWER_KEY;
             s->noted = 0;
         } else if (s->state == SPECDEC__ANSWER_KEY) {
-            specdec__answer_keyed(s);
+            specdec__answer_emit_argument_name(s);
         } else if (s->state == SPECDEC__ANSWER_VALUE_BEGIN) {
             s->state = SPECDEC__ANSWER_VALUE;
         } else {
-            specdec__answer_valued(s);
+            specdec__answer_end_value(s);
         }
         return;
     }
 }
 
-/* Strings between marks (Gemma), else byte by byte. */
-static void specdec__answer_literals(specdec_splitter *s)
+/* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
+static void specdec__answer_step_literals(specdec_splitter *s)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     int fits;
 
     while (s->held && s->state == SPECDEC__ANSWER_LITERAL) {
-        fits = specdec__answer_fits(s, row->value_begin, 0);
+        fits = specdec__answer_match_mark(s, row->value_begin, 0);
         if (fits == 1)
             return;
         if (fits == 2) {
             s->held = 0;
             if (!(s->flags & SPECDEC__ANSWER_STRING))
-                specdec__answer_comma(s);
-            specdec__answer_say(s, SPECDEC_PART_ARGUMENTS, "\"");
+                specdec__answer_emit_comma(s);
+            specdec__answer_emit_string(s, SPECDEC_PART_ARGUMENTS, "\"");
             s->flags ^= SPECDEC__ANSWER_STRING;
             continue;
         }
         if (s->flags & SPECDEC__ANSWER_STRING && row->value_begin)
-            specdec__answer_escape(s, specdec__answer_shift(s));
+            specdec__answer_emit_escaped(s, specdec__answer_shift_byte(s));
         else if (s->flags & SPECDEC__ANSWER_STRING)
-            specdec__answer_quoted(s, specdec__answer_shift(s));
+            specdec__answer_read_string_byte(s, specdec__answer_shift_byte(s));
         else
-            specdec__answer_literal(s, specdec__answer_shift(s));
+            specdec__answer_read_literal_byte(s, specdec__answer_shift_byte(s));
     }
 }
 
-/* Arguments that are JSON. */
-static void specdec__answer_arguments(specdec_splitter *s)
+/* Reads arguments that are JSON. */
+static void specdec__answer_step_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
     if (!(s->flags & SPECDEC__ANSWER_BEGUN) && !specdec__answer_is_space(c) && c != '{' && c != '[') {
-        s->state = SPECDEC__ANSWER_BETWEEN; /* there are none */
+        s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
-        specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
-        specdec__answer_between(s);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
+        specdec__answer_step_between(s);
         return;
     }
-    if (specdec__answer_raw(s, specdec__answer_shift(s)))
-        specdec__answer_whole(s);
+    if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
+        specdec__answer_end_call(s);
 }
 
-/* Headers and bodies of messages (gpt-oss). */
-static void specdec__answer_channels(specdec_splitter *s)
+/* Reads headers and bodies of Harmony messages (gpt-oss). */
+static void specdec__answer_step_channels(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
 
-    while (s->held) { /* what obeys schemas is JSON, in whose strings no mark is one */
-        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_find(s, marks, 5, 0);
+    while (s->held) { /* constrained arguments are JSON, whose strings may contain marks */
+        found = s->flags & SPECDEC__ANSWER_STRING ? -2 : specdec__answer_match_marks(s, marks, 5, 0);
         if (found == -1)
             return;
         if (found == -2) {
             const char byte = s->hold[0];
-            const int c = specdec__answer_shift(s);
+            const int c = specdec__answer_shift_byte(s);
 
             if (s->state == SPECDEC__ANSWER_BODY) {
                 if (s->flags & SPECDEC__ANSWER_CALLING && !(s->flags & SPECDEC__ANSWER_BEGUN)) {
                     if (specdec__answer_is_space(c))
-                        continue; /* before arguments */
+                        continue; /* white space in front of arguments */
                     s->flags |= SPECDEC__ANSWER_BEGUN;
                 }
-                specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+                specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
                                         : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
                                                                             : SPECDEC_PART_CONTENT, &byte, 1);
                 if (s->kinds_known && s->flags & SPECDEC__ANSWER_CALLING)
-                    specdec__answer_string(s, c);
-            } else if (specdec__answer_note(s, c)) {
+                    specdec__answer_track_string(s, c);
+            } else if (specdec__answer_note_byte(s, c)) {
                 if (s->noted >= 13 && memcmp(s->note + s->noted - 13, "to=functions.", 13) == 0)
-                    specdec__answer_starts(s, 1);
+                    specdec__answer_mark_constraint_start(s, 1);
             } else {
-                specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* no header at all */
-                specdec__answer_emit(s, SPECDEC_PART_CONTENT, &byte, 1);
+                specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted); /* the message has no
+                                                                                             header */
+                specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, &byte, 1);
                 s->state = SPECDEC__ANSWER_BODY;
                 s->flags = s->noted = 0;
             }
@@ -984,73 +1009,74 @@ static void specdec__answer_channels(specdec_splitter *s)
         }
         s->held = 0;
         if (!found && s->state == SPECDEC__ANSWER_HEADER) {
-            specdec__answer_message(s);
+            specdec__answer_end_header(s);
         } else if (found) {
             if (s->state == SPECDEC__ANSWER_BODY && s->flags & SPECDEC__ANSWER_CALLING && found != 1)
-                specdec__answer_emit(s, SPECDEC_PART_END, NULL, 0);
+                specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
             s->state = SPECDEC__ANSWER_HEADER;
             s->flags = s->noted = s->started = 0;
         }
     }
 }
 
-/* Looks at what is held back, to which a byte was added. */
+/* Processes the held bytes after a byte was added to them. */
 static void specdec__answer_step(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_text(s); break;
-    case SPECDEC__ANSWER_BETWEEN: specdec__answer_between(s); break;
-    case SPECDEC__ANSWER_OBJECT: specdec__answer_object(s, specdec__answer_shift(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_literals(s); break;
-    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_channels(s); break;
-    default: specdec__answer_pairs(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_step_text(s); break;
+    case SPECDEC__ANSWER_BETWEEN: specdec__answer_step_between(s); break;
+    case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_step_name(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_step_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_step_literals(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_step_channels(s); break;
+    default: specdec__answer_step_pairs(s); break;
     }
 }
 
-/* Ends the answer: bytes that were held back become the kind of part that they look like. */
-static void specdec__answer_finish(specdec_splitter *s)
+/* Ends the answer: held bytes become a part of the kind that they look like. */
+static void specdec__answer_finish_answer(specdec_splitter *s)
 {
     while (s->held && (s->state == SPECDEC__ANSWER_TEXT || s->state == SPECDEC__ANSWER_BODY)) {
         if (s->state == SPECDEC__ANSWER_TEXT) {
-            specdec__answer_plain(s);
+            specdec__answer_emit_held(s);
         } else {
             const char byte = s->hold[0];
 
-            specdec__answer_shift(s);
-            specdec__answer_emit(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
+            specdec__answer_shift_byte(s);
+            specdec__answer_emit_bytes(s, s->flags & SPECDEC__ANSWER_CALLING  ? SPECDEC_PART_ARGUMENTS
                                     : s->flags & SPECDEC__ANSWER_INSIDE ? SPECDEC_PART_THOUGHT
                                                                         : SPECDEC_PART_CONTENT, &byte, 1);
         }
     }
     if (s->state == SPECDEC__ANSWER_NAME && s->noted)
-        specdec__answer_emit(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_NAME, s->note, (size_t)s->noted);
     if (s->state == SPECDEC__ANSWER_HEADER && s->noted)
-        specdec__answer_emit(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
+        specdec__answer_emit_bytes(s, SPECDEC_PART_CONTENT, s->note, (size_t)s->noted);
     s->held = s->noted = 0;
 }
 
-/* ---- Taken from outside. */
+/* ---- Interface of the splitter. */
 
 /* Gives the splitter the next bytes of the answer; NULL: the answer has ended. */
-static SPECDEC__UNUSED void specdec__answer_push(specdec_splitter *s, const char *bytes, size_t length)
+static SPECDEC__UNUSED void specdec__answer_push_bytes(specdec_splitter *s, const char *bytes, size_t length)
 {
     s->input = bytes;
     s->length = bytes ? length : 0;
     s->ended = !bytes;
 }
 
-/* The next part. A step adds less than 1,000 bytes, a name's or a value's, each as an escape; and few parts. */
-static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_part *part)
+/* Returns the next part. A step adds less than 1,000 bytes (a name or value, each byte as an escape) and few parts, so
+   that nothing overflows. */
+static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specdec_part *part)
 {
     int from;
 
     if (s->taken == s->queued) {
         s->taken = s->queued = s->out = 0;
         while (s->length && (s->out < 64 || (*s->input & 0xc0) == 0x80) && s->out < 128 && s->queued < 4) {
-            if (s->held == (int)sizeof s->hold) /* no mark is as long */
-                specdec__answer_plain(s);
+            if (s->held == (int)sizeof s->hold) /* longer than any mark */
+                specdec__answer_emit_held(s);
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
@@ -1058,7 +1084,7 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;
-            specdec__answer_finish(s);
+            specdec__answer_finish_answer(s);
         }
     }
     if (s->taken == s->queued)
@@ -1071,10 +1097,10 @@ static SPECDEC__UNUSED int specdec__answer_next(specdec_splitter *s, specdec_par
     return 1;
 }
 
-/* Is a control token spelled in one of the marks that a splitter looks for? */
-static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, specdec__bytes token)
+/* Does a control token occur in the marks that a splitter looks for, so that it must be shown? */
+static SPECDEC__UNUSED int specdec__answer_shows_token(const specdec_splitter *s, specdec__bytes token)
 {
-    const specdec__calls *row = specdec__answer_row(s);
+    const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
     const char *marks[22];
     size_t at, length;
@@ -1091,7 +1117,7 @@ static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, spec
     if (thoughts) {
         marks[13] = thoughts->open;
         marks[14] = thoughts->close;
-        memcpy(marks + 15, thoughts->around, sizeof thoughts->around);
+        memcpy(marks + 15, thoughts->content_marks, sizeof thoughts->content_marks);
     }
     if (row && row->form == SPECDEC__CALLS_CHANNEL)
         marks[19] = "<|start|><|channel|><|return|>";
@@ -1103,7 +1129,8 @@ static SPECDEC__UNUSED int specdec__answer_shows(const specdec_splitter *s, spec
 }
 
 /* Does a prompt end inside a thought? */
-static SPECDEC__UNUSED int specdec__answer_inside(const specdec__thoughts *thoughts, const char *text, size_t length)
+static SPECDEC__UNUSED int specdec__answer_prompt_ends_inside(const specdec__thoughts *thoughts, const char *text,
+                                                              size_t length)
 {
     size_t size;
 

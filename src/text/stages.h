@@ -10,25 +10,26 @@
 
 SPECDEC__FOR_SIZE
 
-/* Some tokenizers cut a text by one regular expression after the other: each cuts the pieces that the one before left
-   into what it matches and what lies between ("isolated", in the words of Hugging Face's tokenizers). A stage gives
-   the bytes of its match at the beginning of a text (length > 0), 0 when there is none there. */
+/* Some tokenizers split a text by several regular expressions, one stage after the other: each stage splits the pieces
+   of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
+   function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
 typedef struct specdec__text_stage {
-    specdec__text_match_function *match; /* NULL ends a list */
+    specdec__text_match_function *match; /* NULL: end of the list */
     int kind;
 } specdec__text_stage;
 
-/* Of stages: EXACT: one character behind a match has a say in it; PLAIN: white space and one more; FAR: numbers, too;
-   CASED: letters, too; ENDS: as PLAIN, and where white space is no match, no part of it is. */
+/* How far a stage looks behind a match, so that a part of a text can be split without the rest. EXACT: one character;
+   PLAIN: white space and one character; FAR: also numbers; CASED: also letters; ENDS: as PLAIN, but white space that
+   does not match is never split. */
 enum { SPECDEC__STAGE_PLAIN, SPECDEC__STAGE_EXACT, SPECDEC__STAGE_FAR, SPECDEC__STAGE_CASED, SPECDEC__STAGE_ENDS };
 
-/* Whether a character belongs to a class. */
+/* Does a character belong to a class? */
 typedef int specdec__text_class_function(const specdec__text_character *c);
 
-/* Where a run of characters of a class ends that begins at a place. */
-static size_t specdec__text_run_end(const unsigned char *text, size_t length, size_t at,
-                                    specdec__text_class_function *belongs)
+/* The end of the run of characters of a class that begins at an offset. */
+static size_t specdec__text_class_run_end(const unsigned char *text, size_t length, size_t at,
+                                          specdec__text_class_function *belongs)
 {
     for (;;) {
         const specdec__text_character c = specdec__text_character_at(text, length, at);
@@ -39,18 +40,20 @@ static size_t specdec__text_run_end(const unsigned char *text, size_t length, si
     }
 }
 
-/* \s?X+, X being a class. */
-static size_t specdec__text_spaced_run(const unsigned char *text, size_t length, specdec__text_class_function *belongs)
+/* Matches \s?X+ for a class X. */
+static size_t specdec__text_match_spaced_run(const unsigned char *text, size_t length,
+                                             specdec__text_class_function *belongs)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const size_t from = c.kind == SPECDEC__TEXT_SPACE ? (size_t)c.size : 0;
-    const size_t end = specdec__text_run_end(text, length, from, belongs);
+    const size_t end = specdec__text_class_run_end(text, length, from, belongs);
 
-    return end > from ? end : from ? specdec__text_run_end(text, length, 0, belongs) : 0;
+    return end > from ? end : from ? specdec__text_class_run_end(text, length, 0, belongs) : 0;
 }
 
-/* The classes. */
+/* Classes of characters; [regular expressions] define them. */
 static int specdec__text_is_letter(const specdec__text_character *c) { return c->kind == SPECDEC__TEXT_LETTER; }
+/* [\p{P}] */
 static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
     return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
@@ -64,7 +67,7 @@ static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
     return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
 }
 /* [^\s\p{L}\p{M}\p{N}] */
-static int specdec__text_is_neither(const specdec__text_character *c)
+static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
 }
@@ -74,28 +77,29 @@ static int specdec__text_is_latin(const specdec__text_character *c)
 }
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* [\p{P}$+<=>^~|`] */
-static int specdec__text_is_falcons(const specdec__text_character *c)
+static int specdec__text_is_falcon_sign(const specdec__text_character *c)
 {
     return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
 }
-/* What ends no word of Poro and Viking. */
-static int specdec__text_is_poros(const specdec__text_character *c)
+/* A character that does not end a word in Poro's and Viking's expression. */
+static int specdec__text_is_poro_letter(const specdec__text_character *c)
 {
     static const specdec__text_range marks[] = {{'!', '!'}, {'(', ')'}, {',', ','}, {'.', '.'}, {'?', '?'}, {'|', '|'},
         {0x60C, 0x60C}, {0x6D4, 0x6D4}, {0x964, 0x964}, {0x2026, 0x2026}, {0x3001, 0x3002}, {0xFF0C, 0xFF0C}};
 
-    return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in(marks, SPECDEC__COUNT(marks), c->code);
+    return c->kind != SPECDEC__TEXT_SPACE && !specdec__text_in_ranges(marks, SPECDEC__COUNT(marks), c->code);
 }
-/* Chinese characters and syllables of Japanese (DeepSeek V3), or of Korean and nearly all of Asia (DeepSeek LLM). */
+/* Chinese characters and Japanese syllables (DeepSeek V3). */
 static int specdec__text_is_east_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x4E00 && c->code <= 0x9FA5) || (c->code >= 0x3040 && c->code <= 0x30FF);
 }
+/* Chinese, Japanese and Korean characters, and nearly all other Asian scripts (DeepSeek LLM). */
 static int specdec__text_is_asian(const specdec__text_character *c)
 {
     return (c->code >= 0x800 && c->code <= 0x9FA5) || (c->code >= 0xAC00 && c->code <= 0xD7FF);
 }
-/* Letters with a case, and what DeepSeek LLM counts as punctuation. */
+/* Letters with upper or lower case, as DeepSeek LLM lists them. */
 static int specdec__text_is_llm_letter(const specdec__text_character *c)
 {
     static const specdec__text_range letters[] = {
@@ -114,35 +118,38 @@ static int specdec__text_is_llm_letter(const specdec__text_character *c)
     {0xfb00, 0xfb06}, {0xfb13, 0xfb17}, {0xff21, 0xff3a}, {0xff41, 0xff5a}, {0x10400, 0x1044f}, {0x104b0, 0x104d3},
     {0x104d8, 0x104fb}, {0x10c80, 0x10cb2}, {0x10cc0, 0x10cf2}, {0x118a0, 0x118df}, {0x1e900, 0x1e943}};
 
-    return specdec__text_in(letters, SPECDEC__COUNT(letters), c->code);
+    return specdec__text_in_ranges(letters, SPECDEC__COUNT(letters), c->code);
 }
+/* Punctuation and signs, as DeepSeek LLM lists them. */
 static int specdec__text_is_llm_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002},
                                                 {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}};
 
-    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+    return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
 
-/* The stages, as regular expressions in order of their functions. */
+/* Stages; the regular expressions are in the order of the functions below them. */
 #define SPECDEC__TEXT_STAGE(name, expression) \
     static size_t specdec__text_stage_##name(const unsigned char *text, size_t length) { return expression; }
 /* [\r\n]; \p{N}; \p{N}{1,3}; \p{N}+ */
 SPECDEC__TEXT_STAGE(newline, length && (text[0] == '\r' || text[0] == '\n'))
-SPECDEC__TEXT_STAGE(number, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
-SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
-SPECDEC__TEXT_STAGE(numbers, specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
+SPECDEC__TEXT_STAGE(number, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 1))
+SPECDEC__TEXT_STAGE(numbers3, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, 3))
+SPECDEC__TEXT_STAGE(numbers, specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, SIZE_MAX))
 /* \s?\p{L}+; \s?\p{P}+; [\p{P}$+<=>^~|`]+; \s?[letters]+; \s?[signs]+; \s+$ */
-SPECDEC__TEXT_STAGE(letters, specdec__text_spaced_run(text, length, specdec__text_is_letter))
-SPECDEC__TEXT_STAGE(punctuation, specdec__text_spaced_run(text, length, specdec__text_is_punctuation))
-SPECDEC__TEXT_STAGE(falcons, specdec__text_run_end(text, length, 0, specdec__text_is_falcons))
-SPECDEC__TEXT_STAGE(llm_letters, specdec__text_spaced_run(text, length, specdec__text_is_llm_letter))
-SPECDEC__TEXT_STAGE(llm_signs, specdec__text_spaced_run(text, length, specdec__text_is_llm_sign))
-SPECDEC__TEXT_STAGE(trailing, specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
+SPECDEC__TEXT_STAGE(letters, specdec__text_match_spaced_run(text, length, specdec__text_is_letter))
+SPECDEC__TEXT_STAGE(punctuation, specdec__text_match_spaced_run(text, length, specdec__text_is_punctuation))
+SPECDEC__TEXT_STAGE(falcons, specdec__text_class_run_end(text, length, 0, specdec__text_is_falcon_sign))
+SPECDEC__TEXT_STAGE(llm_letters, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_letter))
+SPECDEC__TEXT_STAGE(llm_signs, specdec__text_match_spaced_run(text, length, specdec__text_is_llm_sign))
+SPECDEC__TEXT_STAGE(trailing,
+                    specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX) == length ? length : 0)
 /* [\u4E00-\u9FA5\u3040-\u30FF]+; [\u0800-\u9FA5\uAC00-\uD7FF]+ */
-SPECDEC__TEXT_STAGE(east_asian, specdec__text_run_end(text, length, 0, specdec__text_is_east_asian))
-SPECDEC__TEXT_STAGE(asian, specdec__text_run_end(text, length, 0, specdec__text_is_asian))
-/* Words of one expression: GPT-2's, Llama 3's with numbers of any length, GPT-4o's with numbers of one or three. */
+SPECDEC__TEXT_STAGE(east_asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_east_asian))
+SPECDEC__TEXT_STAGE(asian, specdec__text_class_run_end(text, length, 0, specdec__text_is_asian))
+/* Whole pre-tokenizers as stages: GPT-2's; Llama 3's with numbers of any length; GPT-4o's with numbers of 1 or 3
+   digits. */
 SPECDEC__TEXT_STAGE(gpt2, specdec__text_word_gpt2(text, length, 0))
 SPECDEC__TEXT_STAGE(modern, specdec__text_word_modern(text, length, SIZE_MAX))
 SPECDEC__TEXT_STAGE(gpt4o_1, specdec__text_word_contracted(text, length, 1))
@@ -161,12 +168,13 @@ static size_t specdec__text_stage_triple(const unsigned char *text, size_t lengt
 /*  ?[^(\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+ (Poro, Viking). */
 static size_t specdec__text_stage_poro(const unsigned char *text, size_t length)
 {
-    const size_t from = text[0] == ' ', end = specdec__text_run_end(text, length, from, specdec__text_is_poros);
+    const size_t from = text[0] == ' ',
+                 end = specdec__text_class_run_end(text, length, from, specdec__text_is_poro_letter);
 
     return end > from ? end : 0;
 }
 
-/* A run of Korean letters, of signs of Chinese texts, of Bopomofo, or of Chinese and Japanese letters (Youtu). */
+/* Youtu's classes: Korean letters; signs of Chinese texts; Bopomofo. */
 static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
@@ -176,12 +184,14 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
     static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
         {0x3001, 0x303F}, {0xFE30, 0xFE4F}, {0xFF01, 0xFF01}, {0xFF0C, 0xFF0C}, {0xFF1A, 0xFF1B}};
 
-    return specdec__text_in(signs, SPECDEC__COUNT(signs), c->code);
+    return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
 }
+
+/* Matches a run of Korean, Bopomofo, or Chinese and Japanese letters, or of signs of Chinese texts (Youtu). */
 static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length)
 {
     static specdec__text_class_function *const classes[4] = {specdec__text_is_korean, specdec__text_is_youtu_sign,
@@ -189,7 +199,7 @@ static size_t specdec__text_stage_youtu(const unsigned char *text, size_t length
     size_t i, end = 0;
 
     for (i = 0; i < 4 && !end; i++)
-        end = specdec__text_run_end(text, length, 0, classes[i]);
+        end = specdec__text_class_run_end(text, length, 0, classes[i]);
     return end;
 }
 
@@ -199,19 +209,19 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
 {
     const specdec__text_character c = specdec__text_character_at(text, length, 0);
     const int bare = c.kind == SPECDEC__TEXT_LETTER || specdec__text_is_sign(&c) || specdec__text_is_newline(&c);
-    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_run_end(text, length, from,
+    size_t from = c.code < 128 && specdec__text_is_sign(&c), end = specdec__text_class_run_end(text, length, from,
                                                                                         specdec__text_is_latin);
 
     if (from && end > from)
         return end;
     from = bare ? 0 : (size_t)c.size;
-    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.facts & SPECDEC__TEXT_MARK))
         return end;
     from = text[0] == ' ';
-    end = specdec__text_run_end(text, length, from, specdec__text_is_sign);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
     if (end > from)
-        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_spaces(text, length);
 }
 
@@ -224,21 +234,21 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
 
     if (end)
         return end;
-    end = specdec__text_run_end(text, length, from, specdec__text_is_letter_or_mark);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
     if (end > from || (c.facts & SPECDEC__TEXT_MARK))
         return end;
-    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
         return end;
     from = text[0] == ' ';
-    end = specdec__text_run_end(text, length, from, specdec__text_is_neither);
+    end = specdec__text_class_run_end(text, length, from, specdec__text_is_other_sign);
     if (end > from)
-        return specdec__text_run_end(text, length, end, specdec__text_is_newline);
+        return specdec__text_class_run_end(text, length, end, specdec__text_is_newline);
     return specdec__text_word_spaces(text, length);
 }
 
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+ (Seed):
-   Qwen 2's words, but no line ends behind signs. */
+   Qwen 2's expression, except that signs do not include line ends behind them. */
 static size_t specdec__text_word_seed(const unsigned char *text, size_t length, size_t digits)
 {
     size_t end = specdec__text_word_modern(text, length, digits);
@@ -263,47 +273,48 @@ static size_t specdec__text_word_line(const unsigned char *text, size_t length, 
     return at;
 }
 
-/* How many of a run of numbers stand before its last threes. A run longer than this is cut from its beginning. */
+/* The number of digits in front of the groups of three that end a run of digits. A run of more than
+   SPECDEC__TEXT_LONGEST_NUMBER digits is grouped from its beginning. */
 #define SPECDEC__TEXT_LONGEST_NUMBER 192
-static size_t specdec__text_before_threes(const unsigned char *text, size_t length, size_t *count)
+static size_t specdec__text_digits_before_threes(const unsigned char *text, size_t length, size_t *count)
 {
     size_t at = 0, next;
 
     for (*count = 0; *count < SPECDEC__TEXT_LONGEST_NUMBER; ++*count, at = next) {
-        next = specdec__text_skip(text, length, at, SPECDEC__TEXT_NUMBER, 1);
+        next = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_NUMBER, 1);
         if (next == at)
             break;
     }
     return *count % 3;
 }
 
-/* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): numbers in threes from their end, where no letter follows. */
+/* \d{1,3}(?=(?:\d{3})*\b) (Tiny Aya): groups of three digits from the end of a number that no letter follows. */
 static size_t specdec__text_stage_threes(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_before_threes(text, length, &count), end;
+    size_t count, first = specdec__text_digits_before_threes(text, length, &count), end;
     specdec__text_character c;
 
     if (!count)
         return 0;
-    end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, count);
+    end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, count);
     c = specdec__text_character_at(text, length, end);
     if (c.kind == SPECDEC__TEXT_LETTER || c.facts & SPECDEC__TEXT_MARK || c.code == '_')
         return 0;
-    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
+    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
 
-/* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): the same, whatever follows. */
+/* (?=(\d{3})+(?!\d)) behind \p{N}+ (SuperBPE): groups of three digits from the end, whatever follows. */
 static size_t specdec__text_stage_groups(const unsigned char *text, size_t length)
 {
-    size_t count, first = specdec__text_before_threes(text, length, &count);
+    size_t count, first = specdec__text_digits_before_threes(text, length, &count);
 
-    return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
+    return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : count ? 3 : 0);
 }
 
-/* The first piece that a stage leaves of a text: its match, or what lies before one. *exact becomes 1 when its end is
-   one whatever follows the text. */
-static size_t specdec__text_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
-                                  int *exact)
+/* Bytes of the first piece of a text after a stage: its match, or the text in front of a match. *exact becomes 1 when
+   the piece ends there whatever follows the text. */
+static size_t specdec__text_stage_piece(const specdec__text_stage *stage, const unsigned char *text, size_t length,
+                                        int *exact)
 {
     size_t at = 0, size = 0, seen;
 
@@ -315,7 +326,7 @@ static size_t specdec__text_piece(const specdec__text_stage *stage, const unsign
             break;
         c = specdec__text_character_at(text, length, at);
         if (c.kind == SPECDEC__TEXT_SPACE && stage->kind == SPECDEC__STAGE_ENDS)
-            at = specdec__text_skip(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
+            at = specdec__text_skip_kind(text, length, at, SPECDEC__TEXT_SPACE, SIZE_MAX);
         else
             at += (size_t)c.size;
     }
@@ -323,13 +334,13 @@ static size_t specdec__text_piece(const specdec__text_stage *stage, const unsign
         return at ? at : size;
     seen = at + (stage->kind == SPECDEC__STAGE_FAR ? 4 * SPECDEC__TEXT_LONGEST_NUMBER + 4 : at ? 12 : size + 4);
     if (seen <= length && (at || stage->kind == SPECDEC__STAGE_EXACT || stage->kind == SPECDEC__STAGE_FAR))
-        *exact = 1; /* whether there is a match is known from three characters */
+        *exact = 1; /* three characters decide whether there is a match */
     return at ? at : size;
 }
 
-/* The first word of a text (length > 0): its first piece behind all stages. As a text may be long and its first stage
-   match nowhere, only a beginning of it is looked at first. No expression looks further than to the first character
-   behind a word that is no white space (nor, where these count, a number or a letter). */
+/* Bytes of the first word of a text (length > 0): its first piece after all stages. As a text may be long and its first
+   stage match nowhere, only a part of the text is split first, and a longer part if its end could matter: no expression
+   looks further than to the first character behind a word that is not white space (or number or letter: FAR, CASED). */
 static size_t specdec__text_word_staged(const specdec__text_stage *stages, const unsigned char *text, size_t length)
 {
     size_t window, limit, end, at;
@@ -338,7 +349,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     for (window = 16;; window = specdec__size_multiply(window, 2)) {
         limit = window < length ? window : length;
         for (i = 0, exact = 0, end = limit; stages[i].match; i++) {
-            end = specdec__text_piece(stages + i, text, end, &exact);
+            end = specdec__text_stage_piece(stages + i, text, end, &exact);
             reaches |= stages[i].kind == SPECDEC__STAGE_FAR;
             cased |= stages[i].kind == SPECDEC__STAGE_CASED;
         }
@@ -355,19 +366,19 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
     }
 }
 
-/* \p{Han}+ or GPT-4o's words of other characters, without slashes behind signs (Kimi K2). */
+/* \p{Han}+, or GPT-4o's expression for other characters, without [/]* behind signs (Kimi K2). */
 static size_t specdec__text_word_kimi(const unsigned char *text, size_t length, size_t digits)
 {
-    size_t end = specdec__text_run_end(text, length, 0, specdec__text_is_han);
+    size_t end = specdec__text_class_run_end(text, length, 0, specdec__text_is_han);
 
     if (end)
         return end;
-    end = specdec__text_cased(text, length, 1);
+    end = specdec__text_cased_word(text, length, 1);
     return end ? end + specdec__text_contraction(text + end, length - end, 1)
                : specdec__text_word_rest(text, length, digits, 0);
 }
 
-/* The stages of pre-tokenizers. */
+/* Lists of stages of pre-tokenizers. */
 #define SPECDEC__STAGE(name, kind) {specdec__text_stage_##name, SPECDEC__STAGE_##kind}
 static const specdec__text_stage specdec__text_deepseek_llm[] = {
     SPECDEC__STAGE(newline, EXACT), SPECDEC__STAGE(llm_letters, EXACT), SPECDEC__STAGE(llm_signs, EXACT),
@@ -391,21 +402,21 @@ static const specdec__text_stage specdec__text_poro[] = {SPECDEC__STAGE(poro, EX
 static const specdec__text_stage specdec__text_viking[] = {
     SPECDEC__STAGE(poro, EXACT), SPECDEC__STAGE(number, EXACT), {NULL, 0}};
 
-/* Words that are never built from merges when they are tokens: none, all, those of line ends. */
+/* Which words become one token without merges when the vocabulary has them: none, all, words of line ends. */
 enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 
-/* How BPE cuts text into words, by tokenizer.ggml.pre. */
+/* A pre-tokenizer: how BPE splits text into words, by the value of tokenizer.ggml.pre. */
 typedef struct specdec__vocab_words {
     const char *name;
     specdec__text_word_function *word;
     size_t digits;
-    int whole_words;   /* SPECDEC__WORDS_... */
-    int add_bos;       /* the default for add_bos_token; 2: whatever the file says */
-    const specdec__text_stage *stages; /* not NULL: in place of word */
+    int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
+    int add_bos;       /* default of add_bos_token; 2: overrides the file */
+    const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
 } specdec__vocab_words;
 
-/* Which models have them: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4 and OLMo 2; "refact" Granite 3; "starcoder"
-   older ones; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later ones. */
+/* All pre-tokenizers. Models of some names: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4, OLMo 2; "refact" Granite 3;
+   "starcoder" StarCoder and StarCoder 2; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later. */
 static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"gpt-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"olmo", specdec__text_word_gpt2, 0, 0, 0, NULL},
@@ -476,10 +487,10 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"gpt3-finnish", NULL, 0, 0, 0, specdec__text_poro},
     {"viking", NULL, 0, 0, 0, specdec__text_viking}};
 
-/* Vocabularies that files without tokenizer.ggml.pre may have, and its value. Fine-tunes add tokens and rename those
-   that are never merged, so a vocabulary is known by how many merges it has, and by a token that the training of the
-   tokenizer has made (or, for those of which no file was at hand, by a special one). Some have ways that are not
-   read: these are refused by name. */
+/* Pre-tokenizers of known vocabularies, for files without tokenizer.ggml.pre. Fine-tunes add and rename tokens that are
+   never merged; so a vocabulary is recognised by its number of merges and by a token that training its tokenizer gave
+   (or, where no file was at hand, by a special token). Some of these pre-tokenizers are not supported: files are then
+   refused with their name. */
 static const struct {
     uint32_t merges, id;
     const char *text, *words;
@@ -498,14 +509,14 @@ static const struct {
                             {31757, 10000, "IGN", "deepseek-coder"}};
 
 /* Bytes of the first word of a text (length > 0). */
-static size_t specdec__words_first(const specdec__vocab_words *words, const unsigned char *text, size_t length)
+static size_t specdec__words_first_word(const specdec__vocab_words *words, const unsigned char *text, size_t length)
 {
     return words->stages ? specdec__text_word_staged(words->stages, text, length)
                          : words->word(text, length, words->digits);
 }
 
-/* The row with this name; NULL: there is none. */
-static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
+/* The pre-tokenizer with a name; NULL: there is none. */
+static const specdec__vocab_words *specdec__words_find_by_name(specdec__bytes name)
 {
     size_t i;
 
@@ -515,14 +526,14 @@ static const specdec__vocab_words *specdec__words_named(specdec__bytes name)
     return NULL;
 }
 
-/* The known name that is nearest to this one, if at most a third of it differs; "": none is near. */
-static SPECDEC__UNUSED const char *specdec__words_near(specdec__bytes name)
+/* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
+static SPECDEC__UNUSED const char *specdec__words_similar_name(specdec__bytes name)
 {
-    size_t i, least = specdec__name_far(name);
+    size_t i, least = specdec__name_max_distance(name);
     const char *nearest = "";
 
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        specdec__name_near(name, specdec__vocab_words_known[i].name, &least, &nearest);
+        specdec__name_keep_nearest(name, specdec__vocab_words_known[i].name, &least, &nearest);
     return nearest;
 }
 

@@ -9,25 +9,26 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__STOP_MAX_BYTES 256 /* bytes of a stop string */
 
-/* Bytes of copies of all stop strings, each with a zero byte behind it. */
-#define SPECDEC__STOP_ROOM (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
+/* Bytes for copies of all stop strings, each with a terminating zero. */
+#define SPECDEC__STOP_COPY_BYTES (SPECDEC_STOP_BYTES + SPECDEC_STOP_STRINGS)
 
-/* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
-   beginning of a stop string, so its length and that string's number say all. */
+/* Searches for stop strings in bytes that arrive in pieces; all zeros: the initial state. The bytes held back always
+   are the beginning of a stop string, so that its number and their count describe them. */
 typedef struct specdec__stop_scan {
-    int count;
-    int held_of;  /* the string of which the beginning is held back */
-    size_t held;  /* bytes held back */
-    int stopped;  /* 1 + the number of the string that was found; 0: none was */
-    size_t cut;   /* bytes taken from where that begins; 0: none was found, or it was cut off */
-    size_t bytes; /* of all strings */
+    int count;                                    /* number of stop strings */
+    int held_string;                              /* number of the stop string whose beginning is held back */
+    size_t held;                                  /* bytes held back */
+    int stopped;                                  /* 1 + the number of the stop string that was found; 0: none */
+    size_t taken_bytes;                           /* bytes taken from the beginning of the found stop string on; 0:
+                                                     none, or already cut off */
+    size_t bytes;                                 /* bytes of all stop strings */
     specdec__bytes strings[SPECDEC_STOP_STRINGS]; /* (count) in the caller's memory, or copied */
 } specdec__stop_scan;
 
-/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many; or when
-   all together are too long. */
-static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
-                                                        specdec_error *error)
+/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty or too long, or there are too many
+   strings or bytes of strings. */
+static SPECDEC__UNUSED specdec_result specdec__stop_add_string(specdec__stop_scan *scan, const char *string,
+                                                               size_t length, specdec_error *error)
 {
     if (scan->count >= SPECDEC_STOP_STRINGS || length < 1 || length > SPECDEC__STOP_MAX_BYTES ||
         scan->bytes + length > SPECDEC_STOP_BYTES)
@@ -39,11 +40,11 @@ static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan
     return SPECDEC_OK;
 }
 
-/* Makes a scan's strings copies in out[SPECDEC__STOP_ROOM], where strings of it may lie already. Apart, as the stack
-   holds them meanwhile. */
-static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_scan *scan, unsigned char *out)
+/* Copies all stop strings to out[SPECDEC__STOP_COPY_BYTES], which may already hold some of them. Not inlined, as it
+   needs a second copy on the stack. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy_strings(specdec__stop_scan *scan, unsigned char *out)
 {
-    unsigned char copies[SPECDEC__STOP_ROOM];
+    unsigned char copies[SPECDEC__STOP_COPY_BYTES];
     size_t at = 0;
     int i;
 
@@ -57,17 +58,18 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__stop_copy(specdec__stop_s
         memcpy(out, copies, at);
 }
 
-/* Do the bytes held back, followed by next, end with the first length bytes of a string? */
-static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes string, size_t length, unsigned char next)
+/* Do the held bytes, followed by `next`, end with the first `length` bytes of a string? */
+static int specdec__stop_matches(const specdec__stop_scan *scan, specdec__bytes string, size_t length,
+                                 unsigned char next)
 {
     if (string.data[length - 1] != next)
         return 0;
     return length == 1 ||
-           memcmp(string.data, scan->strings[scan->held_of].data + scan->held - (length - 1), length - 1) == 0;
+           memcmp(string.data, scan->strings[scan->held_string].data + scan->held - (length - 1), length - 1) == 0;
 }
 
-/* Takes one byte. Returns how many bytes, of those held back and this one, are no part of a stop string. */
-static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
+/* Takes a byte. Returns how many bytes, of the held ones and this one, cannot be part of a stop string. */
+static size_t specdec__stop_read_byte(specdec__stop_scan *scan, unsigned char next)
 {
     size_t longest = 0, all = scan->held + 1, length;
     int i, of = 0;
@@ -75,20 +77,20 @@ static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
     for (i = 0; i < scan->count; i++) {
         specdec__bytes string = scan->strings[i];
 
-        if (string.size > all || !specdec__stop_fits(scan, string, string.size, next) || string.size <= longest)
+        if (string.size > all || !specdec__stop_matches(scan, string, string.size, next) || string.size <= longest)
             continue;
         longest = string.size;
         scan->stopped = i + 1;
     }
     for (i = 0; i < scan->count && !scan->stopped; i++)
         for (length = all < scan->strings[i].size ? all : scan->strings[i].size - 1; length > longest; length--)
-            if (specdec__stop_fits(scan, scan->strings[i], length, next)) {
+            if (specdec__stop_matches(scan, scan->strings[i], length, next)) {
                 longest = length;
                 of = i;
             }
     length = all - longest;
     if (longest && !scan->stopped) {
-        scan->held_of = of;
+        scan->held_string = of;
         scan->held = longest;
     } else {
         scan->held = 0;
@@ -96,12 +98,12 @@ static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
     return length;
 }
 
-/* Takes bytes and hands out those that surely come before any stop string: *written of them, some of which may be from
-   earlier calls; size must be at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string scan->stopped is
-   set, everything before it has been handed out and nothing more is. out and bytes must not overlap. */
-static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *scan, const unsigned char *bytes,
-                                                         size_t length, unsigned char *out, size_t size,
-                                                         size_t *written, specdec_error *error)
+/* Takes bytes and writes those that surely lie in front of any stop string to out: *written bytes, also from earlier
+   calls. size is at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string, scan->stopped is set, and
+   nothing more is written. out and bytes must not overlap. */
+static SPECDEC__UNUSED specdec_result specdec__stop_push_bytes(specdec__stop_scan *scan, const unsigned char *bytes,
+                                                               size_t length, unsigned char *out, size_t size,
+                                                               size_t *written, specdec_error *error)
 {
     size_t i;
 
@@ -110,8 +112,8 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *sca
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes need room for %zu", length,
                              specdec__size_add(length, SPECDEC__STOP_MAX_BYTES));
     for (i = 0; i < length && !scan->stopped; i++) {
-        const unsigned char *held = scan->strings[scan->held_of].data;
-        size_t held_count = scan->held, free_count = specdec__stop_byte(scan, bytes[i]);
+        const unsigned char *held = scan->strings[scan->held_string].data;
+        size_t held_count = scan->held, free_count = specdec__stop_read_byte(scan, bytes[i]);
         size_t from_held = free_count < held_count ? free_count : held_count;
 
         if (from_held)
@@ -121,18 +123,18 @@ static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *sca
             out[(*written)++] = bytes[i];
     }
     if (i && scan->stopped)
-        scan->cut = scan->strings[scan->stopped - 1].size + (length - i);
+        scan->taken_bytes = scan->strings[scan->stopped - 1].size + (length - i);
     return SPECDEC_OK;
 }
 
-/* Hands out what is held back when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns
-   the number of bytes. */
-static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsigned char *out)
+/* Writes the held bytes when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns their
+   number. */
+static SPECDEC__UNUSED size_t specdec__stop_end_text(specdec__stop_scan *scan, unsigned char *out)
 {
     size_t count = scan->held;
 
     if (count)
-        memcpy(out, scan->strings[scan->held_of].data, count);
+        memcpy(out, scan->strings[scan->held_string].data, count);
     scan->held = 0;
     return count;
 }

@@ -10,42 +10,45 @@
 
 SPECDEC__FOR_SIZE
 
-/* Jinja (Pallets, version 3.1, as transformers sets it up: trim_blocks, lstrip_blocks, loop controls, an immutable
-   sandbox). A template is compiled into instructions, and these are run, in memory that the caller gives; every time,
-   as that takes less time than reading a token. Nothing but the compiler recurses, to a fixed depth. */
+/* Jinja (Pallets, version 3.1) as Hugging Face's transformers configures it: trim_blocks, lstrip_blocks, loop controls,
+   immutable sandbox. A template is compiled into instructions, which are then run, in memory of the caller; both each
+   time, as they take less time than decoding a token. Only the compiler recurses, to a fixed depth. */
 
+/* Kinds of values. */
 enum {
     SPECDEC__TEMPLATE_UNDEFINED, SPECDEC__TEMPLATE_NONE, SPECDEC__TEMPLATE_BOOL, SPECDEC__TEMPLATE_INTEGER,
     SPECDEC__TEMPLATE_DOUBLE,
     SPECDEC__TEMPLATE_STRING,   /* (size) bytes */
     SPECDEC__TEMPLATE_LIST,     /* (size) values */
     SPECDEC__TEMPLATE_TUPLE,
-    SPECDEC__TEMPLATE_VIEW,     /* of a dict: its keys, values or items */
-    SPECDEC__TEMPLATE_ITERATOR, /* what filters give: values that are there once */
-    SPECDEC__TEMPLATE_DICT,     /* (size) names, each with a value behind it */
-    SPECDEC__TEMPLATE_SPACE,    /* a namespace: its bindings */
+    SPECDEC__TEMPLATE_VIEW,     /* keys, values or items of a dict */
+    SPECDEC__TEMPLATE_ITERATOR, /* result of a filter: values that can be iterated once */
+    SPECDEC__TEMPLATE_DICT,     /* (size) names, each followed by a value */
+    SPECDEC__TEMPLATE_SPACE,    /* a namespace; its attributes are bindings */
     SPECDEC__TEMPLATE_LOOP, SPECDEC__TEMPLATE_MACRO,
-    SPECDEC__TEMPLATE_FUNCTION, /* a row of the table of functions */
-    SPECDEC__TEMPLATE_METHOD,   /* (size) a row of the table of methods, of the value at `at` */
+    SPECDEC__TEMPLATE_FUNCTION, /* row of the table of functions */
+    SPECDEC__TEMPLATE_METHOD,   /* (size) row of the table of methods; `at`: the value that it belongs to */
     SPECDEC__TEMPLATE_SLICE,    /* three values: from, to, step */
-    SPECDEC__TEMPLATE_KEYWORD   /* the name of an argument, before its value */
+    SPECDEC__TEMPLATE_KEYWORD   /* the name of an argument, in front of its value */
 };
 
+/* Limits of a template. */
 enum {
-    SPECDEC__TEMPLATE_STACK = 192,       /* values that are being computed with */
-    SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks in each other */
-    SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks in each other in the text */
-    SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets in each other in the text */
-    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts in each other that are written */
+    SPECDEC__TEMPLATE_STACK = 192,       /* values on the stack of operands */
+    SPECDEC__TEMPLATE_FRAMES = 96,       /* loops, macros and captured blocks within each other, at run time */
+    SPECDEC__TEMPLATE_BLOCKS = 48,       /* blocks within each other in the text */
+    SPECDEC__TEMPLATE_DEPTH = 24,        /* brackets within each other in the text */
+    SPECDEC__TEMPLATE_NESTED = 48,       /* lists and dicts within each other that are written */
     SPECDEC__TEMPLATE_LONGEST = 1 << 20, /* bytes of a template */
-    SPECDEC__TEMPLATE_STEPS = 4000000    /* instructions, and each 16 bytes that are compared or written */
+    SPECDEC__TEMPLATE_STEPS = 4000000    /* work: instructions, and each 16 bytes that are compared or written */
 };
 
-#define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* templates that ask for the date are refused */
+#define SPECDEC__TEMPLATE_NO_CLOCK INT64_MIN /* no clock: templates that use the date are refused */
 
+/* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
     uint8_t kind;
-    uint8_t safe;  /* a string that the filter `safe` gave: what is added to it is escaped */
+    uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
     uint16_t spare;
     uint32_t size;
     union {
@@ -55,123 +58,131 @@ typedef struct specdec__template_value {
     } of;
 } specdec__template_value;
 
-/* A variable of a scope, or an attribute of a namespace. */
+/* A variable of a scope, or an attribute of a namespace: a list of names and values. */
 typedef struct specdec__template_binding {
     struct specdec__template_binding *next;
     specdec__template_value name, value;
 } specdec__template_binding;
 
-/* Where names are looked up: the scope of a loop's round, a macro or the template; then its parent's. */
+/* A scope: variables of a loop's iteration, of a macro or of the template. Names are looked up in it, then in its
+   parents. */
 typedef struct specdec__template_scope {
     struct specdec__template_scope *parent;
-    specdec__template_binding *first;
+    specdec__template_binding *first_binding;
 } specdec__template_scope;
 
+/* A loop over a list, with the variables of Jinja's `loop`. */
 typedef struct specdec__template_loop {
     const specdec__template_value *items;
-    size_t index, count;      /* the round, from 0; rounds */
-    size_t depth;             /* 1, as there are no recursive loops */
-    specdec__template_value *chosen; /* (choices) of a loop that only chooses */
-    size_t choices;
-    int ran;                  /* a round has come to its end: there is no `else` */
-    int changes;              /* loop.changed was asked: */
-    specdec__template_value last;
+    size_t index, count;                 /* number of the iteration, from 0; number of iterations */
+    size_t depth;                        /* always 1, as recursive loops are not supported */
+    specdec__template_value *kept_items; /* (kept_count) items that met the condition, in a loop that only filters */
+    size_t kept_count;
+    int completed;                        /* 1: an iteration was completed, so `else` is skipped */
+    int changed_called;                   /* 1: loop.changed was called */
+    specdec__template_value last_changed; /* the arguments of its last call */
 } specdec__template_loop;
 
-/* One instruction: what, at which byte of the template, with what: a number, a jump's length, or the place of a
-   constant in memory, counted in 8 bytes. */
+/* An instruction: operation, byte offset in the template (for errors), argument: a number, the length of a jump, or the
+   place of a constant in memory in units of 8 bytes. */
 typedef struct specdec__template_code {
     uint32_t op : 8, source : 24;
     int32_t argument;
 } specdec__template_code;
 
-/* A name of the text: every one is there once. */
+/* A name in the template's text; equal names are stored once (interned). */
 typedef struct specdec__template_name {
     specdec__template_value value;
     struct specdec__template_name *next;
 } specdec__template_name;
 
-/* A macro as it is compiled: its parameters, and whether it names what else it is given. */
+/* A compiled macro: its parameters, and whether its body uses caller, varargs or kwargs. */
 typedef struct specdec__template_macro {
     specdec__template_value name, parameters; /* a list of names */
     int caller, varargs, kwargs;
 } specdec__template_macro;
 
-/* A macro where it is defined. */
+/* A macro as a value: its code, and the scope in which it was defined. */
 typedef struct specdec__template_closure {
     const specdec__template_macro *macro;
     specdec__template_scope *scope;
-    size_t entry;
+    size_t entry; /* its first instruction */
 } specdec__template_closure;
 
-/* A loop, macro, captured block or scope that is being run. */
+/* A frame at run time: a loop, a macro, a captured block or a scope. */
 typedef struct specdec__template_frame {
-    int kind;             /* 'f', 'm', 'c', 's' */
-    size_t back;          /* 'm': the instruction behind the call */
-    size_t base, floor;   /* bytes of memory in use: when it began; behind what its variables need */
-    size_t written;       /* 'm', 'c': bytes of output before it */
-    size_t stack;         /* values on the stack before it */
-    specdec__template_scope *outer; /* the scope to return to */
+    int kind;                             /* 'f': for, 'm': macro, 'c': capture, 's': scope */
+    size_t return_code;                   /* 'm': index of the instruction to return to */
+    size_t memory_base;                   /* bytes of memory in use when the frame began */
+    size_t memory_floor;                  /* bytes of memory in use with the frame's variables */
+    size_t output_base;                   /* 'm', 'c': bytes of output when the frame began */
+    size_t stack_base;                    /* values on the stack when the frame began */
+    specdec__template_scope *outer_scope; /* scope to return to */
     specdec__template_loop *loop;
 } specdec__template_frame;
 
-/* A block of the text that is not at its end (see text/template_parse). */
+/* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
 typedef struct specdec__template_block {
     int kind;
-    int32_t begin, middle;   /* instructions */
-    int32_t ends, breaks;    /* the last of a chain of jumps, each naming the one before it; -1: none */
-    size_t source;
+    int32_t begin, middle;          /* indices of instructions */
+    int32_t end_jumps, break_jumps; /* heads of chains of jumps, each naming the one before; -1: empty */
+    size_t source;                  /* byte offset in the text */
     specdec__template_macro *macro;
     specdec__template_value name, attribute;
 } specdec__template_block;
 
+/* A token of a tag. */
 typedef struct specdec__template_token {
-    int kind;       /* see text/template_parse */
+    int kind;       /* SPECDEC__TEMPLATE_TAG_END to _QUOTED, or an operator's characters */
     size_t from, to;
     specdec__template_value value;
 } specdec__template_token;
 
-/* A template, being compiled and run. */
+/* A template that is being compiled and run. Memory grows from both ends: values from the front, code and names from
+   the back. */
 typedef struct specdec__template {
     specdec__bytes text;
-    unsigned char *memory, *marks; /* (size) and a bit for each of these bytes, 1: it comes from a message */
-    size_t size, used, limit;      /* in use: those below `used`, and from `limit` on */
-    size_t kept, start;            /* kept: below it nothing is given back; start: behind what is given */
-    char *output;                  /* (room) */
-    unsigned char *plain;          /* a bit for each byte of it, as marks; NULL: not noted */
-    size_t room, written;
-    size_t steps;
-    int64_t now;                   /* seconds since 1970 of the local clock */
-
-    const char *failed;            /* why it ended early */
-    specdec__bytes culprit;        /* on what; or what the template says itself (raised) */
-    size_t source;                 /* at which byte of the text */
-    int line, column;              /* the same, once it has failed */
-    int raised, full;              /* by raise_exception; as there was no room for output */
-
+    unsigned char *memory;        /* (size) values from the front, code and names from the back */
+    unsigned char *marks;         /* a bit for each byte of memory, 1: the byte comes from a message */
+    size_t size, used, limit;     /* bytes below `used` and from `limit` on are in use */
+    size_t kept_bytes, input_end; /* bytes below kept_bytes are not released after a statement; input_end: end of the
+                                     input values */
+    char *output;                 /* (output_room) the text that the template writes */
+    unsigned char *plain;         /* a bit for each byte of output, as in marks; NULL: not recorded */
+    size_t output_room, output_bytes;
+    size_t steps; /* work so far, at most SPECDEC__TEMPLATE_STEPS */
+    int64_t local_time;  /* local time, seconds since 1970 */
+    /* the error that stopped compiling or running: */
+    const char *failed;     /* its text; NULL: none */
+    specdec__bytes culprit; /* the part of the template that caused it, or the text that the template raised */
+    size_t source;          /* byte offset of the instruction or tag in the text */
+    int line, column;
+    int raised, output_full; /* raised: by raise_exception; output_full: output has no room left */
+    /* compiling and running: */
     specdec__template_code *code;
-    size_t codes;
-    size_t at;                     /* bytes of the text that are read */
-    int tag, brackets, depth;      /* the tag that is read: '{', '%'; brackets that are open; expressions in it */
-    int strip;                     /* what goes of the text behind it: 0 nothing, 1 a line's end, 2 all white space */
+    size_t code_count;
+    size_t parsed;            /* bytes of the text that were parsed */
+    int tag, brackets, depth; /* kind of the current tag: '{' or '%'; open brackets; nesting of expressions */
+    int strip_behind;         /* white space to drop behind the tag: 0: none, 1: a line end, 2: all */
     specdec__template_token token;
-    specdec__template_macro *macro; /* that is compiled */
-    specdec__template_name *names[64];
-    int blocks, frames, values;
-    specdec__template_scope *scope;
+    specdec__template_macro *macro;    /* the macro that is being compiled */
+    specdec__template_name *names[64]; /* hash table of interned names */
+    int blocks, frames, values;        /* numbers of open blocks, of frames, of values on the stack */
+    specdec__template_scope *scope;    /* the innermost scope */
     specdec__template_scope root;
     specdec__template_block block[SPECDEC__TEMPLATE_BLOCKS];
     specdec__template_frame frame[SPECDEC__TEMPLATE_FRAMES];
     specdec__template_value stack[SPECDEC__TEMPLATE_STACK];
 } specdec__template;
 
-/* Arguments of a call: those without a name, and pairs of a name and a value. */
+/* Arguments of a call: positional ones, and pairs of a name and a value. */
 typedef struct specdec__template_call {
     const specdec__template_value *value, *named;
     int count, names;
 } specdec__template_call;
 
-static specdec__bytes specdec__template_bytes(const void *at, size_t size)
+/* A pointer and a size as specdec__bytes. */
+static specdec__bytes specdec__template_as_bytes(const void *at, size_t size)
 {
     specdec__bytes out;
 
@@ -182,7 +193,8 @@ static specdec__bytes specdec__template_bytes(const void *at, size_t size)
 
 /* ---- Making values. */
 
-static specdec__template_value specdec__template_number(int kind, int64_t number)
+/* A value of a kind that holds an integer. */
+static specdec__template_value specdec__template_number_value(int kind, int64_t number)
 {
     specdec__template_value value;
 
@@ -192,105 +204,113 @@ static specdec__template_value specdec__template_number(int kind, int64_t number
     return value;
 }
 
-static specdec__template_value specdec__template_undefined(void)
+/* Jinja's undefined value. */
+static specdec__template_value specdec__template_undefined_value(void)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_UNDEFINED, 0);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
-static specdec__template_value specdec__template_none(void)
+static specdec__template_value specdec__template_none_value(void)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_NONE, 0);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
-static specdec__template_value specdec__template_bool(int truth)
+static specdec__template_value specdec__template_bool_value(int truth)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_BOOL, truth != 0);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
-static specdec__template_value specdec__template_integer(int64_t number)
+static specdec__template_value specdec__template_integer_value(int64_t number)
 {
-    return specdec__template_number(SPECDEC__TEMPLATE_INTEGER, number);
+    return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
-static specdec__template_value specdec__template_double(double number)
+static specdec__template_value specdec__template_double_value(double number)
 {
-    specdec__template_value value = specdec__template_number(SPECDEC__TEMPLATE_DOUBLE, 0);
+    specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);
 
     value.of.real = number;
     return value;
 }
 
-static specdec__template_value specdec__template_of(int kind, const void *at, size_t size)
+/* A value of a kind that points to `size` bytes or values. */
+static specdec__template_value specdec__template_sized_value(int kind, const void *at, size_t size)
 {
-    specdec__template_value value = specdec__template_number(kind, 0);
+    specdec__template_value value = specdec__template_number_value(kind, 0);
 
     value.of.at = at;
     value.size = (uint32_t)size;
     return value;
 }
 
-static specdec__template_value specdec__template_string(const char *text)
+/* A terminated string as a value. */
+static specdec__template_value specdec__template_string_value(const char *text)
 {
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, text, strlen(text));
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, strlen(text));
 }
 
-static const char *specdec__template_text(const specdec__template_value *value)
+/* The bytes of a string value. */
+static const char *specdec__template_string_bytes(const specdec__template_value *value)
 {
     return (const char *)value->of.at;
 }
 
-static const specdec__template_value *specdec__template_items(const specdec__template_value *value)
+/* The items of a list, tuple or dict. */
+static const specdec__template_value *specdec__template_list_items(const specdec__template_value *value)
 {
     return (const specdec__template_value *)value->of.at;
 }
 
-/* ---- Ending early; memory. */
+/* ---- Errors; memory. */
 
-/* Ends the run. Returns an undefined value. */
-static specdec__template_value specdec__template_fail(specdec__template *t, const char *why, specdec__bytes culprit)
+/* Stores an error, unless an earlier one is stored; then the template stops. culprit: text for the message. Returns an
+   undefined value. */
+static specdec__template_value specdec__template_fail_with(specdec__template *t, const char *why,
+                                                           specdec__bytes culprit)
 {
     if (!t->failed) {
         t->failed = why;
         t->culprit = culprit;
     }
-    return specdec__template_undefined();
+    return specdec__template_undefined_value();
 }
 
-static specdec__template_value specdec__template_refuse(specdec__template *t, const char *why)
+/* Stores an error without further text. */
+static specdec__template_value specdec__template_fail(specdec__template *t, const char *why)
 {
-    return specdec__template_fail(t, why, specdec__template_bytes(NULL, 0));
+    return specdec__template_fail_with(t, why, specdec__template_as_bytes(NULL, 0));
 }
 
-/* Counts a step that reads or writes so many bytes. */
-static void specdec__template_step(specdec__template *t, size_t bytes)
+/* Counts an instruction that reads or writes `bytes` bytes; too much work is an error. */
+static void specdec__template_count_work(specdec__template *t, size_t bytes)
 {
     t->steps += bytes / 16 + 1;
     if (t->steps > SPECDEC__TEMPLATE_STEPS)
-        specdec__template_refuse(t, "it takes too long");
+        specdec__template_fail(t, "it takes too long");
 }
 
-/* Memory for values; NULL, and the run has ended, when there is none left. */
-static void *specdec__template_take(specdec__template *t, size_t count, size_t size)
+/* Takes memory for values from the front; NULL, and an error is stored, when there is not enough. */
+static void *specdec__template_take_memory(specdec__template *t, size_t count, size_t size)
 {
     const size_t at = (t->used + 7) & ~(size_t)7, bytes = specdec__size_multiply(count, size);
 
     if (at > t->limit || bytes > t->limit - at || bytes > UINT32_MAX) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return NULL;
     }
-    specdec__template_step(t, bytes);
+    specdec__template_count_work(t, bytes);
     t->used = at + bytes;
     return t->memory + at;
 }
 
-/* The same for what stays as long as the template runs. */
-static void *specdec__template_take_top(specdec__template *t, size_t size)
+/* Takes memory from the back, for code and names that stay until the template ends. */
+static void *specdec__template_take_permanent(specdec__template *t, size_t size)
 {
     size_t at = t->limit;
 
     size = specdec__size_add(size, 7) & ~(size_t)7;
     if (t->limit < t->used || t->limit - t->used < size) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return NULL;
     }
     t->limit = at -= size;
@@ -298,185 +318,196 @@ static void *specdec__template_take_top(specdec__template *t, size_t size)
     return t->memory + at;
 }
 
-static int specdec__template_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
+/* Bit `at` of an array of bits. */
+static int specdec__template_get_bit(const unsigned char *bits, size_t at) { return bits[at / 8] >> at % 8 & 1; }
 
+/* Sets or clears bit `at` of an array of bits. */
 static void specdec__template_set_bit(unsigned char *bits, size_t at, int value)
 {
     bits[at / 8] = (unsigned char)((bits[at / 8] & ~(1u << at % 8)) | (value ? 1u << at % 8 : 0));
 }
 
-/* Where bytes lie in memory; SIZE_MAX: elsewhere, so that they are the template's. */
-static size_t specdec__template_place(const specdec__template *t, const void *at)
+/* The offset of a pointer in t->memory; SIZE_MAX: it points elsewhere, to text of the template. */
+static size_t specdec__template_memory_offset(const specdec__template *t, const void *at)
 {
     const uintptr_t place = (uintptr_t)at - (uintptr_t)t->memory;
 
     return place < t->size ? (size_t)place : SIZE_MAX;
 }
 
-/* Writes the marks of bytes that were copied from one place to bits. */
-static void specdec__template_mark(const specdec__template *t, unsigned char *bits, size_t to, const void *from,
-                                   size_t size)
+/* Copies the marks of `size` bytes at `from` to bits, from bit `to` on. */
+static void specdec__template_copy_marks(const specdec__template *t, unsigned char *bits, size_t to, const void *from,
+                                         size_t size)
 {
-    const size_t place = specdec__template_place(t, from);
+    const size_t place = specdec__template_memory_offset(t, from);
     size_t i;
 
     for (i = 0; i < size; i++)
-        specdec__template_set_bit(bits, to + i, place != SIZE_MAX && specdec__template_bit(t->marks, place + i));
+        specdec__template_set_bit(bits, to + i, place != SIZE_MAX && specdec__template_get_bit(t->marks, place + i));
 }
 
-/* ---- Building strings: bytes are put behind each other where memory begins that is not in use. Nothing else is taken
-   meanwhile. */
+/* ---- Building strings: bytes are appended at the end of the memory in use; no other memory is taken until the string
+   is complete. */
 
-static void specdec__template_put(specdec__template *t, const void *from, size_t size)
+/* Appends bytes with their marks to the string that is being built. */
+static void specdec__template_append(specdec__template *t, const void *from, size_t size)
 {
-    specdec__template_step(t, size);
+    specdec__template_count_work(t, size);
     if (t->failed || !size)
         return;
     if (t->used > t->limit || size > t->limit - t->used) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return;
     }
     memmove(t->memory + t->used, from, size);
-    specdec__template_mark(t, t->marks, t->used, from, size);
+    specdec__template_copy_marks(t, t->marks, t->used, from, size);
     t->used += size;
 }
 
-static void specdec__template_put_text(specdec__template *t, const char *text)
+/* Appends a terminated string of the template's. */
+static void specdec__template_append_text(specdec__template *t, const char *text)
 {
-    specdec__template_put(t, text, strlen(text));
+    specdec__template_append(t, text, strlen(text));
 }
 
-/* Bytes that come from a message (marked), or from the template. */
-static void specdec__template_put_marked(specdec__template *t, const void *from, size_t size, int marked)
+/* Appends bytes that come from a message (marked = 1) or from the template (0). */
+static void specdec__template_append_marked(specdec__template *t, const void *from, size_t size, int marked)
 {
     const size_t at = t->used;
     size_t i;
 
-    specdec__template_put(t, from, size);
+    specdec__template_append(t, from, size);
     for (i = at; i < t->used; i++)
         specdec__template_set_bit(t->marks, i, marked);
 }
 
-/* The string that was put since memory in use ended at a byte. */
-static specdec__template_value specdec__template_built(const specdec__template *t, size_t from)
+/* The string that was built, as a value; from: bytes in use before it. */
+static specdec__template_value specdec__template_finish_string(const specdec__template *t, size_t from)
 {
-    return specdec__template_of(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->memory + from, t->failed ? 0 : t->used - from);
 }
 
-/* Does the string a end where memory in use ends, so that it can be extended there? */
-static int specdec__template_last(const specdec__template *t, const specdec__template_value *a)
+/* Does string a end at the end of the memory in use, so that it can be extended in place? */
+static int specdec__template_is_last_string(const specdec__template *t, const specdec__template_value *a)
 {
-    const size_t place = specdec__template_place(t, a->of.at);
+    const size_t place = specdec__template_memory_offset(t, a->of.at);
 
-    return place != SIZE_MAX && place + a->size == t->used && place >= t->kept;
+    return place != SIZE_MAX && place + a->size == t->used && place >= t->kept_bytes;
 }
 
-/* Two strings, one behind the other. */
-static specdec__template_value specdec__template_join(specdec__template *t, const specdec__template_value *a,
-                                                      const specdec__template_value *b)
+/* The concatenation of two strings. */
+static specdec__template_value specdec__template_concatenate(specdec__template *t, const specdec__template_value *a,
+                                                             const specdec__template_value *b)
 {
-    const int behind = specdec__template_last(t, a);
-    const size_t from = behind ? specdec__template_place(t, a->of.at) : t->used;
+    const int behind = specdec__template_is_last_string(t, a);
+    const size_t from = behind ? specdec__template_memory_offset(t, a->of.at) : t->used;
 
     if (!behind)
-        specdec__template_put(t, a->of.at, a->size);
-    specdec__template_put(t, b->of.at, b->size);
-    return specdec__template_built(t, from);
+        specdec__template_append(t, a->of.at, a->size);
+    specdec__template_append(t, b->of.at, b->size);
+    return specdec__template_finish_string(t, from);
 }
 
 /* ---- Characters. */
 
-/* Bytes of the character at a place of a string, whatever its bytes are: 1..4. at < size. */
-static size_t specdec__template_character(const char *text, size_t size, size_t at)
+/* Bytes of the character at an offset of a string, 1 to 4, also in invalid UTF-8. at < size. */
+static size_t specdec__template_character_bytes(const char *text, size_t size, size_t at)
 {
-    const int found = specdec__text_sequence((const unsigned char *)text + at, size - at);
+    const int found = specdec__utf8_sequence_bytes((const unsigned char *)text + at, size - at);
 
     return found > 0 ? (size_t)found : 1;
 }
 
-/* How many characters a string has. */
-static size_t specdec__template_length(const specdec__template_value *string)
+/* The number of characters of a string. */
+static size_t specdec__template_count_characters(const specdec__template_value *string)
 {
-    const char *text = specdec__template_text(string);
+    const char *text = specdec__template_string_bytes(string);
     size_t at = 0, count = 0;
 
     for (; at < string->size; count++)
-        at += (unsigned char)text[at] < 128 ? 1 : specdec__template_character(text, string->size, at);
+        at += (unsigned char)text[at] < 128 ? 1 : specdec__template_character_bytes(text, string->size, at);
     return count;
 }
 
-/* Where a string's character of this number begins; its size: there are not so many. */
-static size_t specdec__template_offset(const specdec__template_value *string, size_t number)
+/* The byte offset of character `number` of a string; its size, if the string is shorter. */
+static size_t specdec__template_character_offset(const specdec__template_value *string, size_t number)
 {
-    const char *text = specdec__template_text(string);
+    const char *text = specdec__template_string_bytes(string);
     size_t at = 0;
 
     while (at < string->size && number--)
-        at += specdec__template_character(text, string->size, at);
+        at += specdec__template_character_bytes(text, string->size, at);
     return at;
 }
 
-static specdec__template_value specdec__template_part(const specdec__template_value *string, size_t from, size_t to)
+/* The bytes [from, to) of a string as a value. */
+static specdec__template_value specdec__template_substring(const specdec__template_value *string, size_t from,
+                                                           size_t to)
 {
     specdec__template_value out = *string;
 
-    out.of.at = specdec__template_text(string) + from;
+    out.of.at = specdec__template_string_bytes(string) + from;
     out.size = (uint32_t)(to - from);
     return out;
 }
 
-static uint32_t specdec__template_code_at(const char *text, size_t size, size_t at)
+/* The code point at an offset of a string. */
+static uint32_t specdec__template_code_point(const char *text, size_t size, size_t at)
 {
     return specdec__text_character_at((const unsigned char *)text, size, at).code;
 }
 
-/* White space as Python's str.strip has it. */
+/* Is a code point white space for Python's str.strip? */
 static int specdec__template_is_space(uint32_t c)
 {
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-/* Where a string has another one, at or behind a place; its size + 1: nowhere. */
-static size_t specdec__template_search(const specdec__template_value *in, size_t from,
-                                       const specdec__template_value *what)
+/* The offset of the first occurrence of a string in another one, from `from` on; size + 1: none. */
+static size_t specdec__template_find_string(const specdec__template_value *in, size_t from,
+                                            const specdec__template_value *what)
 {
-    const char *text = specdec__template_text(in);
+    const char *text = specdec__template_string_bytes(in);
 
     for (; what->size <= in->size && from <= in->size - what->size; from++) {
         if (!what->size)
             return from;
-        if (text[from] == *specdec__template_text(what) && memcmp(text + from, what->of.at, what->size) == 0)
+        if (text[from] == *specdec__template_string_bytes(what) && memcmp(text + from, what->of.at, what->size) == 0)
             return from;
     }
     return (size_t)in->size + 1;
 }
 
-static int specdec__template_is(const specdec__template_value *value, const char *text)
+/* Is a value a string with this text? */
+static int specdec__template_string_is(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
            memcmp(value->of.at, text, value->size) == 0;
 }
 
-/* ---- Comparing. */
+/* ---- Comparing values. */
 
-/* Lists, tuples and what filters give: their values are at value->of.at. */
-static int specdec__template_listed(const specdec__template_value *value)
+/* Is a value a list, tuple, view or iterator, whose items are at value->of.at? */
+static int specdec__template_is_list_like(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_ITERATOR;
 }
 
-static int specdec__template_numeric(const specdec__template_value *value)
+/* Is a value an integer, double or boolean? */
+static int specdec__template_is_number(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_BOOL && value->kind <= SPECDEC__TEMPLATE_DOUBLE;
 }
 
-static double specdec__template_real(const specdec__template_value *value)
+/* The value of a number as a double. */
+static double specdec__template_as_double(const specdec__template_value *value)
 {
     return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->of.real : (double)value->of.integer;
 }
 
-static int specdec__template_truth(const specdec__template_value *value)
+/* Is a value true, as in Python: not zero, not empty? */
+static int specdec__template_is_true(const specdec__template_value *value)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
@@ -488,40 +519,40 @@ static int specdec__template_truth(const specdec__template_value *value)
     }
 }
 
-static const specdec__template_value *specdec__template_member(specdec__template *t,
-                                                               const specdec__template_value *dict,
-                                                               const specdec__template_value *name);
+static const specdec__template_value *specdec__template_find_member(specdec__template *t,
+                                                                    const specdec__template_value *dict,
+                                                                    const specdec__template_value *name);
 
-static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
-                                   const specdec__template_value *b, int depth);
+static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
+                                          const specdec__template_value *b, int depth);
 
-/* Has a dict the same members as another one? */
-static int specdec__template_equal_dicts(specdec__template *t, const specdec__template_value *a,
+/* Do two dicts have equal members, in any order? */
+static int specdec__template_dicts_equal(specdec__template *t, const specdec__template_value *a,
                                          const specdec__template_value *b, int depth)
 {
     size_t i;
 
     for (i = 0; i < a->size && !t->failed; i++) {
-        const specdec__template_value *own = specdec__template_items(a) + 2 * i;
-        const specdec__template_value *other = specdec__template_member(t, b, own);
+        const specdec__template_value *own = specdec__template_list_items(a) + 2 * i;
+        const specdec__template_value *other = specdec__template_find_member(t, b, own);
 
-        if (!other || !specdec__template_equal(t, own + 1, other, depth - 1))
+        if (!other || !specdec__template_values_equal(t, own + 1, other, depth - 1))
             return 0;
     }
     return 1;
 }
 
-/* Are two values equal, as Python's == has it? depth: how deep they may be. */
-static int specdec__template_equal(specdec__template *t, const specdec__template_value *a,
-                                   const specdec__template_value *b, int depth)
+/* Are two values equal, by Python's ==? depth: levels of nesting compared so far. */
+static int specdec__template_values_equal(specdec__template *t, const specdec__template_value *a,
+                                          const specdec__template_value *b, int depth)
 {
     size_t i;
 
-    specdec__template_step(t, 0);
-    if (specdec__template_numeric(a) && specdec__template_numeric(b))
+    specdec__template_count_work(t, 0);
+    if (specdec__template_is_number(a) && specdec__template_is_number(b))
         return a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE
-                   ? !(specdec__template_real(a) < specdec__template_real(b)) &&
-                         !(specdec__template_real(a) > specdec__template_real(b))
+                   ? !(specdec__template_as_double(a) < specdec__template_as_double(b)) &&
+                         !(specdec__template_as_double(a) > specdec__template_as_double(b))
                    : a->of.integer == b->of.integer;
     if (a->kind != b->kind)
         return 0;
@@ -537,55 +568,56 @@ static int specdec__template_equal(specdec__template *t, const specdec__template
     if (!a->size || a->of.at == b->of.at)
         return 1;
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
-        specdec__template_step(t, a->size);
+        specdec__template_count_work(t, a->size);
         return memcmp(a->of.at, b->of.at, a->size) == 0;
     }
     if (!depth) {
-        specdec__template_refuse(t, "it compares what is too deep");
+        specdec__template_fail(t, "it compares what is too deep");
         return 0;
     }
     if (a->kind == SPECDEC__TEMPLATE_DICT)
-        return specdec__template_equal_dicts(t, a, b, depth);
+        return specdec__template_dicts_equal(t, a, b, depth);
     for (i = 0; i < a->size && !t->failed; i++)
-        if (!specdec__template_equal(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1))
+        if (!specdec__template_values_equal(t, specdec__template_list_items(a) + i, specdec__template_list_items(b) + i,
+                                            depth - 1))
             return 0;
     return 1;
 }
 
-enum { SPECDEC__TEMPLATE_COMPARED = 12 }; /* lists in each other that can be compared */
+enum { SPECDEC__TEMPLATE_COMPARE_DEPTH = 12 }; /* most lists within each other that are compared */
 
-/* The value that a dict has for a name; NULL: none. */
-static const specdec__template_value *specdec__template_member(specdec__template *t,
-                                                               const specdec__template_value *dict,
-                                                               const specdec__template_value *name)
+/* The value of a dict's member; NULL: there is none. */
+static const specdec__template_value *specdec__template_find_member(specdec__template *t,
+                                                                    const specdec__template_value *dict,
+                                                                    const specdec__template_value *name)
 {
     size_t i;
 
     for (i = dict->size; i-- > 0;) {
-        const specdec__template_value *own = specdec__template_items(dict) + 2 * i;
+        const specdec__template_value *own = specdec__template_list_items(dict) + 2 * i;
 
         if (own->kind == SPECDEC__TEMPLATE_STRING && name->kind == SPECDEC__TEMPLATE_STRING) {
             if (own->size == name->size && (!own->size || memcmp(own->of.at, name->of.at, own->size) == 0))
                 return own + 1;
-        } else if (specdec__template_equal(t, own, name, 4)) {
+        } else if (specdec__template_values_equal(t, own, name, 4)) {
             return own + 1;
         }
     }
-    specdec__template_step(t, 16 * (size_t)dict->size);
+    specdec__template_count_work(t, 16 * (size_t)dict->size);
     return NULL;
 }
 
-/* -1, 0, 1: the order of two values; the run has ended where they have none. */
-static int specdec__template_order(specdec__template *t, const specdec__template_value *a,
-                                   const specdec__template_value *b, int depth)
+/* Compares two values: -1, 0, 1, as Python's < does; values without an order are an error. */
+static int specdec__template_compare_values(specdec__template *t, const specdec__template_value *a,
+                                            const specdec__template_value *b, int depth)
 {
     const size_t common = a->size < b->size ? a->size : b->size;
     size_t i;
     int order = 0;
 
-    specdec__template_step(t, a->kind == SPECDEC__TEMPLATE_STRING ? common : 0);
-    if (specdec__template_numeric(a) && specdec__template_numeric(b)) {
-        const double x = specdec__template_real(a), y = specdec__template_real(b);
+    specdec__template_count_work(t, a->kind == SPECDEC__TEMPLATE_STRING ? common : 0);
+    if (specdec__template_is_number(a) && specdec__template_is_number(b)) {
+        const double x = specdec__template_as_double(a), y = specdec__template_as_double(b);
 
         if (a->kind != SPECDEC__TEMPLATE_DOUBLE && b->kind != SPECDEC__TEMPLATE_DOUBLE)
             return a->of.integer < b->of.integer ? -1 : a->of.integer > b->of.integer;
@@ -596,11 +628,12 @@ static int specdec__template_order(specdec__template *t, const specdec__template
         return order ? (order < 0 ? -1 : 1) : a->size < b->size ? -1 : a->size > b->size;
     }
     if (a->kind != b->kind || (a->kind != SPECDEC__TEMPLATE_LIST && a->kind != SPECDEC__TEMPLATE_TUPLE) || !depth) {
-        specdec__template_refuse(t, "it compares values that have no order");
+        specdec__template_fail(t, "it compares values that have no order");
         return 0;
     }
     for (i = 0; i < common && !order && !t->failed; i++)
-        order = specdec__template_order(t, specdec__template_items(a) + i, specdec__template_items(b) + i, depth - 1);
+        order = specdec__template_compare_values(t, specdec__template_list_items(a) + i,
+                                                 specdec__template_list_items(b) + i, depth - 1);
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 

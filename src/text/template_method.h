@@ -10,9 +10,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* An argument by place or by name; NULL: it was not given. */
-static const specdec__template_value *specdec__template_argument(const specdec__template_call *call, int index,
-                                                                 const char *name)
+/* An argument of a call by position or by name; NULL: it was not given. */
+static const specdec__template_value *specdec__template_get_argument(const specdec__template_call *call, int index,
+                                                                     const char *name)
 {
     int i;
 
@@ -25,81 +25,84 @@ static const specdec__template_value *specdec__template_argument(const specdec__
     return NULL;
 }
 
-/* An argument that is true or false; otherwise what it is when it is not given. */
-static int specdec__template_flag(const specdec__template_call *call, int index, const char *name, int otherwise)
+/* The truth of an argument; otherwise: its default. */
+static int specdec__template_flag_argument(const specdec__template_call *call, int index, const char *name,
+                                           int otherwise)
 {
-    const specdec__template_value *value = specdec__template_argument(call, index, name);
+    const specdec__template_value *value = specdec__template_get_argument(call, index, name);
 
-    return value ? specdec__template_truth(value) : otherwise;
+    return value ? specdec__template_is_true(value) : otherwise;
 }
 
-/* An argument that is an integer. */
-static int64_t specdec__template_count(specdec__template *t, const specdec__template_call *call, int index,
-                                       const char *name, int64_t otherwise)
+/* The integer of an argument; otherwise: its default. Another type is an error. */
+static int64_t specdec__template_integer_argument(specdec__template *t, const specdec__template_call *call, int index,
+                                                  const char *name, int64_t otherwise)
 {
-    const specdec__template_value *value = specdec__template_argument(call, index, name);
+    const specdec__template_value *value = specdec__template_get_argument(call, index, name);
 
     if (!value || value->kind == SPECDEC__TEMPLATE_NONE)
         return otherwise;
     if (value->kind != SPECDEC__TEMPLATE_INTEGER && value->kind != SPECDEC__TEMPLATE_BOOL)
-        specdec__template_refuse(t, "an argument is no integer");
+        specdec__template_fail(t, "an argument is no integer");
     return value->of.integer;
 }
 
-/* An argument that is a string; size 0, and none is NULL, when it was not given. */
-static specdec__template_value specdec__template_words(specdec__template *t, const specdec__template_call *call,
-                                                       int index, const char *name, const char *otherwise)
+/* The string of an argument; otherwise: its default. An absent argument without default has size 0. */
+static specdec__template_value specdec__template_string_argument(specdec__template *t,
+                                                                 const specdec__template_call *call, int index,
+                                                                 const char *name, const char *otherwise)
 {
-    const specdec__template_value *value = specdec__template_argument(call, index, name);
+    const specdec__template_value *value = specdec__template_get_argument(call, index, name);
 
     if (!value || (!otherwise && value->kind == SPECDEC__TEMPLATE_NONE))
-        return otherwise ? specdec__template_string(otherwise) : specdec__template_none();
+        return otherwise ? specdec__template_string_value(otherwise) : specdec__template_none_value();
     if (value->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_refuse(t, "an argument is no string");
+        return specdec__template_fail(t, "an argument is no string");
     return *value;
 }
 
-/* A list that is filled value by value; room for `most` is taken at once. */
+/* Memory for a list of at most `most` values, filled one by one. */
 static specdec__template_value *specdec__template_new_list(specdec__template *t, size_t most)
 {
-    return (specdec__template_value *)specdec__template_take(t, most, sizeof(specdec__template_value));
+    return (specdec__template_value *)specdec__template_take_memory(t, most, sizeof(specdec__template_value));
 }
 
-static specdec__template_value specdec__template_listing(const specdec__template_value *items, size_t count)
+/* The list of `count` items, which were stored by the caller. */
+static specdec__template_value specdec__template_list_value(const specdec__template_value *items, size_t count)
 {
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, items, items ? count : 0);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, items, items ? count : 0);
 }
 
-/* What a loop over a value goes through: as a list. The run ends where it cannot be gone through. */
+/* The list of values over which a loop over a value iterates; a value that cannot be iterated is an error. */
 static specdec__template_value specdec__template_iterate(specdec__template *t, const specdec__template_value *value)
 {
     specdec__template_value *out;
     size_t at, next, count = 0;
 
-    if (specdec__template_listed(value))
-        return specdec__template_listing(specdec__template_items(value), value->size);
+    if (specdec__template_is_list_like(value))
+        return specdec__template_list_value(specdec__template_list_items(value), value->size);
     if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_listing(NULL, 0);
+        return specdec__template_list_value(NULL, 0);
     if (value->kind == SPECDEC__TEMPLATE_DICT) {
         out = specdec__template_new_list(t, value->size);
         for (; out && count < value->size; count++)
-            out[count] = specdec__template_items(value)[2 * count];
-        return specdec__template_listing(out, count);
+            out[count] = specdec__template_list_items(value)[2 * count];
+        return specdec__template_list_value(out, count);
     }
     if (value->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_refuse(t, "it goes through what is no list");
-    out = specdec__template_new_list(t, specdec__template_length(value));
+        return specdec__template_fail(t, "it goes through what is no list");
+    out = specdec__template_new_list(t, specdec__template_count_characters(value));
     for (at = 0; out && at < value->size; at = next) {
-        next = at + specdec__template_character(specdec__template_text(value), value->size, at);
-        out[count++] = specdec__template_part(value, at, next);
+        next = at + specdec__template_character_bytes(specdec__template_string_bytes(value), value->size, at);
+        out[count++] = specdec__template_substring(value, at, next);
     }
-    return specdec__template_listing(out, count);
+    return specdec__template_list_value(out, count);
 }
 
 /* ---- Strings. */
 
-/* Upper and lower case of a character, as far as scripts in use pair them one to one. */
-static uint32_t specdec__template_upper(uint32_t c)
+/* The upper case of a code point, for scripts in use whose cases pair one to one. */
+static uint32_t specdec__template_to_upper(uint32_t c)
 {
     if (c < 128)
         return c >= 'a' && c <= 'z' ? c - 32 : c;
@@ -122,7 +125,8 @@ static uint32_t specdec__template_upper(uint32_t c)
     return c == 0x131 ? 'I' : c == 0x3ac ? 0x386 : c >= 0x3ad && c <= 0x3af ? c - 37 : c == 0x3cc ? 0x38c : c;
 }
 
-static uint32_t specdec__template_lower(uint32_t c)
+/* The lower case of a code point. */
+static uint32_t specdec__template_to_lower(uint32_t c)
 {
     if (c < 128)
         return c >= 'A' && c <= 'Z' ? c + 32 : c;
@@ -138,29 +142,31 @@ static uint32_t specdec__template_lower(uint32_t c)
         return c == 0x386 ? 0x3ac : 0x3cc;
     if (c >= 0x388 && c <= 0x38a)
         return c + 37;
-    if (specdec__template_upper(c + 1) == c && specdec__template_upper(c) == c)
+    if (specdec__template_to_upper(c + 1) == c && specdec__template_to_upper(c) == c)
         return c + 1;
     return c;
 }
 
+/* Has a code point upper or lower case? */
 static int specdec__template_is_letter(uint32_t c)
 {
-    const int kind = specdec__text_class_facts[specdec__text_class(c)].kind;
+    const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
 
     return kind == SPECDEC__TEXT_LETTER;
 }
 
+/* Conversions of case. */
 enum {
     SPECDEC__TEMPLATE_TO_LOWER, SPECDEC__TEMPLATE_TO_UPPER, SPECDEC__TEMPLATE_TO_CAPITAL, SPECDEC__TEMPLATE_TO_TITLE,
-    SPECDEC__TEMPLATE_TO_WORDS, /* as the filter `title` */
+    SPECDEC__TEMPLATE_TO_WORDS, /* the filter `title` */
     SPECDEC__TEMPLATE_TO_SWAPPED
 };
 
-/* A string in another case. */
-static specdec__template_value specdec__template_cased(specdec__template *t, const specdec__template_value *self,
-                                                       int to)
+/* A string converted to another case. */
+static specdec__template_value specdec__template_change_case(specdec__template *t, const specdec__template_value *self,
+                                                             int to)
 {
-    const char *text = specdec__template_text(self);
+    const char *text = specdec__template_string_bytes(self);
     const size_t from = t->used;
     specdec__template_value cased_string;
     size_t at, size;
@@ -168,167 +174,171 @@ static specdec__template_value specdec__template_cased(specdec__template *t, con
     unsigned char bytes[4];
 
     for (at = 0; at < self->size && !t->failed; at += size) {
-        const uint32_t code = specdec__template_code_at(text, self->size, at);
-        const size_t place = specdec__template_place(t, text + at);
+        const uint32_t code = specdec__template_code_point(text, self->size, at);
+        const size_t place = specdec__template_memory_offset(t, text + at);
         const int up = to == SPECDEC__TEMPLATE_TO_UPPER || (first && to >= SPECDEC__TEMPLATE_TO_CAPITAL);
-        uint32_t cased = up ? specdec__template_upper(code) : specdec__template_lower(code);
+        uint32_t cased = up ? specdec__template_to_upper(code) : specdec__template_to_lower(code);
 
-        size = specdec__template_character(text, self->size, at);
+        size = specdec__template_character_bytes(text, self->size, at);
         if (to == SPECDEC__TEMPLATE_TO_SWAPPED)
-            cased = specdec__template_upper(code) != code ? specdec__template_upper(code)
-                                                          : specdec__template_lower(code);
+            cased = specdec__template_to_upper(code) != code ? specdec__template_to_upper(code)
+                                                          : specdec__template_to_lower(code);
         if (code == 0xdf && up)
-            specdec__template_put_marked(t, to == SPECDEC__TEMPLATE_TO_UPPER ? "SS" : "Ss", 2,
-                                         place != SIZE_MAX && specdec__template_bit(t->marks, place));
+            specdec__template_append_marked(t, to == SPECDEC__TEMPLATE_TO_UPPER ? "SS" : "Ss", 2,
+                                            place != SIZE_MAX && specdec__template_get_bit(t->marks, place));
         else if (cased == code)
-            specdec__template_put(t, text + at, size);
+            specdec__template_append(t, text + at, size);
         else
-            specdec__template_put_marked(t, bytes, specdec__json_encode(cased, bytes),
-                                         place != SIZE_MAX && specdec__template_bit(t->marks, place));
+            specdec__template_append_marked(t, bytes, specdec__json_encode_utf8(cased, bytes),
+                                            place != SIZE_MAX && specdec__template_get_bit(t->marks, place));
         first = to == SPECDEC__TEMPLATE_TO_TITLE ? !specdec__template_is_letter(code)
                 : to == SPECDEC__TEMPLATE_TO_WORDS
                     ? specdec__template_is_space(code) || (code < 128 && code && strchr("-({[<", (int)code))
                     : 0;
     }
-    cased_string = specdec__template_built(t, from);
+    cased_string = specdec__template_finish_string(t, from);
     cased_string.safe = self->safe;
     return cased_string;
 }
 
-/* Is the character at a place of a string among those to strip: of chars, or (none) white space? */
-static int specdec__template_strips(const specdec__template_value *self, size_t at, size_t size,
-                                    const specdec__template_value *chars)
+/* Is the character at an offset of a string among those to strip: in chars, or (NULL) white space? */
+static int specdec__template_is_stripped(const specdec__template_value *self, size_t at, size_t size,
+                                         const specdec__template_value *chars)
 {
-    const char *text = specdec__template_text(self) + at;
-    specdec__template_value character = specdec__template_of(SPECDEC__TEMPLATE_STRING, text, size);
+    const char *text = specdec__template_string_bytes(self) + at;
+    specdec__template_value character = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, text, size);
 
     if (chars->kind == SPECDEC__TEMPLATE_STRING)
-        return specdec__template_search(chars, 0, &character) <= chars->size;
-    return specdec__template_is_space(specdec__template_code_at(text, size, 0));
+        return specdec__template_find_string(chars, 0, &character) <= chars->size;
+    return specdec__template_is_space(specdec__template_code_point(text, size, 0));
 }
 
-/* A string without some characters at its ends (1: the left, 2: the right). */
-static specdec__template_value specdec__template_strip(specdec__template *t, const specdec__template_value *self,
-                                                       const specdec__template_value *chars, int ends)
+/* A string without the characters to strip at its ends (bits 1: left, 2: right). */
+static specdec__template_value specdec__template_strip_string(specdec__template *t, const specdec__template_value *self,
+                                                              const specdec__template_value *chars, int ends)
 {
-    const char *text = specdec__template_text(self);
+    const char *text = specdec__template_string_bytes(self);
     size_t from = 0, to = self->size, at;
 
     while (ends & 1 && from < to) {
-        const size_t size = specdec__template_character(text, self->size, from);
+        const size_t size = specdec__template_character_bytes(text, self->size, from);
 
-        if (!specdec__template_strips(self, from, size, chars))
+        if (!specdec__template_is_stripped(self, from, size, chars))
             break;
         from += size;
     }
     while (ends & 2 && from < to) {
         for (at = to - 1; at > from && to - at < 4 && ((unsigned char)text[at] & 0xc0) == 0x80; at--)
             ;
-        if (at + specdec__template_character(text, to, at) != to)
+        if (at + specdec__template_character_bytes(text, to, at) != to)
             at = to - 1;
-        if (!specdec__template_strips(self, at, to - at, chars))
+        if (!specdec__template_is_stripped(self, at, to - at, chars))
             break;
         to = at;
     }
-    specdec__template_step(t, self->size - (to - from));
-    return specdec__template_part(self, from, to);
+    specdec__template_count_work(t, self->size - (to - from));
+    return specdec__template_substring(self, from, to);
 }
 
+/* Methods strip(chars) (ends = 3), lstrip (1), rstrip (2) of a string. */
 static specdec__template_value specdec__template_method_strip(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int ends)
 {
-    const specdec__template_value chars = specdec__template_words(t, call, 0, "chars", NULL);
+    const specdec__template_value chars = specdec__template_string_argument(t, call, 0, "chars", NULL);
 
-    return specdec__template_strip(t, self, &chars, ends);
+    return specdec__template_strip_string(t, self, &chars, ends);
 }
 
-/* A string in which (at most `count` times, -1: always) one string stands for another. */
-static specdec__template_value specdec__template_replace(specdec__template *t, const specdec__template_value *self,
-                                                         const specdec__template_value *old,
-                                                         const specdec__template_value *by, int64_t count)
+/* A string in which `by` replaces the first `count` occurrences (-1: all) of `old`. */
+static specdec__template_value specdec__template_replace_string(specdec__template *t,
+                                                                const specdec__template_value *self,
+                                                                const specdec__template_value *old,
+                                                                const specdec__template_value *by, int64_t count)
 {
     const size_t from = t->used;
     size_t at = 0, found, size;
 
     for (; count != 0 && !t->failed; count--) {
-        found = specdec__template_search(self, at, old);
+        found = specdec__template_find_string(self, at, old);
         if (found > self->size)
             break;
-        specdec__template_put(t, specdec__template_text(self) + at, found - at);
-        specdec__template_put(t, by->of.at, by->size);
+        specdec__template_append(t, specdec__template_string_bytes(self) + at, found - at);
+        specdec__template_append(t, by->of.at, by->size);
         at = found + old->size;
-        if (!old->size) { /* between all characters */
+        if (!old->size) { /* an empty string occurs between all characters */
             if (found == self->size)
                 break;
-            size = specdec__template_character(specdec__template_text(self), self->size, found);
-            specdec__template_put(t, specdec__template_text(self) + found, size);
+            size = specdec__template_character_bytes(specdec__template_string_bytes(self), self->size, found);
+            specdec__template_append(t, specdec__template_string_bytes(self) + found, size);
             at = found + size;
         }
     }
     if (at < self->size)
-        specdec__template_put(t, specdec__template_text(self) + at, self->size - at);
-    specdec__template_step(t, self->size);
-    return specdec__template_built(t, from);
+        specdec__template_append(t, specdec__template_string_bytes(self) + at, self->size - at);
+    specdec__template_count_work(t, self->size);
+    return specdec__template_finish_string(t, from);
 }
 
+/* Method replace(old, new, count) of a string. */
 static specdec__template_value specdec__template_method_replace(specdec__template *t,
                                                                 const specdec__template_value *self,
                                                                 const specdec__template_call *call, int unused)
 {
-    const specdec__template_value old = specdec__template_words(t, call, 0, "old", "");
-    const specdec__template_value by = specdec__template_words(t, call, 1, "new", "");
+    const specdec__template_value old = specdec__template_string_argument(t, call, 0, "old", "");
+    const specdec__template_value by = specdec__template_string_argument(t, call, 1, "new", "");
 
     (void)unused;
     if (call->count < 2 && call->names == 0)
-        return specdec__template_refuse(t, "replace needs two strings");
-    return specdec__template_replace(t, self, &old, &by, specdec__template_count(t, call, 2, "count", -1));
+        return specdec__template_fail(t, "replace needs two strings");
+    return specdec__template_replace_string(t, self, &old, &by,
+                                            specdec__template_integer_argument(t, call, 2, "count", -1));
 }
 
-/* The last place before `to` at which a string has another one; its size + 1: nowhere. */
-static size_t specdec__template_search_back(const specdec__template_value *in, size_t to,
-                                            const specdec__template_value *what)
+/* The offset of the last occurrence of a string in another one that ends at or before `to`; size + 1: none. */
+static size_t specdec__template_find_last_string(const specdec__template_value *in, size_t to,
+                                                 const specdec__template_value *what)
 {
     size_t at;
 
     for (at = to >= what->size ? to - what->size + 1 : 0; at-- > 0;)
-        if (!what->size || memcmp(specdec__template_text(in) + at, what->of.at, what->size) == 0)
+        if (!what->size || memcmp(specdec__template_string_bytes(in) + at, what->of.at, what->size) == 0)
             return at;
     return (size_t)in->size + 1;
 }
 
-/* split, rsplit at white space: at most `most` times. */
-static specdec__template_value specdec__template_split_space(specdec__template *t, const specdec__template_value *self,
-                                                             int64_t most, int right)
+/* split (right = 0), rsplit at white space, at most `most` times (-1: always). */
+static specdec__template_value
+specdec__template_split_at_space(specdec__template *t, const specdec__template_value *self, int64_t most, int right)
 {
-    const specdec__template_value none = specdec__template_none();
+    const specdec__template_value none = specdec__template_none_value();
     specdec__template_value *out = specdec__template_new_list(t, self->size / 2 + 1);
-    specdec__template_value left = specdec__template_strip(t, self, &none, right ? 2 : 1);
+    specdec__template_value left = specdec__template_strip_string(t, self, &none, right ? 2 : 1);
     size_t count = 0, i;
 
     for (; out && left.size && !t->failed; count++) {
-        const char *text = specdec__template_text(&left);
+        const char *text = specdec__template_string_bytes(&left);
         size_t at = right ? left.size : 0, size = 1;
 
         if (most-- == 0) {
-            out[count++] = specdec__template_strip(t, &left, &none, right ? 2 : 1);
+            out[count++] = specdec__template_strip_string(t, &left, &none, right ? 2 : 1);
             break;
         }
         if (right) {
             while (at > 0 && !specdec__template_is_space((unsigned char)text[at - 1]))
                 at--;
-            out[count] = specdec__template_part(&left, at, left.size);
-            left = specdec__template_part(&left, 0, at);
+            out[count] = specdec__template_substring(&left, at, left.size);
+            left = specdec__template_substring(&left, 0, at);
         } else {
             for (; at < left.size; at += size) {
-                size = specdec__template_character(text, left.size, at);
-                if (specdec__template_strips(&left, at, size, &none))
+                size = specdec__template_character_bytes(text, left.size, at);
+                if (specdec__template_is_stripped(&left, at, size, &none))
                     break;
             }
-            out[count] = specdec__template_part(&left, 0, at);
-            left = specdec__template_part(&left, at, left.size);
+            out[count] = specdec__template_substring(&left, 0, at);
+            left = specdec__template_substring(&left, at, left.size);
         }
-        left = specdec__template_strip(t, &left, &none, right ? 2 : 1);
-        specdec__template_step(t, out[count].size);
+        left = specdec__template_strip_string(t, &left, &none, right ? 2 : 1);
+        specdec__template_count_work(t, out[count].size);
     }
     for (i = 0; right && i < count / 2; i++) {
         const specdec__template_value other = out[i];
@@ -336,55 +346,55 @@ static specdec__template_value specdec__template_split_space(specdec__template *
         out[i] = out[count - 1 - i];
         out[count - 1 - i] = other;
     }
-    return specdec__template_listing(out, count);
+    return specdec__template_list_value(out, count);
 }
 
-/* split (right = 0), rsplit. */
+/* Methods split(sep, maxsplit) (right = 0), rsplit (1) of a string: a list of strings. */
 static specdec__template_value specdec__template_method_split(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int right)
 {
-    const specdec__template_value by = specdec__template_words(t, call, 0, "sep", NULL);
-    const int64_t most = specdec__template_count(t, call, 1, "maxsplit", -1);
+    const specdec__template_value by = specdec__template_string_argument(t, call, 0, "sep", NULL);
+    const int64_t most = specdec__template_integer_argument(t, call, 1, "maxsplit", -1);
     specdec__template_value *out;
     size_t parts = 1, at = 0, found, k;
 
     if (by.kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_split_space(t, self, most, right);
+        return specdec__template_split_at_space(t, self, most, right);
     if (!by.size)
-        return specdec__template_refuse(t, "it splits at an empty string");
-    for (found = 0;
-         (most < 0 || (int64_t)parts <= most) && (found = specdec__template_search(self, found, &by)) <= self->size;
+        return specdec__template_fail(t, "it splits at an empty string");
+    for (found = 0; (most < 0 || (int64_t)parts <= most) &&
+                    (found = specdec__template_find_string(self, found, &by)) <= self->size;
          found += by.size)
         parts++;
-    specdec__template_step(t, self->size);
+    specdec__template_count_work(t, self->size);
     out = specdec__template_new_list(t, parts);
     if (!out)
-        return specdec__template_undefined();
+        return specdec__template_undefined_value();
     for (k = 0; !right && k + 1 < parts; k++) {
-        found = specdec__template_search(self, at, &by);
-        out[k] = specdec__template_part(self, at, found);
+        found = specdec__template_find_string(self, at, &by);
+        out[k] = specdec__template_substring(self, at, found);
         at = found + by.size;
     }
     if (!right)
-        out[parts - 1] = specdec__template_part(self, at, self->size);
+        out[parts - 1] = specdec__template_substring(self, at, self->size);
     for (at = self->size, k = parts; right && k-- > 0;) {
-        found = k ? specdec__template_search_back(self, at, &by) : 0;
+        found = k ? specdec__template_find_last_string(self, at, &by) : 0;
         if (found > self->size)
-            return specdec__template_refuse(t, "it splits what it cannot");
-        out[k] = specdec__template_part(self, k ? found + by.size : 0, at);
+            return specdec__template_fail(t, "it splits what it cannot");
+        out[k] = specdec__template_substring(self, k ? found + by.size : 0, at);
         at = found;
     }
-    return specdec__template_listing(out, parts);
+    return specdec__template_list_value(out, parts);
 }
 
-/* The end of a line that begins at a place, and in *next where the following one begins. */
-static size_t specdec__template_line(const specdec__template_value *self, size_t at, size_t *next)
+/* The end of the line that begins at an offset; *next: the beginning of the next line. */
+static size_t specdec__template_line_end(const specdec__template_value *self, size_t at, size_t *next)
 {
-    const char *text = specdec__template_text(self);
+    const char *text = specdec__template_string_bytes(self);
 
     while (at < self->size) {
-        const size_t size = specdec__template_character(text, self->size, at);
-        const uint32_t c = specdec__template_code_at(text, self->size, at);
+        const size_t size = specdec__template_character_bytes(text, self->size, at);
+        const uint32_t c = specdec__template_code_point(text, self->size, at);
 
         if ((c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029) {
             *next = at + size + (c == 13 && at + 1 < self->size && text[at + 1] == '\n');
@@ -396,203 +406,210 @@ static size_t specdec__template_line(const specdec__template_value *self, size_t
     return self->size;
 }
 
+/* Method splitlines(keepends) of a string: a list of lines. */
 static specdec__template_value specdec__template_method_lines(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int unused)
 {
-    const int keep = specdec__template_flag(call, 0, "keepends", 0);
+    const int keep = specdec__template_flag_argument(call, 0, "keepends", 0);
     specdec__template_value *out;
     size_t count = 0, at, next, end;
 
     (void)unused;
     for (at = 0; at < self->size; at = next, count++)
-        specdec__template_line(self, at, &next);
-    specdec__template_step(t, 2 * (size_t)self->size);
+        specdec__template_line_end(self, at, &next);
+    specdec__template_count_work(t, 2 * (size_t)self->size);
     out = specdec__template_new_list(t, count);
     for (at = 0, count = 0; out && at < self->size; at = next, count++) {
-        end = specdec__template_line(self, at, &next);
-        out[count] = specdec__template_part(self, at, keep ? next : end);
+        end = specdec__template_line_end(self, at, &next);
+        out[count] = specdec__template_substring(self, at, keep ? next : end);
     }
-    return specdec__template_listing(out, count);
+    return specdec__template_list_value(out, count);
 }
 
-/* startswith (0), endswith (1): a string, or one of a tuple. */
+/* Methods startswith (end = 0), endswith (1) of a string, for a string or any string of a tuple. */
 static specdec__template_value specdec__template_method_begins(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int end)
 {
-    const specdec__template_value *what = specdec__template_argument(call, 0, NULL);
+    const specdec__template_value *what = specdec__template_get_argument(call, 0, NULL);
     size_t i, count;
 
     if (!what || (what->kind != SPECDEC__TEMPLATE_STRING && what->kind != SPECDEC__TEMPLATE_TUPLE))
-        return specdec__template_refuse(t, "a string cannot begin or end with that");
+        return specdec__template_fail(t, "a string cannot begin or end with that");
     count = what->kind == SPECDEC__TEMPLATE_TUPLE ? what->size : 1;
-    what = what->kind == SPECDEC__TEMPLATE_TUPLE ? specdec__template_items(what) : what;
+    what = what->kind == SPECDEC__TEMPLATE_TUPLE ? specdec__template_list_items(what) : what;
     for (i = 0; i < count; i++) {
-        specdec__template_step(t, what[i].size);
+        specdec__template_count_work(t, what[i].size);
         if (what[i].kind == SPECDEC__TEMPLATE_STRING && what[i].size <= self->size &&
-            (!what[i].size || memcmp(specdec__template_text(self) + (end ? self->size - what[i].size : 0),
+            (!what[i].size || memcmp(specdec__template_string_bytes(self) + (end ? self->size - what[i].size : 0),
                                      what[i].of.at, what[i].size) == 0))
-            return specdec__template_bool(1);
+            return specdec__template_bool_value(1);
     }
-    return specdec__template_bool(0);
+    return specdec__template_bool_value(0);
 }
 
-/* find (0), rfind (1), index (2), rindex (3), count (4). */
+/* Methods find (how = 0), rfind (1), index (2), rindex (3), count (4) of a string in another one. */
 static specdec__template_value specdec__template_method_find(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int how)
 {
-    const specdec__template_value what = specdec__template_words(t, call, 0, NULL, "");
-    const size_t from = specdec__template_offset(self, (size_t)specdec__template_count(t, call, 1, NULL, 0));
+    const specdec__template_value what = specdec__template_string_argument(t, call, 0, NULL, "");
+    const size_t from = specdec__template_character_offset(
+        self, (size_t)specdec__template_integer_argument(t, call, 1, NULL, 0));
     specdec__template_value head = *self;
     size_t at, count = 0;
 
     if (call->count < 1)
-        return specdec__template_refuse(t, "it looks for nothing");
-    specdec__template_step(t, self->size);
+        return specdec__template_fail(t, "it looks for nothing");
+    specdec__template_count_work(t, self->size);
     if (how == 4) {
-        for (at = from; (at = specdec__template_search(self, at, &what)) <= self->size; count++)
+        for (at = from; (at = specdec__template_find_string(self, at, &what)) <= self->size; count++)
             at += what.size ? what.size : 1;
-        return specdec__template_integer((int64_t)count);
+        return specdec__template_integer_value((int64_t)count);
     }
-    at = how % 2 ? specdec__template_search_back(self, self->size, &what) : specdec__template_search(self, from, &what);
+    at = how % 2 ? specdec__template_find_last_string(self, self->size, &what)
+                 : specdec__template_find_string(self, from, &what);
     if (at > self->size || at < from)
-        return how < 2 ? specdec__template_integer(-1)
-                       : specdec__template_refuse(t, "a string has not what is looked for");
+        return how < 2 ? specdec__template_integer_value(-1)
+                       : specdec__template_fail(t, "a string has not what is looked for");
     head.size = (uint32_t)at;
-    return specdec__template_integer((int64_t)specdec__template_length(&head));
+    return specdec__template_integer_value((int64_t)specdec__template_count_characters(&head));
 }
 
-/* Strings of a list, with another one between them; any values are strings for the filter. */
-static specdec__template_value specdec__template_join_all(specdec__template *t, const specdec__template_value *list,
-                                                          const specdec__template_value *between, int any)
+/* The strings of a list joined with a separator; any = 1: values that are no strings are converted. */
+static specdec__template_value specdec__template_join_list(specdec__template *t, const specdec__template_value *list,
+                                                           const specdec__template_value *between, int any)
 {
-    const specdec__template_form form = specdec__template_form_of(0);
+    const specdec__template_form form = specdec__template_default_form(0);
     const size_t from = t->used;
     size_t i;
 
     for (i = 0; i < list->size && !t->failed; i++) {
-        const specdec__template_value *item = specdec__template_items(list) + i;
+        const specdec__template_value *item = specdec__template_list_items(list) + i;
 
         if (i)
-            specdec__template_put(t, between->of.at, between->size);
+            specdec__template_append(t, between->of.at, between->size);
         if (item->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_put(t, item->of.at, item->size);
+            specdec__template_append(t, item->of.at, item->size);
         else if (!any)
-            specdec__template_refuse(t, "it joins what are no strings");
+            specdec__template_fail(t, "it joins what are no strings");
         else if (item->kind != SPECDEC__TEMPLATE_UNDEFINED)
-            specdec__template_put_value(t, item, &form);
+            specdec__template_append_value(t, item, &form);
     }
-    return specdec__template_built(t, from);
+    return specdec__template_finish_string(t, from);
 }
 
+/* Method join(list) of a string: the list's strings with this string between them. */
 static specdec__template_value specdec__template_method_join(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int unused)
 {
-    const specdec__template_value nothing = specdec__template_undefined();
-    const specdec__template_value *of = specdec__template_argument(call, 0, NULL);
+    const specdec__template_value nothing = specdec__template_undefined_value();
+    const specdec__template_value *of = specdec__template_get_argument(call, 0, NULL);
     const specdec__template_value list = specdec__template_iterate(t, of ? of : &nothing);
 
     (void)unused;
-    return specdec__template_join_all(t, &list, self, 0);
+    return specdec__template_join_list(t, &list, self, 0);
 }
 
+/* Methods lower, upper, capitalize, title, swapcase of a string. */
 static specdec__template_value specdec__template_method_case(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int to)
 {
     (void)call;
-    return specdec__template_cased(t, self, to);
+    return specdec__template_change_case(t, self, to);
 }
 
-/* isspace (0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5): of all characters, of which there
-   must be one. */
+/* Methods isspace (what = 0), isdigit (1), isalpha (2), isalnum (3), islower (4), isupper (5) of a string: are all
+   characters so, and is there at least one? */
 static specdec__template_value specdec__template_method_all(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int what)
 {
-    const char *text = specdec__template_text(self);
+    const char *text = specdec__template_string_bytes(self);
     size_t at;
     int cased = 0;
 
     (void)call;
-    specdec__template_step(t, self->size);
-    for (at = 0; at < self->size; at += specdec__template_character(text, self->size, at)) {
-        const uint32_t c = specdec__template_code_at(text, self->size, at);
-        const int kind = specdec__text_class_facts[specdec__text_class(c)].kind;
-        const int lower = specdec__template_upper(c) != c, upper = specdec__template_lower(c) != c;
+    specdec__template_count_work(t, self->size);
+    for (at = 0; at < self->size; at += specdec__template_character_bytes(text, self->size, at)) {
+        const uint32_t c = specdec__template_code_point(text, self->size, at);
+        const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+        const int lower = specdec__template_to_upper(c) != c, upper = specdec__template_to_lower(c) != c;
 
         if ((what == 0 && !specdec__template_is_space(c)) || (what == 1 && kind != SPECDEC__TEXT_NUMBER) ||
             (what == 2 && kind != SPECDEC__TEXT_LETTER) ||
             (what == 3 && kind != SPECDEC__TEXT_LETTER && kind != SPECDEC__TEXT_NUMBER) || (what == 4 && upper) ||
             (what == 5 && lower))
-            return specdec__template_bool(0);
+            return specdec__template_bool_value(0);
         cased |= lower || upper;
     }
-    return specdec__template_bool(self->size > 0 && (what < 4 || cased));
+    return specdec__template_bool_value(self->size > 0 && (what < 4 || cased));
 }
 
-/* removeprefix (0), removesuffix (1). */
+/* Methods removeprefix (end = 0), removesuffix (1) of a string. */
 static specdec__template_value specdec__template_method_remove(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int end)
 {
-    const specdec__template_value what = specdec__template_words(t, call, 0, NULL, "");
+    const specdec__template_value what = specdec__template_string_argument(t, call, 0, NULL, "");
     const specdec__template_value has = specdec__template_method_begins(t, self, call, end);
 
-    if (!specdec__template_truth(&has))
+    if (!specdec__template_is_true(&has))
         return *self;
-    return end ? specdec__template_part(self, 0, self->size - what.size)
-               : specdec__template_part(self, what.size, self->size);
+    return end ? specdec__template_substring(self, 0, self->size - what.size)
+               : specdec__template_substring(self, what.size, self->size);
 }
 
-/* partition (0), rpartition (1). */
+/* Methods partition(sep) (right = 0), rpartition(sep) (1): a tuple of three strings. */
 static specdec__template_value specdec__template_method_partition(specdec__template *t,
                                                                   const specdec__template_value *self,
                                                                   const specdec__template_call *call, int right)
 {
-    const specdec__template_value by = specdec__template_words(t, call, 0, NULL, "");
+    const specdec__template_value by = specdec__template_string_argument(t, call, 0, NULL, "");
     specdec__template_value *out = specdec__template_new_list(t, 3);
     size_t at;
 
     if (!by.size || !out)
-        return specdec__template_refuse(t, "it splits at an empty string");
-    at = right ? specdec__template_search_back(self, self->size, &by) : specdec__template_search(self, 0, &by);
-    out[0] = out[1] = out[2] = specdec__template_string("");
+        return specdec__template_fail(t, "it splits at an empty string");
+    at = right ? specdec__template_find_last_string(self, self->size, &by)
+               : specdec__template_find_string(self, 0, &by);
+    out[0] = out[1] = out[2] = specdec__template_string_value("");
     if (at <= self->size) {
-        out[0] = specdec__template_part(self, 0, at);
-        out[1] = specdec__template_part(self, at, at + by.size);
-        out[2] = specdec__template_part(self, at + by.size, self->size);
+        out[0] = specdec__template_substring(self, 0, at);
+        out[1] = specdec__template_substring(self, at, at + by.size);
+        out[2] = specdec__template_substring(self, at + by.size, self->size);
     } else {
         out[right ? 2 : 0] = *self;
     }
-    return specdec__template_of(SPECDEC__TEMPLATE_TUPLE, out, 3);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, out, 3);
 }
 
-/* ljust (0), rjust (1), center (2), zfill (3). */
+/* Methods ljust (how = 0), rjust (1), center (2), zfill (3): a string padded to a width. */
 static specdec__template_value specdec__template_method_pad(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int how)
 {
-    const int64_t width = specdec__template_count(t, call, 0, "width", how == 2 ? 80 : 0);
-    const int64_t left = width - (int64_t)specdec__template_length(self);
-    const specdec__template_value fill = specdec__template_words(t, call, how < 3 ? 1 : -1, NULL, how < 3 ? " " : "0");
+    const int64_t width = specdec__template_integer_argument(t, call, 0, "width", how == 2 ? 80 : 0);
+    const int64_t left = width - (int64_t)specdec__template_count_characters(self);
+    const specdec__template_value fill = specdec__template_string_argument(t, call, how < 3 ? 1 : -1, NULL,
+                                                                           how < 3 ? " " : "0");
     const int64_t before = how == 0 ? 0 : how == 2 ? left / 2 + (left & width & 1) : left;
     const size_t from = t->used;
-    const int sign = how == 3 && self->size && strchr("+-", *specdec__template_text(self)) != NULL;
+    const int sign = how == 3 && self->size && strchr("+-", *specdec__template_string_bytes(self)) != NULL;
 
     if (left <= 0)
         return *self;
-    specdec__template_put(t, self->of.at, (size_t)sign);
-    specdec__template_put_times(t, &fill, before);
-    specdec__template_put(t, specdec__template_text(self) + sign, self->size - (size_t)sign);
-    specdec__template_put_times(t, &fill, left - before);
-    return specdec__template_built(t, from);
+    specdec__template_append(t, self->of.at, (size_t)sign);
+    specdec__template_append_times(t, &fill, before);
+    specdec__template_append(t, specdec__template_string_bytes(self) + sign, self->size - (size_t)sign);
+    specdec__template_append_times(t, &fill, left - before);
+    return specdec__template_finish_string(t, from);
 }
 
-/* str.format, with fields that have no conversion and no format. */
+/* Method format of a string, for fields without conversion and format specification. */
 static specdec__template_value specdec__template_method_format(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
 {
-    const specdec__template_form form = specdec__template_form_of(0);
-    const char *text = specdec__template_text(self);
+    const specdec__template_form form = specdec__template_default_form(0);
+    const char *text = specdec__template_string_bytes(self);
     const size_t from = t->used;
     size_t at, end;
     int next = 0;
@@ -603,7 +620,7 @@ static specdec__template_value specdec__template_method_format(specdec__template
         int i, number = 0;
 
         if ((text[at] != '{' && text[at] != '}') || (at + 1 < self->size && text[at + 1] == text[at])) {
-            specdec__template_put(t, text + at, 1);
+            specdec__template_append(t, text + at, 1);
             at += text[at] == '{' || text[at] == '}';
             continue;
         }
@@ -612,33 +629,33 @@ static specdec__template_value specdec__template_method_format(specdec__template
         if (end == at + 1)
             number = next++;
         if (number >= 0)
-            value = specdec__template_argument(call, number, NULL);
+            value = specdec__template_get_argument(call, number, NULL);
         for (i = 0; number < 0 && i < call->names; i++)
             if (call->named[2 * i].size == end - at - 1 &&
                 memcmp(call->named[2 * i].of.at, text + at + 1, end - at - 1) == 0)
                 value = &call->named[2 * i + 1];
         if (text[at] == '}' || end >= self->size || !value)
-            return specdec__template_refuse(t, "a field of a format is not known");
+            return specdec__template_fail(t, "a field of a format is not known");
         if (value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_put(t, value->of.at, value->size);
+            specdec__template_append(t, value->of.at, value->size);
         else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
-            specdec__template_put_value(t, value, &form);
+            specdec__template_append_value(t, value, &form);
         at = end;
     }
-    return specdec__template_built(t, from);
+    return specdec__template_finish_string(t, from);
 }
 
 /* ---- Dicts and lists. */
 
-/* keys (0), values (1), items (2). */
-static specdec__template_value specdec__template_view(specdec__template *t, const specdec__template_value *self,
-                                                      int what)
+/* keys (0), values (1), items (2) of a dict. */
+static specdec__template_value specdec__template_dict_view(specdec__template *t, const specdec__template_value *self,
+                                                           int what)
 {
     specdec__template_value *out = specdec__template_new_list(t, (size_t)self->size * (what == 2 ? 3 : 1)), view;
     size_t i;
 
     for (i = 0; out && i < self->size; i++) {
-        const specdec__template_value *own = specdec__template_items(self) + 2 * i;
+        const specdec__template_value *own = specdec__template_list_items(self) + 2 * i;
 
         if (what < 2) {
             out[i] = own[what];
@@ -646,33 +663,36 @@ static specdec__template_value specdec__template_view(specdec__template *t, cons
         }
         out[self->size + 2 * i] = own[0];
         out[self->size + 2 * i + 1] = own[1];
-        out[i] = specdec__template_of(SPECDEC__TEMPLATE_TUPLE, out + self->size + 2 * i, 2);
+        out[i] = specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, out + self->size + 2 * i, 2);
     }
-    view = specdec__template_of(SPECDEC__TEMPLATE_VIEW, out, out ? self->size : 0);
+    view = specdec__template_sized_value(SPECDEC__TEMPLATE_VIEW, out, out ? self->size : 0);
     view.spare = (uint16_t)what;
     return view;
 }
 
+/* Methods keys (what = 0), values (1), items (2) of a dict. */
 static specdec__template_value specdec__template_method_view(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int what)
 {
     (void)call;
-    return specdec__template_view(t, self, what);
+    return specdec__template_dict_view(t, self, what);
 }
 
+/* Method get(name, default) of a dict. */
 static specdec__template_value specdec__template_method_get(specdec__template *t, const specdec__template_value *self,
                                                             const specdec__template_call *call, int unused)
 {
-    const specdec__template_value *name = specdec__template_argument(call, 0, NULL), *found;
-    const specdec__template_value *otherwise = specdec__template_argument(call, 1, NULL);
+    const specdec__template_value *name = specdec__template_get_argument(call, 0, NULL), *found;
+    const specdec__template_value *otherwise = specdec__template_get_argument(call, 1, NULL);
 
     (void)unused;
     if (!name)
-        return specdec__template_refuse(t, "get needs a name");
-    found = specdec__template_member(t, self, name);
-    return found ? *found : otherwise ? *otherwise : specdec__template_none();
+        return specdec__template_fail(t, "get needs a name");
+    found = specdec__template_find_member(t, self, name);
+    return found ? *found : otherwise ? *otherwise : specdec__template_none_value();
 }
 
+/* Method copy of a dict or list. */
 static specdec__template_value specdec__template_method_copy(specdec__template *t, const specdec__template_value *self,
                                                              const specdec__template_call *call, int unused)
 {
@@ -682,24 +702,26 @@ static specdec__template_value specdec__template_method_copy(specdec__template *
     return *self;
 }
 
-/* index (0), count (1) of a value in a list. */
+/* Methods index(value) (counts = 0), count(value) (1) of a list. */
 static specdec__template_value specdec__template_method_index(specdec__template *t, const specdec__template_value *self,
                                                               const specdec__template_call *call, int counts)
 {
-    const specdec__template_value *what = specdec__template_argument(call, 0, NULL);
+    const specdec__template_value *what = specdec__template_get_argument(call, 0, NULL);
     int64_t count = 0;
     size_t i;
 
     for (i = 0; what && i < self->size && !t->failed; i++)
-        if (specdec__template_equal(t, specdec__template_items(self) + i, what, SPECDEC__TEMPLATE_COMPARED)) {
+        if (specdec__template_values_equal(t, specdec__template_list_items(self) + i, what,
+                                           SPECDEC__TEMPLATE_COMPARE_DEPTH)) {
             if (!counts)
-                return specdec__template_integer((int64_t)i);
+                return specdec__template_integer_value((int64_t)i);
             count++;
         }
-    return counts ? specdec__template_integer(count) : specdec__template_refuse(t, "a list has not what is looked for");
+    return counts ? specdec__template_integer_value(count)
+                  : specdec__template_fail(t, "a list has not what is looked for");
 }
 
-/* What would change a value: the sandbox is immutable. */
+/* Methods that would change a value are an error, as the sandbox is immutable. */
 static specdec__template_value specdec__template_method_unsafe(specdec__template *t,
                                                                const specdec__template_value *self,
                                                                const specdec__template_call *call, int unused)
@@ -707,13 +729,14 @@ static specdec__template_value specdec__template_method_unsafe(specdec__template
     (void)self;
     (void)call;
     (void)unused;
-    return specdec__template_refuse(t, "it changes a list or dict, which is not allowed");
+    return specdec__template_fail(t, "it changes a list or dict, which is not allowed");
 }
 
+/* A method of Python's strings, lists and dicts. */
 typedef struct specdec__template_method {
     const char *name;
-    int kinds; /* 1 << SPECDEC__TEMPLATE_... */
-    int how;
+    int kinds; /* kinds of values that have it: bits 1 << SPECDEC__TEMPLATE_... */
+    int how;   /* the last argument of call() */
     specdec__template_value (*call)(specdec__template *t, const specdec__template_value *self,
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
@@ -723,6 +746,7 @@ typedef struct specdec__template_method {
 #define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
 #define SPECDEC__TEMPLATE_DICTS   (1 << SPECDEC__TEMPLATE_DICT)
 
+/* All methods by name and kind of value. */
 static const specdec__template_method specdec__template_methods[] = {
     {"strip", SPECDEC__TEMPLATE_STRINGS, 3, specdec__template_method_strip},
     {"lstrip", SPECDEC__TEMPLATE_STRINGS, 1, specdec__template_method_strip},
@@ -784,10 +808,10 @@ static const specdec__template_method specdec__template_methods[] = {
 
 /* ---- Attributes and items. */
 
-/* An undefined value that remembers its name. */
-static specdec__template_value specdec__template_missing(const specdec__template_value *name)
+/* An undefined value that keeps its name, for errors. */
+static specdec__template_value specdec__template_undefined_name(const specdec__template_value *name)
 {
-    specdec__template_value out = specdec__template_undefined();
+    specdec__template_value out = specdec__template_undefined_value();
 
     if (name->kind == SPECDEC__TEMPLATE_STRING) {
         out.of.at = name->of.at;
@@ -796,33 +820,34 @@ static specdec__template_value specdec__template_missing(const specdec__template
     return out;
 }
 
-/* The run ends as a value is used that is not defined. */
-static specdec__template_value specdec__template_is_missing(specdec__template *t, const specdec__template_value *value)
+/* Stores an error: an undefined value was used. */
+static specdec__template_value specdec__template_fail_undefined(specdec__template *t,
+                                                                const specdec__template_value *value)
 {
-    return specdec__template_fail(t, "it uses what is not defined",
-                                  specdec__template_bytes(value->of.at, value->of.at ? value->size : 0));
+    return specdec__template_fail_with(t, "it uses what is not defined",
+                                       specdec__template_as_bytes(value->of.at, value->of.at ? value->size : 0));
 }
 
-/* A method of a value, bound to it. */
-static specdec__template_value specdec__template_bound(specdec__template *t, const specdec__template_value *self,
-                                                       const specdec__template_value *name)
+/* The method of a value with a name, bound to the value; undefined: the value has no method of this name. */
+static specdec__template_value specdec__template_bind_method(specdec__template *t, const specdec__template_value *self,
+                                                             const specdec__template_value *name)
 {
     specdec__template_value *own;
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__template_methods); i++)
         if (specdec__template_methods[i].kinds >> self->kind & 1 &&
-            specdec__template_is(name, specdec__template_methods[i].name)) {
+            specdec__template_string_is(name, specdec__template_methods[i].name)) {
             own = specdec__template_new_list(t, 1);
             if (!own)
                 break;
             *own = *self;
-            return specdec__template_of(SPECDEC__TEMPLATE_METHOD, own, i);
+            return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, own, i);
         }
-    return specdec__template_missing(name);
+    return specdec__template_undefined_name(name);
 }
 
-/* loop.NAME */
+/* An attribute of Jinja's `loop`, such as loop.index. */
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {
@@ -834,72 +859,73 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(numbers); i++)
-        if (specdec__template_is(name, numbers[i].name))
-            return specdec__template_integer(numbers[i].value);
-    if (specdec__template_is(name, "first"))
-        return specdec__template_bool(!index);
-    if (specdec__template_is(name, "last"))
-        return specdec__template_bool(index + 1 == count);
-    if (specdec__template_is(name, "previtem") && index > 0)
+        if (specdec__template_string_is(name, numbers[i].name))
+            return specdec__template_integer_value(numbers[i].value);
+    if (specdec__template_string_is(name, "first"))
+        return specdec__template_bool_value(!index);
+    if (specdec__template_string_is(name, "last"))
+        return specdec__template_bool_value(index + 1 == count);
+    if (specdec__template_string_is(name, "previtem") && index > 0)
         return loop->items[index - 1];
-    if (specdec__template_is(name, "nextitem") && index + 1 < count)
+    if (specdec__template_string_is(name, "nextitem") && index + 1 < count)
         return loop->items[index + 1];
-    if (specdec__template_is(name, "cycle") || specdec__template_is(name, "changed"))
-        return specdec__template_of(SPECDEC__TEMPLATE_METHOD, self->of.at,
-                                    specdec__template_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
-    return specdec__template_missing(name);
+    if (specdec__template_string_is(name, "cycle") || specdec__template_string_is(name, "changed"))
+        return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->of.at,
+                                             specdec__template_string_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
+    return specdec__template_undefined_name(name);
 }
 
-/* Python's order for a.b: a method, then a member; for a['b'] (items = 1) the other way round. */
-static specdec__template_value specdec__template_attribute(specdec__template *t, const specdec__template_value *self,
-                                                           const specdec__template_value *name, int items)
+/* Jinja's lookup: for a.b a method, then a member; for a['b'] (items = 1) a member, then a method. */
+static specdec__template_value specdec__template_get_attribute(specdec__template *t,
+                                                               const specdec__template_value *self,
+                                                               const specdec__template_value *name, int items)
 {
     const specdec__template_value *found = NULL;
     specdec__template_value method;
     const specdec__template_binding *binding;
 
     if (self->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_is_missing(t, self);
+        return specdec__template_fail_undefined(t, self);
     if (self->kind == SPECDEC__TEMPLATE_DICT && items) {
-        found = specdec__template_member(t, self, name);
+        found = specdec__template_find_member(t, self, name);
         if (found)
             return *found;
     }
     if (name->kind != SPECDEC__TEMPLATE_STRING)
-        return specdec__template_missing(name);
+        return specdec__template_undefined_name(name);
     if (self->kind == SPECDEC__TEMPLATE_SPACE) {
-        for (binding = ((const specdec__template_scope *)self->of.at)->first; binding; binding = binding->next)
+        for (binding = ((const specdec__template_scope *)self->of.at)->first_binding; binding; binding = binding->next)
             if (binding->name.size == name->size && memcmp(binding->name.of.at, name->of.at, name->size) == 0)
                 return binding->value;
-        return specdec__template_missing(name);
+        return specdec__template_undefined_name(name);
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
-    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_is(name, "name"))
+    if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_is(name, "name"))
         return ((const specdec__template_closure *)self->of.at)->macro->name;
-    method = specdec__template_bound(t, self, name);
+    method = specdec__template_bind_method(t, self, name);
     if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
         return method;
-    found = specdec__template_member(t, self, name);
+    found = specdec__template_find_member(t, self, name);
     return found ? *found : method;
 }
 
-/* Where a slice begins, ends and how it steps, for so many items, as Python has it. */
-static int specdec__template_bounds(specdec__template *t, const specdec__template_value *slice, int64_t count,
-                                    int64_t bounds[3])
+/* The beginning, end and step of a slice of `count` items, as in Python. Returns 0 for a step of 0. */
+static int specdec__template_slice_bounds(specdec__template *t, const specdec__template_value *slice, int64_t count,
+                                          int64_t bounds[3])
 {
-    const specdec__template_value *part = specdec__template_items(slice);
+    const specdec__template_value *part = specdec__template_list_items(slice);
     int i;
 
     for (i = 0; i < 3; i++)
         if (part[i].kind != SPECDEC__TEMPLATE_NONE && part[i].kind != SPECDEC__TEMPLATE_INTEGER &&
             part[i].kind != SPECDEC__TEMPLATE_BOOL) {
-            specdec__template_refuse(t, "the bounds of a slice are no integers");
+            specdec__template_fail(t, "the bounds of a slice are no integers");
             return 0;
         }
     bounds[2] = part[2].kind == SPECDEC__TEMPLATE_NONE ? 1 : part[2].of.integer;
     if (!bounds[2]) {
-        specdec__template_refuse(t, "a slice has steps of nothing");
+        specdec__template_fail(t, "a slice has steps of nothing");
         return 0;
     }
     for (i = 0; i < 2; i++) {
@@ -916,9 +942,9 @@ static int specdec__template_bounds(specdec__template *t, const specdec__templat
     return 1;
 }
 
-/* self[from:to:step] */
-static specdec__template_value specdec__template_sliced(specdec__template *t, const specdec__template_value *self,
-                                                        const specdec__template_value *slice)
+/* Python's self[from:to:step]. */
+static specdec__template_value specdec__template_get_slice(specdec__template *t, const specdec__template_value *self,
+                                                           const specdec__template_value *slice)
 {
     const int string = self->kind == SPECDEC__TEMPLATE_STRING;
     specdec__template_value *out, list;
@@ -926,61 +952,61 @@ static specdec__template_value specdec__template_sliced(specdec__template *t, co
     size_t size = 0;
 
     if (self->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_is_missing(t, self);
+        return specdec__template_fail_undefined(t, self);
     if (!string && self->kind != SPECDEC__TEMPLATE_LIST && self->kind != SPECDEC__TEMPLATE_TUPLE)
-        return specdec__template_refuse(t, "it slices what is no list and no string");
-    count = string ? (int64_t)specdec__template_length(self) : (int64_t)self->size;
-    specdec__template_step(t, string ? self->size : 0);
-    if (!specdec__template_bounds(t, slice, count, bounds))
-        return specdec__template_undefined();
+        return specdec__template_fail(t, "it slices what is no list and no string");
+    count = string ? (int64_t)specdec__template_count_characters(self) : (int64_t)self->size;
+    specdec__template_count_work(t, string ? self->size : 0);
+    if (!specdec__template_slice_bounds(t, slice, count, bounds))
+        return specdec__template_undefined_value();
     if (string && bounds[2] == 1) {
-        const size_t from = specdec__template_offset(self, (size_t)bounds[0]);
+        const size_t from = specdec__template_character_offset(self, (size_t)bounds[0]);
 
-        return specdec__template_part(self, from,
-                                      bounds[1] > bounds[0] ? specdec__template_offset(self, (size_t)bounds[1]) : from);
+        return specdec__template_substring(
+            self, from, bounds[1] > bounds[0] ? specdec__template_character_offset(self, (size_t)bounds[1]) : from);
     }
     list = specdec__template_iterate(t, self);
     out = specdec__template_new_list(t, (size_t)count);
     for (i = bounds[0]; out && !t->failed && (bounds[2] > 0 ? i < bounds[1] : i > bounds[1]); size++) {
-        out[size] = specdec__template_items(&list)[i];
+        out[size] = specdec__template_list_items(&list)[i];
         if (bounds[2] > 0 ? bounds[2] > count - i : bounds[2] < -1 - i)
             i = bounds[1];
         else
             i += bounds[2];
     }
-    list = specdec__template_listing(out, size);
+    list = specdec__template_list_value(out, size);
     if (string) {
-        const specdec__template_value nothing = specdec__template_string("");
+        const specdec__template_value nothing = specdec__template_string_value("");
 
-        return specdec__template_join_all(t, &list, &nothing, 0);
+        return specdec__template_join_list(t, &list, &nothing, 0);
     }
     list.kind = self->kind;
     return list;
 }
 
-/* self[key] */
-static specdec__template_value specdec__template_item(specdec__template *t, const specdec__template_value *self,
-                                                      const specdec__template_value *key)
+/* Python's self[key]. */
+static specdec__template_value specdec__template_get_item(specdec__template *t, const specdec__template_value *self,
+                                                          const specdec__template_value *key)
 {
     const int string = self->kind == SPECDEC__TEMPLATE_STRING;
     int64_t count, index = key->of.integer;
     size_t at;
 
     if (key->kind == SPECDEC__TEMPLATE_SLICE)
-        return specdec__template_sliced(t, self, key);
+        return specdec__template_get_slice(t, self, key);
     if ((key->kind != SPECDEC__TEMPLATE_INTEGER && key->kind != SPECDEC__TEMPLATE_BOOL) ||
         (!string && self->kind != SPECDEC__TEMPLATE_LIST && self->kind != SPECDEC__TEMPLATE_TUPLE))
-        return specdec__template_attribute(t, self, key, 1);
-    count = string ? (int64_t)specdec__template_length(self) : (int64_t)self->size;
-    specdec__template_step(t, string ? self->size : 0);
+        return specdec__template_get_attribute(t, self, key, 1);
+    count = string ? (int64_t)specdec__template_count_characters(self) : (int64_t)self->size;
+    specdec__template_count_work(t, string ? self->size : 0);
     index += index < 0 ? count : 0;
     if (index < 0 || index >= count)
-        return specdec__template_undefined();
+        return specdec__template_undefined_value();
     if (!string)
-        return specdec__template_items(self)[index];
-    at = specdec__template_offset(self, (size_t)index);
-    return specdec__template_part(self, at,
-                                  at + specdec__template_character(specdec__template_text(self), self->size, at));
+        return specdec__template_list_items(self)[index];
+    at = specdec__template_character_offset(self, (size_t)index);
+    return specdec__template_substring(
+        self, at, at + specdec__template_character_bytes(specdec__template_string_bytes(self), self->size, at));
 }
 
 SPECDEC__FOR_SPEED

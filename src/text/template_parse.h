@@ -10,278 +10,282 @@
 
 SPECDEC__FOR_SIZE
 
-/* ---- Expressions. Levels: 0 (a if b else c), 1 or, 2 and, 3 not, 4 comparisons, 5 + -, 6 ~, 7 * / // %, 8 **. */
+/* ---- Expressions, by levels of precedence: 0 (a if b else c), 1 or, 2 and, 3 not, 4 comparisons, 5 + -, 6 ~, 7 * / //
+   %, 8 **. */
 
-static void specdec__template_expression(specdec__template *t, int level);
+static void specdec__template_compile_expression(specdec__template *t, int level);
 
-/* Expressions between commas, up to a token that ends them. Returns how many; *comma: there was one. */
-static int specdec__template_list(specdec__template *t, int level, int end, int *comma)
+/* Compiles expressions between commas, up to the token that ends them. Returns their number; *comma: there was a
+   comma. */
+static int specdec__template_compile_list(specdec__template *t, int level, int end, int *comma)
 {
     int count = 0;
 
     *comma = 0;
     while (!t->failed && t->token.kind != end && t->token.kind != SPECDEC__TEMPLATE_TAG_END && t->token.kind != '=') {
-        specdec__template_expression(t, level);
+        specdec__template_compile_expression(t, level);
         count++;
-        if (!specdec__template_accept(t, ','))
+        if (!specdec__template_accept_operator(t, ','))
             break;
         *comma = 1;
     }
     return count;
 }
 
-/* An expression, or several that make a tuple. */
-static void specdec__template_tuple(specdec__template *t, int level, int end)
+/* Compiles an expression, or a tuple of several. */
+static void specdec__template_compile_tuple(specdec__template *t, int level, int end)
 {
     int comma;
-    const int count = specdec__template_list(t, level, end, &comma);
+    const int count = specdec__template_compile_list(t, level, end, &comma);
 
     if (comma || (!count && end == ')'))
-        specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_TUPLE, count);
     else if (!count)
-        specdec__template_garbled(t, "an expression is missing");
+        specdec__template_fail_syntax(t, "an expression is missing");
 }
 
-static void specdec__template_dict(specdec__template *t)
+/* Compiles the members of a dict, behind its {. */
+static void specdec__template_compile_dict(specdec__template *t)
 {
     int count = 0;
 
     while (!t->failed && t->token.kind != '}') {
-        specdec__template_expression(t, 0);
-        specdec__template_expect(t, ':');
-        specdec__template_expression(t, 0);
+        specdec__template_compile_expression(t, 0);
+        specdec__template_expect_operator(t, ':');
+        specdec__template_compile_expression(t, 0);
         count++;
-        if (!specdec__template_accept(t, ','))
+        if (!specdec__template_accept_operator(t, ','))
             break;
     }
-    specdec__template_expect(t, '}');
-    specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
+    specdec__template_expect_operator(t, '}');
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_DICT, count);
 }
 
-/* Arguments between parentheses: their values, then for each that has a name the name and its value. Returns how many,
-   8 bits each, and whether *arguments and **arguments follow. */
-static int32_t specdec__template_arguments(specdec__template *t)
+/* Compiles the arguments of a call in parentheses: positional values, then a name and a value for each named one.
+   Returns both numbers, 8 bits each, and the bits of *arguments and **arguments. */
+static int32_t specdec__template_compile_arguments(specdec__template *t)
 {
     int32_t count = 0, names = 0, stars = 0;
     specdec__template_value name;
 
-    specdec__template_expect(t, '(');
+    specdec__template_expect_operator(t, '(');
     while (!t->failed && t->token.kind != ')') {
         if (t->token.kind == ('*' << 8 | '*')) {
-            specdec__template_lex(t);
-            specdec__template_expression(t, 0);
+            specdec__template_lex_token(t);
+            specdec__template_compile_expression(t, 0);
             stars |= SPECDEC__TEMPLATE_STARS;
-        } else if (specdec__template_accept(t, '*')) {
-            specdec__template_expression(t, 0);
+        } else if (specdec__template_accept_operator(t, '*')) {
+            specdec__template_compile_expression(t, 0);
             stars |= SPECDEC__TEMPLATE_STAR;
         } else if (stars) {
-            specdec__template_garbled(t, "arguments behind *arguments are not known");
-        } else if (t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_peek(t).kind == '=') {
-            name = specdec__template_intern(t, t->token.value);
+            specdec__template_fail_syntax(t, "arguments behind *arguments are not known");
+        } else if (t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_peek_token(t).kind == '=') {
+            name = specdec__template_intern_name(t, t->token.value);
             name.kind = SPECDEC__TEMPLATE_KEYWORD;
             specdec__template_emit_constant(t, name);
-            specdec__template_lex(t);
-            specdec__template_lex(t);
-            specdec__template_expression(t, 0);
+            specdec__template_lex_token(t);
+            specdec__template_lex_token(t);
+            specdec__template_compile_expression(t, 0);
             names++;
         } else if (names) {
-            specdec__template_garbled(t, "an argument without a name is behind one with a name");
+            specdec__template_fail_syntax(t, "an argument without a name is behind one with a name");
         } else {
-            specdec__template_expression(t, 0);
+            specdec__template_compile_expression(t, 0);
             count++;
         }
-        if (!specdec__template_accept(t, ','))
+        if (!specdec__template_accept_operator(t, ','))
             break;
     }
-    specdec__template_expect(t, ')');
+    specdec__template_expect_operator(t, ')');
     if (count > 255 || names > 255)
-        specdec__template_garbled(t, "it has too many arguments");
+        specdec__template_fail_syntax(t, "it has too many arguments");
     return count | names << 8 | stars;
 }
 
-/* What stands between [ and ]. */
-static void specdec__template_subscript(specdec__template *t)
+/* Compiles an index or slice, between [ and ]. */
+static void specdec__template_compile_subscript(specdec__template *t)
 {
     int part, slice = 0;
 
     if (t->token.kind != ':')
-        specdec__template_expression(t, 0);
+        specdec__template_compile_expression(t, 0);
     else
-        specdec__template_emit_constant(t, specdec__template_none());
-    for (part = 0; part < 2 && specdec__template_accept(t, ':'); part++) {
+        specdec__template_emit_constant(t, specdec__template_none_value());
+    for (part = 0; part < 2 && specdec__template_accept_operator(t, ':'); part++) {
         slice = 1;
         if (t->token.kind != ':' && t->token.kind != ']')
-            specdec__template_expression(t, 0);
+            specdec__template_compile_expression(t, 0);
         else
-            specdec__template_emit_constant(t, specdec__template_none());
+            specdec__template_emit_constant(t, specdec__template_none_value());
     }
     if (slice && part < 2)
-        specdec__template_emit_constant(t, specdec__template_none());
+        specdec__template_emit_constant(t, specdec__template_none_value());
     if (slice)
-        specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_SLICE, 3);
-    specdec__template_expect(t, ']');
-    specdec__template_emit(t, SPECDEC__TEMPLATE_ITEM, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_SLICE, 3);
+    specdec__template_expect_operator(t, ']');
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_ITEM, 0);
 }
 
-/* Attributes, items and calls behind a value. */
-static void specdec__template_postfix(specdec__template *t)
+/* Compiles the attributes, items and calls behind a value. */
+static void specdec__template_compile_postfix(specdec__template *t)
 {
     while (!t->failed) {
         if (t->token.kind == '(') {
-            const int32_t arguments = specdec__template_arguments(t);
+            const int32_t arguments = specdec__template_compile_arguments(t);
 
-            specdec__template_emit(t, SPECDEC__TEMPLATE_CALL, arguments);
-        } else if (specdec__template_accept(t, '[')) {
-            specdec__template_subscript(t);
-        } else if (specdec__template_accept(t, '.')) {
+            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, arguments);
+        } else if (specdec__template_accept_operator(t, '[')) {
+            specdec__template_compile_subscript(t);
+        } else if (specdec__template_accept_operator(t, '.')) {
             if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
                 specdec__template_emit_name(t, SPECDEC__TEMPLATE_ATTRIBUTE, t->token.value);
             } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
                 specdec__template_emit_constant(t, t->token.value);
-                specdec__template_emit(t, SPECDEC__TEMPLATE_ITEM, 0);
+                specdec__template_emit_code(t, SPECDEC__TEMPLATE_ITEM, 0);
             } else {
-                specdec__template_garbled(t, "the name of an attribute is missing");
+                specdec__template_fail_syntax(t, "the name of an attribute is missing");
             }
-            specdec__template_lex(t);
+            specdec__template_lex_token(t);
         } else {
             return;
         }
     }
 }
 
-/* A name or a literal. */
-static void specdec__template_primary(specdec__template *t)
+/* Compiles a name, a literal, or an expression in brackets. */
+static void specdec__template_compile_primary(specdec__template *t)
 {
     specdec__template_value value = t->token.value;
     int comma;
 
     if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
-        if (specdec__template_sees(t, "true") || specdec__template_sees(t, "True")) {
-            specdec__template_emit_constant(t, specdec__template_bool(1));
-        } else if (specdec__template_sees(t, "false") || specdec__template_sees(t, "False")) {
-            specdec__template_emit_constant(t, specdec__template_bool(0));
-        } else if (specdec__template_sees(t, "none") || specdec__template_sees(t, "None")) {
-            specdec__template_emit_constant(t, specdec__template_none());
+        if (specdec__template_token_is_name(t, "true") || specdec__template_token_is_name(t, "True")) {
+            specdec__template_emit_constant(t, specdec__template_bool_value(1));
+        } else if (specdec__template_token_is_name(t, "false") || specdec__template_token_is_name(t, "False")) {
+            specdec__template_emit_constant(t, specdec__template_bool_value(0));
+        } else if (specdec__template_token_is_name(t, "none") || specdec__template_token_is_name(t, "None")) {
+            specdec__template_emit_constant(t, specdec__template_none_value());
         } else {
             specdec__template_emit_name(t, SPECDEC__TEMPLATE_LOAD, value);
             if (t->macro) {
-                t->macro->caller |= specdec__template_sees(t, "caller");
-                t->macro->varargs |= specdec__template_sees(t, "varargs");
-                t->macro->kwargs |= specdec__template_sees(t, "kwargs");
+                t->macro->caller |= specdec__template_token_is_name(t, "caller");
+                t->macro->varargs |= specdec__template_token_is_name(t, "varargs");
+                t->macro->kwargs |= specdec__template_token_is_name(t, "kwargs");
             }
         }
-        specdec__template_lex(t);
+        specdec__template_lex_token(t);
     } else if (t->token.kind == SPECDEC__TEMPLATE_QUOTED) {
-        specdec__template_lex(t);
+        specdec__template_lex_token(t);
         specdec__template_emit_constant(t, value);
-        while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* strings behind each other are one */
+        while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_QUOTED) { /* neighbouring strings are one */
             specdec__template_emit_constant(t, t->token.value);
-            specdec__template_emit(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
-            specdec__template_lex(t);
+            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CONCATENATE, 0);
+            specdec__template_lex_token(t);
         }
     } else if (t->token.kind == SPECDEC__TEMPLATE_LITERAL) {
-        specdec__template_lex(t);
+        specdec__template_lex_token(t);
         specdec__template_emit_constant(t, value);
-    } else if (specdec__template_accept(t, '(')) {
-        specdec__template_tuple(t, 0, ')');
-        specdec__template_expect(t, ')');
-    } else if (specdec__template_accept(t, '[')) {
-        const int count = specdec__template_list(t, 0, ']', &comma);
+    } else if (specdec__template_accept_operator(t, '(')) {
+        specdec__template_compile_tuple(t, 0, ')');
+        specdec__template_expect_operator(t, ')');
+    } else if (specdec__template_accept_operator(t, '[')) {
+        const int count = specdec__template_compile_list(t, 0, ']', &comma);
 
-        specdec__template_expect(t, ']');
-        specdec__template_emit(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
-    } else if (specdec__template_accept(t, '{')) {
-        specdec__template_dict(t);
+        specdec__template_expect_operator(t, ']');
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_MAKE_LIST, count);
+    } else if (specdec__template_accept_operator(t, '{')) {
+        specdec__template_compile_dict(t);
     } else {
-        specdec__template_garbled(t, "an expression is not understood");
+        specdec__template_fail_syntax(t, "an expression is not understood");
     }
 }
 
-/* One filter, at its name. */
-static void specdec__template_filter(specdec__template *t)
+/* Compiles a filter, from its name on. */
+static void specdec__template_compile_filter(specdec__template *t)
 {
-    const int which = specdec__template_filter_find(&t->token.value);
+    const int which = specdec__template_find_filter(&t->token.value);
     const size_t source = t->token.from;
     int32_t arguments = 0, made;
 
     if (t->token.kind != SPECDEC__TEMPLATE_NAME) {
-        specdec__template_garbled(t, "the name of a filter is missing");
+        specdec__template_fail_syntax(t, "the name of a filter is missing");
         return;
     }
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     if (t->token.kind == '(')
-        arguments = specdec__template_arguments(t);
-    made = specdec__template_emit(t, SPECDEC__TEMPLATE_FILTER, arguments | which << SPECDEC__TEMPLATE_WHICH);
+        arguments = specdec__template_compile_arguments(t);
+    made = specdec__template_emit_code(t, SPECDEC__TEMPLATE_FILTER, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
     if (!t->failed)
         t->code[made].source = (uint32_t)source & 0xffffffu;
 }
 
-/* A test behind "is". */
-static void specdec__template_test(specdec__template *t)
+/* Compiles a test, behind `is`. */
+static void specdec__template_compile_test(specdec__template *t)
 {
     const int negated = specdec__template_accept_name(t, "not");
-    const int which = specdec__template_test_find(&t->token.value);
+    const int which = specdec__template_find_test(&t->token.value);
     int32_t arguments = 0;
 
     if (t->token.kind != SPECDEC__TEMPLATE_NAME) {
-        specdec__template_garbled(t, "the name of a test is missing");
+        specdec__template_fail_syntax(t, "the name of a test is missing");
         return;
     }
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     if (t->token.kind == '(') {
-        arguments = specdec__template_arguments(t);
-    } else if ((t->token.kind == SPECDEC__TEMPLATE_NAME && !specdec__template_sees(t, "else") &&
-                !specdec__template_sees(t, "or") && !specdec__template_sees(t, "and") &&
-                !specdec__template_sees(t, "is") && !specdec__template_sees(t, "if") &&
-                !specdec__template_sees(t, "not") && !specdec__template_sees(t, "in")) ||
+        arguments = specdec__template_compile_arguments(t);
+    } else if ((t->token.kind == SPECDEC__TEMPLATE_NAME && !specdec__template_token_is_name(t, "else") &&
+                !specdec__template_token_is_name(t, "or") && !specdec__template_token_is_name(t, "and") &&
+                !specdec__template_token_is_name(t, "is") && !specdec__template_token_is_name(t, "if") &&
+                !specdec__template_token_is_name(t, "not") && !specdec__template_token_is_name(t, "in")) ||
                t->token.kind == SPECDEC__TEMPLATE_QUOTED || t->token.kind == SPECDEC__TEMPLATE_LITERAL ||
                t->token.kind == '[' || t->token.kind == '{') {
-        specdec__template_primary(t);
-        specdec__template_postfix(t);
+        specdec__template_compile_primary(t);
+        specdec__template_compile_postfix(t);
         arguments = 1;
-    } else if (specdec__template_sees(t, "is")) {
-        specdec__template_garbled(t, "a test is behind another one");
+    } else if (specdec__template_token_is_name(t, "is")) {
+        specdec__template_fail_syntax(t, "a test is behind another one");
     }
-    specdec__template_emit(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_WHICH);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_TEST, arguments | which << SPECDEC__TEMPLATE_ROW_SHIFT);
     if (negated)
-        specdec__template_emit(t, SPECDEC__TEMPLATE_NOT, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
 }
 
-/* A value with its signs, and what stands behind it; filters: also filters and tests. */
-static void specdec__template_unary(specdec__template *t, int filters)
+/* Compiles a value with signs in front, and attributes and calls behind it; filters = 1: also filters and tests. */
+static void specdec__template_compile_unary(specdec__template *t, int filters)
 {
     char signs[SPECDEC__TEMPLATE_DEPTH];
     int count = 0;
 
     while (!t->failed && (t->token.kind == '-' || t->token.kind == '+')) {
         if (count == SPECDEC__TEMPLATE_DEPTH) {
-            specdec__template_garbled(t, "it has too many signs");
+            specdec__template_fail_syntax(t, "it has too many signs");
             return;
         }
         signs[count++] = (char)t->token.kind;
-        specdec__template_lex(t);
+        specdec__template_lex_token(t);
     }
-    specdec__template_primary(t);
-    specdec__template_postfix(t);
+    specdec__template_compile_primary(t);
+    specdec__template_compile_postfix(t);
     while (count > 0)
-        specdec__template_emit(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
+        specdec__template_emit_code(t, signs[--count] == '-' ? SPECDEC__TEMPLATE_NEGATE : SPECDEC__TEMPLATE_PLUS, 0);
     while (filters && !t->failed) {
-        if (specdec__template_accept(t, '|')) {
-            specdec__template_filter(t);
+        if (specdec__template_accept_operator(t, '|')) {
+            specdec__template_compile_filter(t);
         } else if (specdec__template_accept_name(t, "is")) {
-            specdec__template_test(t);
+            specdec__template_compile_test(t);
         } else if (t->token.kind == '(') {
-            const int32_t arguments = specdec__template_arguments(t);
+            const int32_t arguments = specdec__template_compile_arguments(t);
 
-            specdec__template_emit(t, SPECDEC__TEMPLATE_CALL, arguments);
+            specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, arguments);
         } else {
             return;
         }
     }
 }
 
-/* The operator that the token is: its level, and its instruction. 0: it is none. */
-static int specdec__template_operator(specdec__template *t, int *op)
+/* The precedence level of the operator that the current token begins; *op: its instruction. 0: the token is no
+   operator. */
+static int specdec__template_token_operator(specdec__template *t, int *op)
 {
     static const struct { short kind; char level, op; } operators[] = {
         {'=' << 8 | '=', 4, SPECDEC__TEMPLATE_EQUAL}, {'!' << 8 | '=', 4, SPECDEC__TEMPLATE_UNEQUAL},
@@ -293,17 +297,17 @@ static int specdec__template_operator(specdec__template *t, int *op)
     size_t i;
 
     if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
-        *op = specdec__template_sees(t, "or") ? SPECDEC__TEMPLATE_KEEP_TRUE : SPECDEC__TEMPLATE_KEEP_FALSE;
-        if (*op == SPECDEC__TEMPLATE_KEEP_TRUE || specdec__template_sees(t, "and"))
+        *op = specdec__template_token_is_name(t, "or") ? SPECDEC__TEMPLATE_KEEP_TRUE : SPECDEC__TEMPLATE_KEEP_FALSE;
+        if (*op == SPECDEC__TEMPLATE_KEEP_TRUE || specdec__template_token_is_name(t, "and"))
             return *op == SPECDEC__TEMPLATE_KEEP_TRUE ? 1 : 2;
         *op = SPECDEC__TEMPLATE_IN;
-        if (specdec__template_sees(t, "in"))
+        if (specdec__template_token_is_name(t, "in"))
             return 4;
         *op = SPECDEC__TEMPLATE_NOT_IN;
-        if (specdec__template_sees(t, "not")) {
-            const specdec__template_token next = specdec__template_peek(t);
+        if (specdec__template_token_is_name(t, "not")) {
+            const specdec__template_token next = specdec__template_peek_token(t);
 
-            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_is(&next.value, "in") ? 4 : 0;
+            return next.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&next.value, "in") ? 4 : 0;
         }
         return 0;
     }
@@ -315,195 +319,199 @@ static int specdec__template_operator(specdec__template *t, int *op)
     return 0;
 }
 
-/* Comparisons behind a value: of several, as in a < b < c, all must hold. */
-static void specdec__template_compare(specdec__template *t, int op)
+/* Compiles comparisons behind a value; in a chain such as a < b < c, all must hold. */
+static void specdec__template_compile_comparison(specdec__template *t, int op)
 {
     int32_t ends = -1;
     int next = 0, more = 1;
 
     while (!t->failed && more) {
         if (op == SPECDEC__TEMPLATE_NOT_IN)
-            specdec__template_lex(t);
-        specdec__template_lex(t);
-        specdec__template_expression(t, 5);
-        more = specdec__template_operator(t, &next) == 4;
+            specdec__template_lex_token(t);
+        specdec__template_lex_token(t);
+        specdec__template_compile_expression(t, 5);
+        more = specdec__template_token_operator(t, &next) == 4;
         if (more)
-            specdec__template_emit(t, SPECDEC__TEMPLATE_ROTATE, 0);
-        specdec__template_emit(t, op, 0);
+            specdec__template_emit_code(t, SPECDEC__TEMPLATE_ROTATE, 0);
+        specdec__template_emit_code(t, op, 0);
         if (more)
-            ends = specdec__template_emit(t, SPECDEC__TEMPLATE_KEEP_FALSE, ends);
+            ends = specdec__template_emit_code(t, SPECDEC__TEMPLATE_KEEP_FALSE, ends);
         op = next;
     }
     if (ends < 0)
         return;
-    specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 1);
-    specdec__template_land_all(t, ends);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 1);
+    specdec__template_land_chain(t, ends);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_DROP_BELOW, 0);
 }
 
-/* "if b else c" behind a value that begins at an instruction; the value is computed behind b. */
-static void specdec__template_choice(specdec__template *t, int32_t begin)
+/* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
+static void specdec__template_compile_choice(specdec__template *t, int32_t begin)
 {
-    int32_t middle = (int32_t)t->codes, no, end;
+    int32_t middle = (int32_t)t->code_count, no, end;
 
-    specdec__template_expression(t, 1);
-    no = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
-    specdec__template_exchange(t, begin, middle);
-    end = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
-    specdec__template_land(t, no);
+    specdec__template_compile_expression(t, 1);
+    no = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0) - middle + begin;
+    specdec__template_exchange_code(t, begin, middle);
+    end = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+    specdec__template_land_jump(t, no);
     if (specdec__template_accept_name(t, "else"))
-        specdec__template_expression(t, 0);
+        specdec__template_compile_expression(t, 0);
     else
-        specdec__template_emit_constant(t, specdec__template_undefined());
-    specdec__template_land(t, end);
+        specdec__template_emit_constant(t, specdec__template_undefined_value());
+    specdec__template_land_jump(t, end);
 }
 
-/* An expression of operators of a level and those above it. */
-static void specdec__template_expression(specdec__template *t, int level)
+/* Compiles an expression of operators of at least the precedence `level`. */
+static void specdec__template_compile_expression(specdec__template *t, int level)
 {
-    const int32_t begin = (int32_t)t->codes;
+    const int32_t begin = (int32_t)t->code_count;
     int32_t jump;
     int found, op;
 
     if (++t->depth > 2 * SPECDEC__TEMPLATE_DEPTH)
-        specdec__template_garbled(t, "an expression is too deep");
+        specdec__template_fail_syntax(t, "an expression is too deep");
     if (t->failed)
         return;
     if (level <= 3 && specdec__template_accept_name(t, "not")) {
-        specdec__template_expression(t, 3);
-        specdec__template_emit(t, SPECDEC__TEMPLATE_NOT, 0);
+        specdec__template_compile_expression(t, 3);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_NOT, 0);
     } else {
-        specdec__template_unary(t, 1);
+        specdec__template_compile_unary(t, 1);
     }
-    while (!t->failed && (found = specdec__template_operator(t, &op)) != 0 && found >= level) {
+    while (!t->failed && (found = specdec__template_token_operator(t, &op)) != 0 && found >= level) {
         if (found == 4) {
-            specdec__template_compare(t, op);
+            specdec__template_compile_comparison(t, op);
             continue;
         }
-        specdec__template_lex(t);
-        jump = found < 3 ? specdec__template_emit(t, op, 0) : -1;
-        specdec__template_expression(t, found + 1);
-        specdec__template_land(t, jump);
+        specdec__template_lex_token(t);
+        jump = found < 3 ? specdec__template_emit_code(t, op, 0) : -1;
+        specdec__template_compile_expression(t, found + 1);
+        specdec__template_land_jump(t, jump);
         if (jump < 0)
-            specdec__template_emit(t, op, 0);
+            specdec__template_emit_code(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
-        specdec__template_choice(t, begin);
+        specdec__template_compile_choice(t, begin);
     t->depth--;
 }
 
 /* ---- Statements. */
 
-/* A new block, from the statement that is read. NULL: there are too many. */
-static specdec__template_block *specdec__template_open(specdec__template *t, int kind)
+/* Opens a block, of the current statement. NULL: too many blocks are open. */
+static specdec__template_block *specdec__template_open_block(specdec__template *t, int kind)
 {
     specdec__template_block *block = &t->block[t->blocks];
 
     if (t->blocks == SPECDEC__TEMPLATE_BLOCKS) {
-        specdec__template_garbled(t, "its blocks are too deep");
+        specdec__template_fail_syntax(t, "its blocks are too deep");
         return NULL;
     }
     t->blocks++;
     memset(block, 0, sizeof *block);
     block->kind = kind;
-    block->begin = block->middle = block->ends = block->breaks = -1;
+    block->begin = block->middle = block->end_jumps = block->break_jumps = -1;
     block->source = t->token.from;
     block->macro = t->macro;
     return block;
 }
 
-/* The innermost block, which must be of a kind; NULL: it is not. */
-static specdec__template_block *specdec__template_inner(specdec__template *t, int kind)
+/* The innermost block, if it is of a kind; else NULL and an error. */
+static specdec__template_block *specdec__template_innermost_block(specdec__template *t, int kind)
 {
     if (!t->failed && t->blocks && t->block[t->blocks - 1].kind == kind)
         return &t->block[t->blocks - 1];
-    specdec__template_garbled(t, "it ends a block that has not begun");
+    specdec__template_fail_syntax(t, "it ends a block that has not begun");
     return NULL;
 }
 
-static void specdec__template_if(specdec__template *t)
+/* {% if %} */
+static void specdec__template_compile_if(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_open(t, 'i');
+    specdec__template_block *block = specdec__template_open_block(t, 'i');
 
-    specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+    specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
     if (block)
-        block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
+        block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-static void specdec__template_elif(specdec__template *t)
+/* {% elif %} */
+static void specdec__template_compile_elif(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_inner(t, 'i');
+    specdec__template_block *block = specdec__template_innermost_block(t, 'i');
 
     if (!block || block->begin < 0) {
-        specdec__template_garbled(t, "it has an elif behind else");
+        specdec__template_fail_syntax(t, "it has an elif behind else");
         return;
     }
-    block->ends = specdec__template_chain(t, block->ends);
-    specdec__template_land(t, block->begin);
-    specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
+    block->end_jumps = specdec__template_chain_jump(t, block->end_jumps);
+    specdec__template_land_jump(t, block->begin);
+    specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* The end of a loop's rounds: it is left, or does what stands behind its else. */
-static void specdec__template_end_rounds(specdec__template *t, specdec__template_block *block)
+/* Compiles the end of a loop's iterations; the instructions of its `else` follow. */
+static void specdec__template_end_iterations(specdec__template *t, specdec__template_block *block)
 {
-    specdec__template_emit(t, SPECDEC__TEMPLATE_RAN, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RAN, 0);
     specdec__template_jump_back(t, block->middle);
-    specdec__template_land(t, block->begin);
-    specdec__template_land_all(t, block->breaks);
-    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_END_FOR, 0);
+    specdec__template_land_jump(t, block->begin);
+    specdec__template_land_chain(t, block->break_jumps);
+    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_FOR, 0);
     block->kind = 'e';
 }
 
-static void specdec__template_else(specdec__template *t)
+/* {% else %} of an if or a for. */
+static void specdec__template_compile_else(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
 
     if (t->blocks && block->kind == 'f') {
-        specdec__template_end_rounds(t, block);
+        specdec__template_end_iterations(t, block);
         return;
     }
-    block = specdec__template_inner(t, 'i');
+    block = specdec__template_innermost_block(t, 'i');
     if (!block || block->begin < 0) {
-        specdec__template_garbled(t, "it has a second else");
+        specdec__template_fail_syntax(t, "it has a second else");
         return;
     }
-    block->ends = specdec__template_chain(t, block->ends);
-    specdec__template_land(t, block->begin);
+    block->end_jumps = specdec__template_chain_jump(t, block->end_jumps);
+    specdec__template_land_jump(t, block->begin);
     block->begin = -1;
 }
 
-static void specdec__template_endif(specdec__template *t)
+/* {% endif %} */
+static void specdec__template_compile_endif(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_inner(t, 'i');
+    specdec__template_block *block = specdec__template_innermost_block(t, 'i');
 
     if (!block)
         return;
-    specdec__template_land(t, block->begin);
-    specdec__template_land_all(t, block->ends);
+    specdec__template_land_jump(t, block->begin);
+    specdec__template_land_chain(t, block->end_jumps);
     t->blocks--;
 }
 
-/* Instructions that give the value on the stack to names: a, or a.b, or a, b, or (a, b). */
-static void specdec__template_target(specdec__template *t, int attributes)
+/* Compiles the assignment of the value on the stack to a target: a, or a.b, or a, b, or (a, b). */
+static void specdec__template_compile_target(specdec__template *t, int attributes)
 {
     specdec__template_value names[2];
-    const int32_t begin = (int32_t)t->codes;
+    const int32_t begin = (int32_t)t->code_count;
     int count = 0, comma = 0;
     int32_t unpack;
 
     if (++t->depth > SPECDEC__TEMPLATE_DEPTH)
-        specdec__template_garbled(t, "names are too deep");
-    while (!t->failed && !specdec__template_sees(t, "in")) {
-        if (specdec__template_accept(t, '(')) {
-            specdec__template_target(t, attributes);
-            specdec__template_expect(t, ')');
+        specdec__template_fail_syntax(t, "names are too deep");
+    while (!t->failed && !specdec__template_token_is_name(t, "in")) {
+        if (specdec__template_accept_operator(t, '(')) {
+            specdec__template_compile_target(t, attributes);
+            specdec__template_expect_operator(t, ')');
         } else if (t->token.kind == SPECDEC__TEMPLATE_NAME) {
-            names[0] = specdec__template_intern(t, t->token.value);
-            specdec__template_lex(t);
-            if (attributes && specdec__template_accept(t, '.')) {
-                names[1] = specdec__template_intern(t, t->token.value);
-                specdec__template_expect(t, SPECDEC__TEMPLATE_NAME);
+            names[0] = specdec__template_intern_name(t, t->token.value);
+            specdec__template_lex_token(t);
+            if (attributes && specdec__template_accept_operator(t, '.')) {
+                names[1] = specdec__template_intern_name(t, t->token.value);
+                specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
                 specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE_ATTRIBUTE, names, 2);
             } else {
                 specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, names, 1);
@@ -512,538 +520,567 @@ static void specdec__template_target(specdec__template *t, int attributes)
             break;
         }
         count++;
-        if (!specdec__template_accept(t, ','))
+        if (!specdec__template_accept_operator(t, ','))
             break;
         comma = 1;
     }
     t->depth--;
     if (!count)
-        specdec__template_garbled(t, "a name is missing");
+        specdec__template_fail_syntax(t, "a name is missing");
     if (!comma)
         return;
-    unpack = (int32_t)t->codes;
-    specdec__template_emit(t, SPECDEC__TEMPLATE_UNPACK, count);
-    specdec__template_exchange(t, begin, unpack);
+    unpack = (int32_t)t->code_count;
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_UNPACK, count);
+    specdec__template_exchange_code(t, begin, unpack);
 }
 
-/* for TARGET in LIST [if CONDITION]: with a condition, two loops, the first of which chooses. */
-static void specdec__template_for(specdec__template *t)
+/* {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
+static void specdec__template_compile_for(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_open(t, 'f');
-    const int32_t begin = (int32_t)t->codes;
+    specdec__template_block *block = specdec__template_open_block(t, 'f');
+    const int32_t begin = (int32_t)t->code_count;
     int32_t middle, next;
 
-    specdec__template_target(t, 0);
-    middle = (int32_t)t->codes;
+    specdec__template_compile_target(t, 0);
+    middle = (int32_t)t->code_count;
     if (!specdec__template_accept_name(t, "in"))
-        specdec__template_garbled(t, "a loop has no in");
-    specdec__template_tuple(t, 1, SPECDEC__TEMPLATE_TAG_END);
+        specdec__template_fail_syntax(t, "a loop has no in");
+    specdec__template_compile_tuple(t, 1, SPECDEC__TEMPLATE_TAG_END);
     if (specdec__template_accept_name(t, "if")) {
-        specdec__template_emit(t, SPECDEC__TEMPLATE_CHOOSE, 0);
-        next = specdec__template_emit(t, SPECDEC__TEMPLATE_NEXT, 0);
-        specdec__template_repeat(t, begin, middle);
-        specdec__template_expression(t, 0);
-        specdec__template_emit(t, SPECDEC__TEMPLATE_CHOSEN, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOOSE, 0);
+        next = specdec__template_emit_code(t, SPECDEC__TEMPLATE_NEXT, 0);
+        specdec__template_copy_code(t, begin, middle);
+        specdec__template_compile_expression(t, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CHOSEN, 0);
         specdec__template_jump_back(t, next);
-        specdec__template_land(t, next);
-        specdec__template_emit(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
+        specdec__template_land_jump(t, next);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CHOOSE, 0);
     }
-    specdec__template_accept_name(t, "recursive"); /* a call of its loop is refused */
-    specdec__template_emit(t, SPECDEC__TEMPLATE_FOR, 0);
-    next = specdec__template_emit(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
-    specdec__template_exchange(t, begin, middle);
+    specdec__template_accept_name(t, "recursive"); /* accepted; calls of such a loop are refused */
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_FOR, 0);
+    next = specdec__template_emit_code(t, SPECDEC__TEMPLATE_NEXT, 0) - middle + begin;
+    specdec__template_exchange_code(t, begin, middle);
     if (block)
         block->begin = block->middle = next;
 }
 
-static void specdec__template_endfor(specdec__template *t)
+/* {% endfor %} */
+static void specdec__template_compile_endfor(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
 
     if (t->blocks && block->kind == 'f')
-        specdec__template_end_rounds(t, block);
-    block = specdec__template_inner(t, 'e');
+        specdec__template_end_iterations(t, block);
+    block = specdec__template_innermost_block(t, 'e');
     if (!block)
         return;
-    specdec__template_land(t, block->begin);
+    specdec__template_land_jump(t, block->begin);
     t->blocks--;
 }
 
-/* break, continue: leaves the scopes and captured blocks within the loop. */
-static void specdec__template_leave(specdec__template *t, int breaks)
+/* {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
+static void specdec__template_compile_leave(specdec__template *t, int breaks)
 {
     int i = t->blocks - 1, inner = 0;
 
     for (; i >= 0 && t->block[i].kind != 'f' && t->block[i].kind != 'm' && t->block[i].kind != 'c'; i--)
         inner += t->block[i].kind != 'i' && t->block[i].kind != 'e';
     if (i < 0 || t->block[i].kind != 'f') {
-        specdec__template_garbled(t, "it leaves a loop outside of one");
+        specdec__template_fail_syntax(t, "it leaves a loop outside of one");
         return;
     }
     if (inner)
-        specdec__template_emit(t, SPECDEC__TEMPLATE_LEAVE, inner);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, inner);
     if (breaks)
-        t->block[i].breaks = specdec__template_chain(t, t->block[i].breaks);
+        t->block[i].break_jumps = specdec__template_chain_jump(t, t->block[i].break_jumps);
     else
         specdec__template_jump_back(t, t->block[i].middle);
 }
 
-static void specdec__template_break(specdec__template *t) { specdec__template_leave(t, 1); }
-static void specdec__template_continue(specdec__template *t) { specdec__template_leave(t, 0); }
+static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_leave(t, 1); }
+static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_leave(t, 0); }
 
-/* Begins a block whose output is captured; what is done with it, instructions from `begin` on, is passed over here and
-   repeated at its end. */
-static void specdec__template_capture(specdec__template *t, int kind, int32_t begin)
+/* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
+   here and repeated at the end of the block. */
+static void specdec__template_begin_capture(specdec__template *t, int kind, int32_t begin)
 {
-    specdec__template_block *block = specdec__template_open(t, kind);
-    const int32_t middle = (int32_t)t->codes;
+    specdec__template_block *block = specdec__template_open_block(t, kind);
+    const int32_t middle = (int32_t)t->code_count;
 
     if (block) {
-        specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, middle - begin);
-        specdec__template_exchange(t, begin, middle);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, middle - begin);
+        specdec__template_exchange_code(t, begin, middle);
         block->begin = begin + 1;
         block->middle = middle + 1;
-        specdec__template_emit(t, SPECDEC__TEMPLATE_CAPTURE, 0);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_CAPTURE, 0);
     }
 }
 
+/* Ends a block whose output is captured. */
 static void specdec__template_end_capture(specdec__template *t, int kind)
 {
-    specdec__template_block *block = specdec__template_inner(t, kind);
+    specdec__template_block *block = specdec__template_innermost_block(t, kind);
 
     if (!block)
         return;
-    specdec__template_emit(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
-    specdec__template_repeat(t, block->begin, block->middle);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_END_CAPTURE, 0);
+    specdec__template_copy_code(t, block->begin, block->middle);
     t->blocks--;
 }
 
-/* set TARGET = VALUE; or set TARGET [| FILTERS], a block. */
-static void specdec__template_set(specdec__template *t)
+/* {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
+static void specdec__template_compile_set(specdec__template *t)
 {
-    const int32_t begin = (int32_t)t->codes;
+    const int32_t begin = (int32_t)t->code_count;
     int32_t end;
 
-    specdec__template_target(t, 1);
-    end = (int32_t)t->codes;
-    if (specdec__template_accept(t, '=')) {
-        specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-        specdec__template_exchange(t, begin, end);
+    specdec__template_compile_target(t, 1);
+    end = (int32_t)t->code_count;
+    if (specdec__template_accept_operator(t, '=')) {
+        specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+        specdec__template_exchange_code(t, begin, end);
         return;
     }
-    while (specdec__template_accept(t, '|'))
-        specdec__template_filter(t);
-    specdec__template_exchange(t, begin, end);
-    specdec__template_capture(t, 's', begin);
+    while (specdec__template_accept_operator(t, '|'))
+        specdec__template_compile_filter(t);
+    specdec__template_exchange_code(t, begin, end);
+    specdec__template_begin_capture(t, 's', begin);
 }
 
-static void specdec__template_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
+/* {% endset %} */
+static void specdec__template_compile_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
 
-static void specdec__template_filter_block(specdec__template *t)
+/* {% filter FILTERS %} */
+static void specdec__template_compile_filter_block(specdec__template *t)
 {
-    const int32_t begin = (int32_t)t->codes;
+    const int32_t begin = (int32_t)t->code_count;
 
     do
-        specdec__template_filter(t);
-    while (specdec__template_accept(t, '|'));
-    specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
-    specdec__template_capture(t, 'l', begin);
+        specdec__template_compile_filter(t);
+    while (specdec__template_accept_operator(t, '|'));
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_begin_capture(t, 'l', begin);
 }
 
-static void specdec__template_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
+/* {% endfilter %} */
+static void specdec__template_compile_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
 
-/* Names between parentheses, with what they are when they are not given: instructions at the beginning of a macro. */
-static specdec__template_value specdec__template_parameters(specdec__template *t)
+/* Compiles the parameters of a macro, with their defaults, which are computed at the beginning of the macro. Returns
+   the list of names. */
+static specdec__template_value specdec__template_compile_parameters(specdec__template *t)
 {
     const int from = t->values;
     specdec__template_value *own = NULL;
     int count;
 
-    specdec__template_expect(t, '(');
+    specdec__template_expect_operator(t, '(');
     while (!t->failed && t->token.kind != ')') {
-        const specdec__template_value name = specdec__template_intern(t, t->token.value);
+        const specdec__template_value name = specdec__template_intern_name(t, t->token.value);
         int32_t given;
 
         if (t->values == SPECDEC__TEMPLATE_STACK)
-            specdec__template_garbled(t, "it has too many parameters");
-        specdec__template_expect(t, SPECDEC__TEMPLATE_NAME);
+            specdec__template_fail_syntax(t, "it has too many parameters");
+        specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
         if (t->failed)
             break;
         t->stack[t->values++] = name;
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_MISSING, &name, 1);
-        given = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
-        if (specdec__template_accept(t, '='))
-            specdec__template_expression(t, 0);
+        given = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+        if (specdec__template_accept_operator(t, '='))
+            specdec__template_compile_expression(t, 0);
         else
-            specdec__template_emit_constant(t, specdec__template_undefined());
+            specdec__template_emit_constant(t, specdec__template_undefined_value());
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &name, 1);
-        specdec__template_land(t, given);
-        if (!specdec__template_accept(t, ','))
+        specdec__template_land_jump(t, given);
+        if (!specdec__template_accept_operator(t, ','))
             break;
     }
-    specdec__template_expect(t, ')');
+    specdec__template_expect_operator(t, ')');
     count = t->values - from;
-    own = (specdec__template_value *)specdec__template_take_top(t, (size_t)count * sizeof *own);
+    own = (specdec__template_value *)specdec__template_take_permanent(t, (size_t)count * sizeof *own);
     if (own && count)
         memcpy(own, t->stack + from, (size_t)count * sizeof *own);
     t->values = from;
-    return specdec__template_of(SPECDEC__TEMPLATE_LIST, own, own ? (size_t)count : 0);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, own, own ? (size_t)count : 0);
 }
 
-/* The instructions that define a macro, whose body follows. */
-static specdec__template_macro *specdec__template_define(specdec__template *t, specdec__template_value name)
+/* Compiles the definition of a macro, whose body follows. */
+static specdec__template_macro *specdec__template_compile_definition(specdec__template *t, specdec__template_value name)
 {
-    specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_top(t, sizeof *macro);
+    specdec__template_macro *macro = (specdec__template_macro *)specdec__template_take_permanent(t, sizeof *macro);
 
     if (!macro)
         return NULL;
     memset(macro, 0, sizeof *macro);
-    macro->name = specdec__template_intern(t, name);
-    macro->parameters = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_DEFINE, (int32_t)(((unsigned char *)macro - t->memory) / 8));
+    macro->name = specdec__template_intern_name(t, name);
+    macro->parameters = specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, NULL, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_DEFINE, (int32_t)(((unsigned char *)macro - t->memory) / 8));
     return macro;
 }
 
-static void specdec__template_macro_block(specdec__template *t)
+/* {% macro NAME(PARAMETERS) %} */
+static void specdec__template_compile_macro(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_open(t, 'm');
+    specdec__template_block *block = specdec__template_open_block(t, 'm');
     const specdec__template_value name = t->token.value;
     specdec__template_macro *macro;
 
-    specdec__template_expect(t, SPECDEC__TEMPLATE_NAME);
-    macro = specdec__template_define(t, name);
+    specdec__template_expect_operator(t, SPECDEC__TEMPLATE_NAME);
+    macro = specdec__template_compile_definition(t, name);
     if (!block || !macro)
         return;
     block->name = macro->name;
-    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
     t->macro = macro;
-    macro->parameters = specdec__template_parameters(t);
+    macro->parameters = specdec__template_compile_parameters(t);
 }
 
-static void specdec__template_endmacro(specdec__template *t)
+/* {% endmacro %} */
+static void specdec__template_compile_endmacro(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_inner(t, 'm');
+    specdec__template_block *block = specdec__template_innermost_block(t, 'm');
 
     if (!block)
         return;
-    specdec__template_accept(t, SPECDEC__TEMPLATE_NAME);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_RETURN, 0);
-    specdec__template_land(t, block->begin);
+    specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_land_jump(t, block->begin);
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &block->name, 1);
     t->macro = block->macro;
     t->blocks--;
 }
 
-/* call [(PARAMETERS)] CALL: the block is a macro that the call is given as `caller`. Code: the call's arguments, the
-   macro, the call. */
-static void specdec__template_call_block(specdec__template *t)
+/* {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order of the
+   code: arguments of the call, macro, call. */
+static void specdec__template_compile_call_block(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_open(t, 'm');
-    specdec__template_value parameters = specdec__template_of(SPECDEC__TEMPLATE_LIST, NULL, 0), keyword;
-    const int32_t begin = (int32_t)t->codes;
+    specdec__template_block *block = specdec__template_open_block(t, 'm');
+    specdec__template_value parameters = specdec__template_sized_value(SPECDEC__TEMPLATE_LIST, NULL, 0), keyword;
+    const int32_t begin = (int32_t)t->code_count;
     int32_t jump = -1, last;
     specdec__template_macro *macro;
 
     if (t->token.kind == '(') {
-        jump = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
-        parameters = specdec__template_parameters(t);
-        specdec__template_land(t, jump);
+        jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
+        parameters = specdec__template_compile_parameters(t);
+        specdec__template_land_jump(t, jump);
     }
-    last = (int32_t)t->codes;
-    specdec__template_expression(t, 0);
+    last = (int32_t)t->code_count;
+    specdec__template_compile_expression(t, 0);
     if (t->failed || !block)
         return;
-    if (t->code[t->codes - 1].op != SPECDEC__TEMPLATE_CALL || t->code[t->codes - 1].argument >> 16) {
-        specdec__template_garbled(t, "a call block has no call");
+    if (t->code[t->code_count - 1].op != SPECDEC__TEMPLATE_CALL || t->code[t->code_count - 1].argument >> 16) {
+        specdec__template_fail_syntax(t, "a call block has no call");
         return;
     }
-    block->ends = t->code[--t->codes].argument + (1 << 8); /* one argument with a name more */
+    block->end_jumps = t->code[--t->code_count].argument + (1 << 8); /* one more named argument: caller */
     t->used -= sizeof *t->code;
-    keyword = specdec__template_intern(t, specdec__template_string("caller"));
+    keyword = specdec__template_intern_name(t, specdec__template_string_value("caller"));
     block->name = keyword;
     keyword.kind = SPECDEC__TEMPLATE_KEYWORD;
     specdec__template_emit_constant(t, keyword);
-    macro = specdec__template_define(t, specdec__template_string("caller"));
+    macro = specdec__template_compile_definition(t, specdec__template_string_value("caller"));
     if (!macro)
         return;
     block->kind = 'c';
-    block->begin = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+    block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
     t->macro = macro;
     macro->parameters = parameters;
     if (jump >= 0)
-        specdec__template_repeat(t, begin + 1, last);
+        specdec__template_copy_code(t, begin + 1, last);
 }
 
-static void specdec__template_endcall(specdec__template *t)
+/* {% endcall %} */
+static void specdec__template_compile_endcall(specdec__template *t)
 {
-    specdec__template_block *block = specdec__template_inner(t, 'c');
+    specdec__template_block *block = specdec__template_innermost_block(t, 'c');
 
     if (!block)
         return;
-    specdec__template_emit(t, SPECDEC__TEMPLATE_RETURN, 0);
-    specdec__template_land(t, block->begin);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_CALL, block->ends);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_RETURN, 0);
+    specdec__template_land_jump(t, block->begin);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_CALL, block->end_jumps);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
     t->macro = block->macro;
     t->blocks--;
 }
 
-/* Blocks that only have variables of their own: generation, with, block. */
-static void specdec__template_scope_block(specdec__template *t)
+/* {% generation %}: a block with a scope of its own. */
+static void specdec__template_compile_scope(specdec__template *t)
 {
-    if (specdec__template_open(t, 'w'))
-        specdec__template_emit(t, SPECDEC__TEMPLATE_SCOPE, 0);
+    if (specdec__template_open_block(t, 'w'))
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
-static void specdec__template_with(specdec__template *t)
+/* {% with NAME = VALUE, ... %} */
+static void specdec__template_compile_with(specdec__template *t)
 {
-    specdec__template_scope_block(t);
+    specdec__template_compile_scope(t);
     while (!t->failed && t->token.kind == SPECDEC__TEMPLATE_NAME) {
-        const specdec__template_value name = specdec__template_intern(t, t->token.value);
+        const specdec__template_value name = specdec__template_intern_name(t, t->token.value);
 
-        specdec__template_lex(t);
-        specdec__template_expect(t, '=');
-        specdec__template_expression(t, 0);
+        specdec__template_lex_token(t);
+        specdec__template_expect_operator(t, '=');
+        specdec__template_compile_expression(t, 0);
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_STORE, &name, 1);
-        specdec__template_accept(t, ',');
+        specdec__template_accept_operator(t, ',');
     }
 }
 
-static void specdec__template_named_block(specdec__template *t)
+/* {% block NAME %} */
+static void specdec__template_compile_block(specdec__template *t)
 {
-    specdec__template_scope_block(t);
-    while (specdec__template_accept(t, SPECDEC__TEMPLATE_NAME))
+    specdec__template_compile_scope(t);
+    while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
         ;
 }
 
-static void specdec__template_end_scope(specdec__template *t)
+/* Ends a block with a scope of its own. */
+static void specdec__template_compile_end_scope(specdec__template *t)
 {
-    if (specdec__template_inner(t, 'w')) {
-        while (specdec__template_accept(t, SPECDEC__TEMPLATE_NAME))
+    if (specdec__template_innermost_block(t, 'w')) {
+        while (specdec__template_accept_operator(t, SPECDEC__TEMPLATE_NAME))
             ;
-        specdec__template_emit(t, SPECDEC__TEMPLATE_LEAVE, 1);
+        specdec__template_emit_code(t, SPECDEC__TEMPLATE_LEAVE, 1);
         t->blocks--;
     }
 }
 
-static void specdec__template_print(specdec__template *t)
+/* {{ EXPRESSION }} */
+static void specdec__template_compile_print(specdec__template *t)
 {
-    specdec__template_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
-    specdec__template_emit(t, SPECDEC__TEMPLATE_EMIT, 0);
+    specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_EMIT, 0);
 }
 
-static void specdec__template_statement(specdec__template *t)
+/* Compiles the statement of a tag {% %} by its name. */
+static void specdec__template_compile_statement(specdec__template *t)
 {
-    static const struct { const char *name; void (*compile)(specdec__template *t); } statements[] = {
-        {"if", specdec__template_if}, {"elif", specdec__template_elif}, {"else", specdec__template_else},
-        {"endif", specdec__template_endif}, {"for", specdec__template_for}, {"endfor", specdec__template_endfor},
-        {"set", specdec__template_set}, {"endset", specdec__template_endset}, {"break", specdec__template_break},
-        {"continue", specdec__template_continue}, {"macro", specdec__template_macro_block},
-        {"endmacro", specdec__template_endmacro}, {"call", specdec__template_call_block},
-        {"endcall", specdec__template_endcall}, {"filter", specdec__template_filter_block},
-        {"endfilter", specdec__template_endfilter}, {"generation", specdec__template_scope_block},
-        {"endgeneration", specdec__template_end_scope}, {"with", specdec__template_with},
-        {"endwith", specdec__template_end_scope}, {"block", specdec__template_named_block},
-        {"endblock", specdec__template_end_scope}, {"print", specdec__template_print}};
+    static const struct { const char *name; void (*compile)(specdec__template *t);
+    } statements[] = {{"if", specdec__template_compile_if},
+                      {"elif", specdec__template_compile_elif},
+                      {"else", specdec__template_compile_else},
+                      {"endif", specdec__template_compile_endif},
+                      {"for", specdec__template_compile_for},
+                      {"endfor", specdec__template_compile_endfor},
+                      {"set", specdec__template_compile_set},
+                      {"endset", specdec__template_compile_endset},
+                      {"break", specdec__template_compile_break},
+                      {"continue", specdec__template_compile_continue},
+                      {"macro", specdec__template_compile_macro},
+                      {"endmacro", specdec__template_compile_endmacro},
+                      {"call", specdec__template_compile_call_block},
+                      {"endcall", specdec__template_compile_endcall},
+                      {"filter", specdec__template_compile_filter_block},
+                      {"endfilter", specdec__template_compile_endfilter},
+                      {"generation", specdec__template_compile_scope},
+                      {"endgeneration", specdec__template_compile_end_scope},
+                      {"with", specdec__template_compile_with},
+                      {"endwith", specdec__template_compile_end_scope},
+                      {"block", specdec__template_compile_block},
+                      {"endblock", specdec__template_compile_end_scope},
+                      {"print", specdec__template_compile_print}};
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(statements); i++)
-        if (specdec__template_sees(t, statements[i].name)) {
-            specdec__template_lex(t);
+        if (specdec__template_token_is_name(t, statements[i].name)) {
+            specdec__template_lex_token(t);
             statements[i].compile(t);
             return;
         }
-    specdec__template_garbled(t, "a statement is not known");
+    specdec__template_fail_syntax(t, "a statement is not known");
 }
 
-/* ---- The text between tags. */
+/* ---- Text between tags. */
 
-/* White space before a place of the text, as far as `from`: where it begins. */
-static size_t specdec__template_space_before(const specdec__template *t, size_t from, size_t at)
+/* The beginning of the white space in front of an offset of the text, at least `from`. */
+static size_t specdec__template_space_begin(const specdec__template *t, size_t from, size_t at)
 {
     while (at > from) {
         size_t c = at - 1;
 
         while (c > from && at - c < 4 && t->text.data[c] >= 0x80 && t->text.data[c] < 0xc0)
             c--;
-        if (!specdec__template_is_space(specdec__template_code_at((const char *)t->text.data, at, c)))
+        if (!specdec__template_is_space(specdec__template_code_point((const char *)t->text.data, at, c)))
             break;
         at = c;
     }
     return at;
 }
 
-/* Where the white space at a place of the text ends. */
-static size_t specdec__template_space_behind(const specdec__template *t, size_t at)
+/* The end of the white space that begins at an offset of the text. */
+static size_t specdec__template_space_end(const specdec__template *t, size_t at)
 {
     const char *text = (const char *)t->text.data;
 
-    while (at < t->text.size && specdec__template_is_space(specdec__template_code_at(text, t->text.size, at)))
-        at += specdec__template_character(text, t->text.size, at);
+    while (at < t->text.size && specdec__template_is_space(specdec__template_code_point(text, t->text.size, at)))
+        at += specdec__template_character_bytes(text, t->text.size, at);
     return at;
 }
 
-/* What of the text before a tag stays: without white space where the tag begins with '-', or where a statement or
-   comment is the first of its line (lstrip_blocks). Returns its end. */
-static size_t specdec__template_before(const specdec__template *t, size_t from, size_t tag, int lines)
+/* The end of the text in front of a tag: without white space if the tag begins with '-', or if a statement or comment
+   is the first of its line (lstrip_blocks). */
+static size_t specdec__template_text_end(const specdec__template *t, size_t from, size_t tag, int lines)
 {
-    const int sign = specdec__template_byte(t, tag + 2);
+    const int sign = specdec__template_text_byte(t, tag + 2);
     size_t line = tag, space;
 
     if (sign == '-')
-        return specdec__template_space_before(t, from, tag);
-    if (sign == '+' || specdec__template_byte(t, tag + 1) == '{')
+        return specdec__template_space_begin(t, from, tag);
+    if (sign == '+' || specdec__template_text_byte(t, tag + 1) == '{')
         return tag;
     while (line > from && t->text.data[line - 1] != '\n')
         line--;
-    space = specdec__template_space_before(t, line, tag);
+    space = specdec__template_space_begin(t, line, tag);
     return space == line && (line > from || lines) ? line : tag;
 }
 
-static void specdec__template_emit_text(specdec__template *t, size_t from, size_t to)
+/* Compiles text between tags: an instruction that writes the bytes [from, to). */
+static void specdec__template_compile_text(specdec__template *t, size_t from, size_t to)
 {
-    const specdec__template_value value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + from,
-                                                               to - from);
+    const specdec__template_value value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->text.data + from,
+                                                                        to - from);
 
     if (to > from)
         specdec__template_emit_values(t, SPECDEC__TEMPLATE_TEXT, &value, 1);
 }
 
-/* Where "raw" or "endraw" and a tag's end stand behind white space; 0: they do not. *strip: what that end says. */
-static size_t specdec__template_raw_tag(const specdec__template *t, size_t at, const char *name, int *strip)
+/* Matches the rest of a tag {% raw %} or {% endraw %} at an offset. Returns the offset behind it; 0: no match. *strip:
+   white space to drop behind it. */
+static size_t specdec__template_match_raw_tag(const specdec__template *t, size_t at, const char *name, int *strip)
 {
     const size_t size = strlen(name);
     int sign;
 
-    at = specdec__template_space_behind(t, at);
+    at = specdec__template_space_end(t, at);
     if (t->text.size - at < size || memcmp(t->text.data + at, name, size) != 0)
         return 0;
-    at = specdec__template_space_behind(t, at + size);
-    sign = specdec__template_byte(t, at);
+    at = specdec__template_space_end(t, at + size);
+    sign = specdec__template_text_byte(t, at);
     at += sign == '-' || (sign == '+' && size > 3);
-    if (specdec__template_byte(t, at) != '%' || specdec__template_byte(t, at + 1) != '}')
+    if (specdec__template_text_byte(t, at) != '%' || specdec__template_text_byte(t, at + 1) != '}')
         return 0;
     *strip = sign == '-' ? 2 : sign != '+' && size > 3;
     return at + 2;
 }
 
-/* The text of a raw block that begins at a byte, up to where its end is left. */
-static size_t specdec__template_raw(specdec__template *t, size_t from)
+/* Compiles the text of a raw block from an offset on. Returns the offset behind its end tag. */
+static size_t specdec__template_compile_raw(specdec__template *t, size_t from)
 {
     size_t at, end;
 
-    if (t->strip == 2)
-        from = specdec__template_space_behind(t, from);
+    if (t->strip_behind == 2)
+        from = specdec__template_space_end(t, from);
     for (at = from; at + 1 < t->text.size; at++) {
-        const int sign = specdec__template_byte(t, at + 2);
+        const int sign = specdec__template_text_byte(t, at + 2);
 
         if (t->text.data[at] != '{' || t->text.data[at + 1] != '%')
             continue;
-        end = specdec__template_raw_tag(t, at + 2 + (sign == '-' || sign == '+'), "endraw", &t->strip);
+        end = specdec__template_match_raw_tag(t, at + 2 + (sign == '-' || sign == '+'), "endraw", &t->strip_behind);
         if (end) {
-            specdec__template_emit_text(t, from, specdec__template_before(t, from, at, 0));
+            specdec__template_compile_text(t, from, specdec__template_text_end(t, from, at, 0));
             return end;
         }
     }
-    specdec__template_garbled(t, "a raw block has no end");
+    specdec__template_fail_syntax(t, "a raw block has no end");
     return t->text.size;
 }
 
-/* The end of a comment whose text begins at a byte. */
-static size_t specdec__template_comment(specdec__template *t, size_t at)
+/* Skips a comment, from its text on. Returns the offset behind it. */
+static size_t specdec__template_skip_comment(specdec__template *t, size_t at)
 {
     for (; at + 1 < t->text.size; at++)
         if (t->text.data[at] == '#' && t->text.data[at + 1] == '}') {
             const int sign = t->text.data[at - 1];
 
-            t->strip = sign == '-' ? 2 : sign != '+';
+            t->strip_behind = sign == '-' ? 2 : sign != '+';
             return at + 2;
         }
-    specdec__template_garbled(t, "a comment has no end");
+    specdec__template_fail_syntax(t, "a comment has no end");
     return t->text.size;
 }
 
-/* Compiles one tag, whose two first characters stand at a byte. Returns the byte behind it. */
-static size_t specdec__template_tag(specdec__template *t, size_t tag)
+/* Compiles a tag, whose first two characters are at an offset. Returns the offset behind it. */
+static size_t specdec__template_compile_tag(specdec__template *t, size_t tag)
 {
-    const int sign = specdec__template_byte(t, tag + 2);
+    const int sign = specdec__template_text_byte(t, tag + 2);
     const size_t inside = tag + 2 + (sign == '-' || sign == '+');
     size_t raw;
 
     t->token.from = tag;
     if (t->text.data[tag + 1] == '#')
-        return specdec__template_comment(t, tag + 2);
+        return specdec__template_skip_comment(t, tag + 2);
     t->tag = t->text.data[tag + 1];
-    raw = t->tag == '%' ? specdec__template_raw_tag(t, inside, "raw", &t->strip) : 0;
+    raw = t->tag == '%' ? specdec__template_match_raw_tag(t, inside, "raw", &t->strip_behind) : 0;
     if (raw)
-        return specdec__template_raw(t, raw);
-    t->at = inside;
+        return specdec__template_compile_raw(t, raw);
+    t->parsed = inside;
     t->brackets = t->depth = 0;
     t->token.kind = 0;
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     if (t->tag == '{')
-        specdec__template_print(t);
+        specdec__template_compile_print(t);
     else
-        specdec__template_statement(t);
+        specdec__template_compile_statement(t);
     if (!t->failed && t->token.kind != SPECDEC__TEMPLATE_TAG_END)
-        specdec__template_garbled(t, "a tag has no end where it must have one");
-    return t->at;
+        specdec__template_fail_syntax(t, "a tag has no end where it must have one");
+    return t->parsed;
 }
 
-/* Copies the text without carriage returns, as line feeds. */
-static void specdec__template_normalise(specdec__template *t)
+/* Copies the template's text, with \r\n and \r replaced by \n. */
+static void specdec__template_normalise_lines(specdec__template *t)
 {
     unsigned char *out;
     size_t i, size = 0;
 
     if (t->text.size && memchr(t->text.data, '\r', t->text.size)) {
-        out = (unsigned char *)specdec__template_take_top(t, t->text.size);
+        out = (unsigned char *)specdec__template_take_permanent(t, t->text.size);
         for (i = 0; out && i < t->text.size; i++)
             if (t->text.data[i] != '\r')
                 out[size++] = t->text.data[i];
-            else if (specdec__template_byte(t, i + 1) != '\n')
+            else if (specdec__template_text_byte(t, i + 1) != '\n')
                 out[size++] = '\n';
-        t->text = specdec__template_bytes(out, out ? size : 0);
+        t->text = specdec__template_as_bytes(out, out ? size : 0);
     }
     t->text.size -= t->text.size && t->text.data[t->text.size - 1] == '\n';
 }
 
-/* Compiles the whole text to t->code. */
+/* Compiles the whole template to instructions in t->code. */
 static void specdec__template_compile(specdec__template *t)
 {
     size_t at = 0, tag, from;
     int lines;
 
     if (t->text.size > SPECDEC__TEMPLATE_LONGEST) {
-        specdec__template_refuse(t, "it is too long");
+        specdec__template_fail(t, "it is too long");
         return;
     }
-    specdec__template_normalise(t);
-    t->code = (specdec__template_code *)specdec__template_take(t, 1, 0);
+    specdec__template_normalise_lines(t);
+    t->code = (specdec__template_code *)specdec__template_take_memory(t, 1, 0);
     while (!t->failed && at < t->text.size) {
-        from = t->strip == 2                                                 ? specdec__template_space_behind(t, at)
-               : t->strip == 1 && specdec__template_byte(t, at) == '\n' ? at + 1
+        from = t->strip_behind == 2                                                 ? specdec__template_space_end(t, at)
+               : t->strip_behind == 1 && specdec__template_text_byte(t, at) == '\n' ? at + 1
                                                                              : at;
         lines = from ? t->text.data[from - 1] == '\n' : 1;
-        t->strip = 0;
+        t->strip_behind = 0;
         for (tag = from; tag + 1 < t->text.size; tag++)
             if (t->text.data[tag] == '{' &&
                 (t->text.data[tag + 1] == '{' || t->text.data[tag + 1] == '%' || t->text.data[tag + 1] == '#'))
                 break;
         t->token.from = from;
         if (tag + 1 >= t->text.size) {
-            specdec__template_emit_text(t, from, t->text.size);
+            specdec__template_compile_text(t, from, t->text.size);
             break;
         }
-        specdec__template_step(t, tag - from);
-        specdec__template_emit_text(t, from, specdec__template_before(t, from, tag, lines));
-        at = specdec__template_tag(t, tag);
+        specdec__template_count_work(t, tag - from);
+        specdec__template_compile_text(t, from, specdec__template_text_end(t, from, tag, lines));
+        at = specdec__template_compile_tag(t, tag);
     }
     if (!t->failed && t->blocks) {
         t->token.from = t->block[t->blocks - 1].source;
-        specdec__template_garbled(t, "a block has no end");
+        specdec__template_fail_syntax(t, "a block has no end");
     }
-    specdec__template_emit(t, SPECDEC__TEMPLATE_HALT, 0);
+    specdec__template_emit_code(t, SPECDEC__TEMPLATE_HALT, 0);
 }
 
 SPECDEC__FOR_SPEED

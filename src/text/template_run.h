@@ -16,9 +16,9 @@ SPECDEC__FOR_SIZE
 
 /* ---- Operators. */
 
-/* A string or list, so many times. */
-static specdec__template_value specdec__template_times(specdec__template *t, const specdec__template_value *a,
-                                                       int64_t times)
+/* A string, list or tuple repeated `times` times. */
+static specdec__template_value specdec__template_repeat_value(specdec__template *t, const specdec__template_value *a,
+                                                              int64_t times)
 {
     const size_t from = t->used;
     specdec__template_value *out;
@@ -28,41 +28,42 @@ static specdec__template_value specdec__template_times(specdec__template *t, con
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
         specdec__template_value text;
 
-        specdec__template_put_times(t, a, times);
-        text = specdec__template_built(t, from);
+        specdec__template_append_times(t, a, times);
+        text = specdec__template_finish_string(t, from);
         text.safe = a->safe;
         return text;
     }
     if (times > 1000000)
-        return specdec__template_refuse(t, "it needs too much memory");
+        return specdec__template_fail(t, "it needs too much memory");
     out = specdec__template_new_list(t, specdec__size_multiply(a->size, (size_t)times));
     for (i = 0; out && a->size && i < times; i++)
         memcpy(out + (size_t)i * a->size, a->of.at, a->size * sizeof *out);
-    return specdec__template_of(a->kind, out, out ? a->size * (size_t)times : 0);
+    return specdec__template_sized_value(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
-static specdec__template_value specdec__template_product(specdec__template *t, const specdec__template_value *a,
-                                                         const specdec__template_value *b)
+/* Python's a * b. */
+static specdec__template_value specdec__template_multiply(specdec__template *t, const specdec__template_value *a,
+                                                          const specdec__template_value *b)
 {
     const int64_t x = a->of.integer, y = b->of.integer;
 
     if (a->kind == SPECDEC__TEMPLATE_INTEGER && b->kind >= SPECDEC__TEMPLATE_STRING &&
         b->kind <= SPECDEC__TEMPLATE_TUPLE)
-        return specdec__template_times(t, b, x);
+        return specdec__template_repeat_value(t, b, x);
     if (b->kind == SPECDEC__TEMPLATE_INTEGER && a->kind >= SPECDEC__TEMPLATE_STRING &&
         a->kind <= SPECDEC__TEMPLATE_TUPLE)
-        return specdec__template_times(t, a, y);
-    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
-        return specdec__template_refuse(t, "it multiplies what cannot be multiplied");
+        return specdec__template_repeat_value(t, a, y);
+    if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
+        return specdec__template_fail(t, "it multiplies what cannot be multiplied");
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
-        return specdec__template_double(specdec__template_real(a) * specdec__template_real(b));
+        return specdec__template_double_value(specdec__template_as_double(a) * specdec__template_as_double(b));
     if (x && y && ((x == -1 && y == INT64_MIN) || (y == -1 && x == INT64_MIN) ||
                    (y != -1 && (x > 0 ? x > INT64_MAX / (y < 0 ? -y : y) : x < -(INT64_MAX / (y < 0 ? -y : y))))))
-        return specdec__template_refuse(t, "a number is too large");
-    return specdec__template_integer(x * y);
+        return specdec__template_fail(t, "a number is too large");
+    return specdec__template_integer_value(x * y);
 }
 
-/* The integer below a number. */
+/* The greatest integer not above x. */
 static double specdec__template_floor(double x)
 {
     double whole;
@@ -73,303 +74,317 @@ static double specdec__template_floor(double x)
     return whole > x ? whole - 1 : whole;
 }
 
-/* a / b, a // b, a % b */
-static specdec__template_value specdec__template_quotient(specdec__template *t, int op,
-                                                          const specdec__template_value *a,
-                                                          const specdec__template_value *b)
+/* Python's a / b, a // b or a % b, by the instruction op. */
+static specdec__template_value specdec__template_divide(specdec__template *t, int op,
+                                                        const specdec__template_value *a,
+                                                        const specdec__template_value *b)
 {
-    const double x = specdec__template_real(a), y = specdec__template_real(b);
+    const double x = specdec__template_as_double(a), y = specdec__template_as_double(b);
     int64_t whole;
 
     if (op == SPECDEC__TEMPLATE_MODULO && a->kind == SPECDEC__TEMPLATE_STRING)
         return b->kind == SPECDEC__TEMPLATE_TUPLE
-                   ? specdec__template_formatted(t, a, specdec__template_items(b), b->size)
-                   : specdec__template_formatted(t, a, b, 1);
-    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
-        return specdec__template_refuse(t, "it divides what cannot be divided");
+                   ? specdec__template_format_percent(t, a, specdec__template_list_items(b), b->size)
+                   : specdec__template_format_percent(t, a, b, 1);
+    if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
+        return specdec__template_fail(t, "it divides what cannot be divided");
     if (!(y < 0 || y > 0))
-        return specdec__template_refuse(t, "it divides by nothing");
+        return specdec__template_fail(t, "it divides by nothing");
     if (op == SPECDEC__TEMPLATE_DIVIDE)
-        return specdec__template_double(x / y);
+        return specdec__template_double_value(x / y);
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
-        return specdec__template_double(op == SPECDEC__TEMPLATE_FLOOR ? specdec__template_floor(x / y)
+        return specdec__template_double_value(op == SPECDEC__TEMPLATE_FLOOR ? specdec__template_floor(x / y)
                                                                       : x - specdec__template_floor(x / y) * y);
     if (b->of.integer == -1)
         return op == SPECDEC__TEMPLATE_FLOOR && a->of.integer == INT64_MIN
-                   ? specdec__template_refuse(t, "a number is too large")
-                   : specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? -a->of.integer : 0);
+                   ? specdec__template_fail(t, "a number is too large")
+                   : specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? -a->of.integer : 0);
     whole = a->of.integer / b->of.integer;
     whole -= a->of.integer % b->of.integer && (a->of.integer < 0) != (b->of.integer < 0);
-    return specdec__template_integer(op == SPECDEC__TEMPLATE_FLOOR ? whole : a->of.integer - whole * b->of.integer);
+    return specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? whole
+                                                                         : a->of.integer - whole * b->of.integer);
 }
 
+/* Python's a ** b. */
 static specdec__template_value specdec__template_power(specdec__template *t, const specdec__template_value *a,
                                                        const specdec__template_value *b)
 {
-    specdec__template_value out = specdec__template_integer(1);
+    specdec__template_value out = specdec__template_integer_value(1);
     int64_t i;
 
-    if (!specdec__template_numeric(a) || (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) ||
-        b->of.integer < 0 || b->of.integer > 1000)
-        return specdec__template_refuse(t, "it raises to a power that is not known");
+    if (!specdec__template_is_number(a) ||
+        (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) || b->of.integer < 0 ||
+        b->of.integer > 1000)
+        return specdec__template_fail(t, "it raises to a power that is not known");
     for (i = 0; i < b->of.integer && !t->failed; i++)
-        out = specdec__template_product(t, &out, a);
+        out = specdec__template_multiply(t, &out, a);
     return out;
 }
 
-static specdec__template_value specdec__template_difference(specdec__template *t, const specdec__template_value *a,
-                                                            const specdec__template_value *b)
+/* Python's a - b. */
+static specdec__template_value specdec__template_subtract(specdec__template *t, const specdec__template_value *a,
+                                                          const specdec__template_value *b)
 {
     specdec__template_value negative = *b;
 
-    if (!specdec__template_numeric(a) || !specdec__template_numeric(b))
-        return specdec__template_refuse(t, "it subtracts what cannot be subtracted");
+    if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
+        return specdec__template_fail(t, "it subtracts what cannot be subtracted");
     if (b->kind == SPECDEC__TEMPLATE_DOUBLE)
         negative.of.real = -b->of.real;
     else if (b->of.integer == INT64_MIN)
-        return specdec__template_refuse(t, "a number is too large");
+        return specdec__template_fail(t, "a number is too large");
     else
         negative.of.integer = -b->of.integer;
-    return specdec__template_sum(t, a, &negative);
+    return specdec__template_add(t, a, &negative);
 }
 
-/* a OP b */
-static specdec__template_value specdec__template_binary(specdec__template *t, int op, const specdec__template_value *a,
-                                                        const specdec__template_value *b)
+/* The result of an instruction with two operands. */
+static specdec__template_value specdec__template_run_binary(specdec__template *t, int op,
+                                                            const specdec__template_value *a,
+                                                            const specdec__template_value *b)
 {
     specdec__template_value first, second;
     int order;
 
     switch (op) {
-    case SPECDEC__TEMPLATE_ADD: return specdec__template_sum(t, a, b);
-    case SPECDEC__TEMPLATE_SUBTRACT: return specdec__template_difference(t, a, b);
-    case SPECDEC__TEMPLATE_MULTIPLY: return specdec__template_product(t, a, b);
+    case SPECDEC__TEMPLATE_ADD: return specdec__template_add(t, a, b);
+    case SPECDEC__TEMPLATE_SUBTRACT: return specdec__template_subtract(t, a, b);
+    case SPECDEC__TEMPLATE_MULTIPLY: return specdec__template_multiply(t, a, b);
     case SPECDEC__TEMPLATE_DIVIDE: case SPECDEC__TEMPLATE_FLOOR: case SPECDEC__TEMPLATE_MODULO:
-        return specdec__template_quotient(t, op, a, b);
+        return specdec__template_divide(t, op, a, b);
     case SPECDEC__TEMPLATE_POWER: return specdec__template_power(t, a, b);
     case SPECDEC__TEMPLATE_CONCATENATE:
-        first = specdec__template_str(t, a);
-        second = specdec__template_str(t, b);
-        return specdec__template_join(t, &first, &second);
+        first = specdec__template_to_string(t, a);
+        second = specdec__template_to_string(t, b);
+        return specdec__template_concatenate(t, &first, &second);
     case SPECDEC__TEMPLATE_EQUAL: case SPECDEC__TEMPLATE_UNEQUAL:
-        return specdec__template_bool(specdec__template_equal(t, a, b, SPECDEC__TEMPLATE_COMPARED) ==
-                                      (op == SPECDEC__TEMPLATE_EQUAL));
-    case SPECDEC__TEMPLATE_IN: return specdec__template_bool(specdec__template_contains(t, b, a));
-    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool(!specdec__template_contains(t, b, a));
+        return specdec__template_bool_value(specdec__template_values_equal(t, a, b, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
+                                            (op == SPECDEC__TEMPLATE_EQUAL));
+    case SPECDEC__TEMPLATE_IN: return specdec__template_bool_value(specdec__template_is_in(t, b, a));
+    case SPECDEC__TEMPLATE_NOT_IN: return specdec__template_bool_value(!specdec__template_is_in(t, b, a));
     default: break;
     }
-    order = specdec__template_order(t, a, b, SPECDEC__TEMPLATE_COMPARED);
-    return specdec__template_bool(op == SPECDEC__TEMPLATE_LESS      ? order < 0
-                                  : op == SPECDEC__TEMPLATE_AT_MOST ? order <= 0
-                                  : op == SPECDEC__TEMPLATE_GREATER ? order > 0
+    order = specdec__template_compare_values(t, a, b, SPECDEC__TEMPLATE_COMPARE_DEPTH);
+    return specdec__template_bool_value(op == SPECDEC__TEMPLATE_LESS      ? order < 0
+                                        : op == SPECDEC__TEMPLATE_AT_MOST ? order <= 0
+                                        : op == SPECDEC__TEMPLATE_GREATER ? order > 0
                                                                     : order >= 0);
 }
 
 /* ---- The stack, output, scopes. */
 
-static void specdec__template_push(specdec__template *t, specdec__template_value value)
+/* Pushes a value onto the stack; a full stack is an error. */
+static void specdec__template_push_value(specdec__template *t, specdec__template_value value)
 {
     if (t->values == SPECDEC__TEMPLATE_STACK)
-        specdec__template_refuse(t, "an expression needs too many values");
+        specdec__template_fail(t, "an expression needs too many values");
     else
         t->stack[t->values++] = value;
 }
 
-/* The value on top; what instructions take was pushed by those before them. */
-static specdec__template_value specdec__template_pop(specdec__template *t)
+/* Pops the value on top of the stack. The compiler makes sure that there is one. */
+static specdec__template_value specdec__template_pop_value(specdec__template *t)
 {
-    return t->values ? t->stack[--t->values] : specdec__template_refuse(t, "its stack is empty");
+    return t->values ? t->stack[--t->values] : specdec__template_fail(t, "its stack is empty");
 }
 
-static void specdec__template_write(specdec__template *t, const void *from, size_t size)
+/* Writes bytes, with their marks, to the output. */
+static void specdec__template_write_output(specdec__template *t, const void *from, size_t size)
 {
-    specdec__template_step(t, size);
-    if (size > t->room - t->written) {
-        t->full = !t->failed;
-        specdec__template_refuse(t, "it writes more than there is room for");
+    specdec__template_count_work(t, size);
+    if (size > t->output_room - t->output_bytes) {
+        t->output_full = !t->failed;
+        specdec__template_fail(t, "it writes more than there is room for");
         return;
     }
     if (size)
-        memcpy(t->output + t->written, from, size);
-    specdec__template_mark(t, t->plain, t->written, from, size);
-    t->written += size;
+        memcpy(t->output + t->output_bytes, from, size);
+    specdec__template_copy_marks(t, t->plain, t->output_bytes, from, size);
+    t->output_bytes += size;
 }
 
-/* What was written since a byte, as a string; it is not written any more. */
-static specdec__template_value specdec__template_captured(specdec__template *t, size_t from)
+/* Takes the output from offset `from` on back, as a string. */
+static specdec__template_value specdec__template_take_output(specdec__template *t, size_t from)
 {
-    const size_t at = t->used, size = t->written - from;
+    const size_t at = t->used, size = t->output_bytes - from;
     size_t i;
 
-    specdec__template_put(t, t->output + from, size);
+    specdec__template_append(t, t->output + from, size);
     for (i = 0; i < t->used - at; i++)
-        specdec__template_set_bit(t->marks, at + i, specdec__template_bit(t->plain, from + i));
-    t->written = from;
-    return specdec__template_built(t, at);
+        specdec__template_set_bit(t->marks, at + i, specdec__template_get_bit(t->plain, from + i));
+    t->output_bytes = from;
+    return specdec__template_finish_string(t, at);
 }
 
-/* Gives back what the values of a statement needed. */
-static void specdec__template_release(specdec__template *t)
+/* Releases the memory of the values that a statement computed. */
+static void specdec__template_release_memory(specdec__template *t)
 {
-    const size_t floor = t->frame[t->frames - 1].floor;
+    const size_t floor = t->frame[t->frames - 1].memory_floor;
 
-    t->used = floor > t->kept ? floor : t->kept;
+    t->used = floor > t->kept_bytes ? floor : t->kept_bytes;
 }
 
-static specdec__template_binding *specdec__template_find(const specdec__template_scope *scope,
-                                                         const specdec__template_value *name)
+/* The variable of a scope with a name; NULL: there is none. */
+static specdec__template_binding *specdec__template_find_variable(const specdec__template_scope *scope,
+                                                                  const specdec__template_value *name)
 {
-    specdec__template_binding *binding = scope->first;
+    specdec__template_binding *binding = scope->first_binding;
 
     while (binding && (binding->name.of.at != name->of.at || binding->name.size != name->size))
         binding = binding->next;
     return binding;
 }
 
-/* Gives a value to a name (which was interned) of a scope. Returns whether that was new. */
-static int specdec__template_bind(specdec__template *t, specdec__template_scope *scope,
-                                  const specdec__template_value *name, specdec__template_value value)
+/* Sets a variable of a scope; the name is interned. Returns 1 if the variable is new. */
+static int specdec__template_set_variable(specdec__template *t, specdec__template_scope *scope,
+                                          const specdec__template_value *name, specdec__template_value value)
 {
-    specdec__template_binding *binding = specdec__template_find(scope, name);
+    specdec__template_binding *binding = specdec__template_find_variable(scope, name);
     const int old = binding != NULL;
 
     if (!old) {
-        binding = (specdec__template_binding *)specdec__template_take(t, 1, sizeof *binding);
+        binding = (specdec__template_binding *)specdec__template_take_memory(t, 1, sizeof *binding);
         if (!binding)
             return 0;
         binding->name = *name;
-        binding->next = scope->first;
-        scope->first = binding;
+        binding->next = scope->first_binding;
+        scope->first_binding = binding;
     }
     binding->value = value;
     return !old;
 }
 
-static void specdec__template_store(specdec__template *t, const specdec__template_value *name)
+/* Sets a variable of the innermost scope to the value on the stack. */
+static void specdec__template_store_variable(specdec__template *t, const specdec__template_value *name)
 {
-    specdec__template_bind(t, t->scope, name, specdec__template_pop(t));
-    t->frame[t->frames - 1].floor = t->used;
+    specdec__template_set_variable(t, t->scope, name, specdec__template_pop_value(t));
+    t->frame[t->frames - 1].memory_floor = t->used;
 }
 
-/* Gives a value to an attribute of a namespace, wherever that was made. */
+/* Sets an attribute of a namespace to the value on the stack; the namespace may be of an outer scope. */
 static void specdec__template_store_attribute(specdec__template *t, const specdec__template_value names[2])
 {
     const specdec__template_scope *scope = t->scope;
     const specdec__template_binding *binding = NULL;
-    const specdec__template_value value = specdec__template_pop(t);
+    const specdec__template_value value = specdec__template_pop_value(t);
     size_t place = SIZE_MAX;
 
     for (; scope && !binding; scope = scope->parent)
-        binding = specdec__template_find(scope, &names[0]);
+        binding = specdec__template_find_variable(scope, &names[0]);
     if (!binding || binding->value.kind != SPECDEC__TEMPLATE_SPACE) {
-        specdec__template_refuse(t, "it sets an attribute of what is no namespace");
+        specdec__template_fail(t, "it sets an attribute of what is no namespace");
         return;
     }
     if (value.kind >= SPECDEC__TEMPLATE_STRING && value.size)
-        place = specdec__template_place(t, value.of.at);
-    if (specdec__template_bind(t, (specdec__template_scope *)(uintptr_t)binding->value.of.at, &names[1], value) ||
-        (place != SIZE_MAX && place >= t->kept && place >= t->start && place < t->limit))
-        t->kept = t->used;
+        place = specdec__template_memory_offset(t, value.of.at);
+    if (specdec__template_set_variable(t, (specdec__template_scope *)(uintptr_t)binding->value.of.at, &names[1],
+                                       value) ||
+        (place != SIZE_MAX && place >= t->kept_bytes && place >= t->input_end && place < t->limit))
+        t->kept_bytes = t->used;
 }
 
-/* A new frame, with a scope unless that is another one's. NULL: there are too many. */
-static specdec__template_frame *specdec__template_enter(specdec__template *t, int kind, specdec__template_scope *parent)
+/* Pushes a frame with a new scope, whose parent is given. NULL: there are too many frames. */
+static specdec__template_frame *specdec__template_push_frame(specdec__template *t, int kind,
+                                                             specdec__template_scope *parent)
 {
     specdec__template_frame *frame = &t->frame[t->frames];
     specdec__template_scope *scope;
 
     if (t->frames == SPECDEC__TEMPLATE_FRAMES) {
-        specdec__template_refuse(t, "its loops and macros are too deep");
+        specdec__template_fail(t, "its loops and macros are too deep");
         return NULL;
     }
     memset(frame, 0, sizeof *frame);
     frame->kind = kind;
-    frame->base = t->used;
-    frame->written = t->written;
-    frame->stack = (size_t)t->values;
-    frame->outer = t->scope;
-    scope = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *scope);
+    frame->memory_base = t->used;
+    frame->output_base = t->output_bytes;
+    frame->stack_base = (size_t)t->values;
+    frame->outer_scope = t->scope;
+    scope = (specdec__template_scope *)specdec__template_take_memory(t, 1, sizeof *scope);
     if (!scope)
         return NULL;
     scope->parent = parent;
-    scope->first = NULL;
+    scope->first_binding = NULL;
     t->scope = scope;
-    frame->floor = t->used;
+    frame->memory_floor = t->used;
     t->frames++;
     return frame;
 }
 
-/* Ends the innermost frame: memory in use is again what it was, but for what is kept. */
-static void specdec__template_exit(specdec__template *t)
+/* Pops the innermost frame, and releases its memory except values that are kept. */
+static void specdec__template_pop_frame(specdec__template *t)
 {
     const specdec__template_frame *frame = &t->frame[--t->frames];
 
-    t->used = frame->base > t->kept ? frame->base : t->kept;
-    t->scope = frame->outer;
+    t->used = frame->memory_base > t->kept_bytes ? frame->memory_base : t->kept_bytes;
+    t->scope = frame->outer_scope;
 }
 
-/* ---- Functions. */
+/* ---- Functions of templates. */
 
-static specdec__template_value specdec__template_range(specdec__template *t, const specdec__template_call *call)
+/* range(start, stop, step): a list. */
+static specdec__template_value specdec__template_call_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
     specdec__template_value *out;
 
-    to = specdec__template_count(t, call, call->count > 1, NULL, 0);
+    to = specdec__template_integer_argument(t, call, call->count > 1, NULL, 0);
     if (call->count > 1)
-        from = specdec__template_count(t, call, 0, NULL, 0);
-    step = specdec__template_count(t, call, 2, NULL, 1);
+        from = specdec__template_integer_argument(t, call, 0, NULL, 0);
+    step = specdec__template_integer_argument(t, call, 2, NULL, 1);
     if (!call->count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 || to > 1000000000 ||
         step < -1000000000 || step > 1000000000)
-        return specdec__template_refuse(t, "a range is not allowed");
+        return specdec__template_fail(t, "a range is not allowed");
     count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
     count = count < 0 ? 0 : count;
     if (count > 100000)
-        return specdec__template_refuse(t, "a range is too long");
+        return specdec__template_fail(t, "a range is too long");
     out = specdec__template_new_list(t, (size_t)count);
     for (i = 0; out && i < count; i++)
-        out[i] = specdec__template_integer(from + i * step);
-    return specdec__template_listing(out, (size_t)count);
+        out[i] = specdec__template_integer_value(from + i * step);
+    return specdec__template_list_value(out, (size_t)count);
 }
 
-/* namespace(NAME=VALUE, ...), or of a dict. */
-static specdec__template_value specdec__template_space(specdec__template *t, const specdec__template_call *call)
+/* namespace(NAME=VALUE, ...), or namespace(dict). */
+static specdec__template_value specdec__template_call_namespace(specdec__template *t,
+                                                                const specdec__template_call *call)
 {
-    specdec__template_scope *space = (specdec__template_scope *)specdec__template_take(t, 1, sizeof *space);
+    specdec__template_scope *space = (specdec__template_scope *)specdec__template_take_memory(t, 1, sizeof *space);
     const specdec__template_value *dict = call->count ? call->value : NULL;
     size_t i;
 
     if (!space)
-        return specdec__template_undefined();
+        return specdec__template_undefined_value();
     memset(space, 0, sizeof *space);
     for (i = 0; dict && dict->kind == SPECDEC__TEMPLATE_DICT && i < dict->size; i++) {
-        const specdec__template_value name = specdec__template_items(dict)[2 * i];
+        const specdec__template_value name = specdec__template_list_items(dict)[2 * i];
 
         if (name.kind == SPECDEC__TEMPLATE_STRING) {
-            const specdec__template_value own = specdec__template_intern(t, name);
+            const specdec__template_value own = specdec__template_intern_name(t, name);
 
-            specdec__template_bind(t, space, &own, specdec__template_items(dict)[2 * i + 1]);
+            specdec__template_set_variable(t, space, &own, specdec__template_list_items(dict)[2 * i + 1]);
         }
     }
     for (i = 0; i < (size_t)call->names; i++) {
         specdec__template_value name = call->named[2 * i];
 
         name.kind = SPECDEC__TEMPLATE_STRING;
-        specdec__template_bind(t, space, &name, call->named[2 * i + 1]);
+        specdec__template_set_variable(t, space, &name, call->named[2 * i + 1]);
     }
-    return specdec__template_of(SPECDEC__TEMPLATE_SPACE, space, 1);
+    return specdec__template_sized_value(SPECDEC__TEMPLATE_SPACE, space, 1);
 }
 
+/* A new dict of pairs of names and values; of equal names the last one counts. */
 static specdec__template_value specdec__template_new_dict(specdec__template *t, const specdec__template_value *pairs,
                                                           size_t count)
 {
     specdec__template_value *out = specdec__template_new_list(t, 2 * count), dict;
     size_t i, k;
 
-    dict = specdec__template_of(SPECDEC__TEMPLATE_DICT, out, 0);
+    dict = specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, out, 0);
     for (i = 0; out && i < count && !t->failed; i++) {
         for (k = 0; k < dict.size; k++)
-            if (specdec__template_equal(t, out + 2 * k, pairs + 2 * i, 4))
+            if (specdec__template_values_equal(t, out + 2 * k, pairs + 2 * i, 4))
                 break;
         if (k == dict.size) {
             dict.size++;
@@ -382,36 +397,40 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     return dict;
 }
 
-static specdec__template_value specdec__template_dict_of(specdec__template *t, const specdec__template_call *call)
+/* dict(NAME=VALUE, ...). */
+static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
     if (call->count && (call->count > 1 || call->value->kind != SPECDEC__TEMPLATE_DICT || call->names))
-        return specdec__template_refuse(t, "dict is not known with such arguments");
+        return specdec__template_fail(t, "dict is not known with such arguments");
     return call->count ? *call->value : specdec__template_new_dict(t, call->named, (size_t)call->names);
 }
 
-static specdec__template_value specdec__template_raise(specdec__template *t, const specdec__template_call *call)
+/* raise_exception(MESSAGE): the template stops with an error. */
+static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
-    const specdec__template_value nothing = specdec__template_string("");
-    const specdec__template_value text = specdec__template_str(t, call->count ? call->value : &nothing);
+    const specdec__template_value nothing = specdec__template_string_value("");
+    const specdec__template_value text = specdec__template_to_string(t, call->count ? call->value : &nothing);
 
     if (!t->failed)
         t->raised = 1;
-    return specdec__template_fail(t, "the template refuses the conversation",
-                                  specdec__template_bytes(text.of.at, text.size));
+    return specdec__template_fail_with(t, "the template refuses the conversation",
+                                       specdec__template_as_bytes(text.of.at, text.size));
 }
 
-static void specdec__template_put_padded(specdec__template *t, int64_t number, int digits)
+/* Appends a number with leading zeros. */
+static void specdec__template_append_padded(specdec__template *t, int64_t number, int digits)
 {
     char text[10];
     int i;
 
     for (i = digits; i-- > 0; number /= 10)
         text[i] = (char)('0' + number % 10);
-    specdec__template_put(t, text, (size_t)digits);
+    specdec__template_append(t, text, (size_t)digits);
 }
 
-/* A date: year, month 1..12, day of the month 1..31 and of the year 1..366 (Gregorian, from days since 1970). */
-static void specdec__template_date(int64_t days, int64_t *year, int *month, int *day, int *of_year)
+/* The Gregorian date of a day counted from 1 January 1970: year, month 1 to 12, day of month 1 to 31, day of year 1 to
+   366. */
+static void specdec__template_date_of_day(int64_t days, int64_t *year, int *month, int *day, int *of_year)
 {
     static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
     const int64_t since = days + 719468;             /* days since 1 March of the year 0 */
@@ -428,25 +447,26 @@ static void specdec__template_date(int64_t days, int64_t *year, int *month, int 
     *of_year = before[*month - 1] + *day + (leap && *month > 2);
 }
 
-/* strftime_now(FORMAT): the clock that the caller gave, with English names. */
-static specdec__template_value specdec__template_clock(specdec__template *t, const specdec__template_call *call)
+/* strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
+static specdec__template_value specdec__template_call_strftime(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
                                          "July",    "August",   "September", "October", "November", "December"};
     static const char *const weekdays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                            "Thursday", "Friday", "Saturday"};
-    const specdec__template_value format = specdec__template_words(t, call, 0, "format", "");
-    const int64_t days = (t->now - (t->now % 86400 + 86400) % 86400) / 86400;
-    const int second = (int)(t->now - days * 86400), weekday = (int)(((days + 4) % 7 + 7) % 7), hour = second / 3600;
-    const char *text = specdec__template_text(&format);
+    const specdec__template_value format = specdec__template_string_argument(t, call, 0, "format", "");
+    const int64_t days = (t->local_time - (t->local_time % 86400 + 86400) % 86400) / 86400;
+    const int second = (int)(t->local_time - days * 86400), weekday = (int)(((days + 4) % 7 + 7) % 7),
+              hour = second / 3600;
+    const char *text = specdec__template_string_bytes(&format);
     const size_t from = t->used;
     int64_t year;
     int month, day, of_year;
     size_t at;
 
-    if (t->now == SPECDEC__TEMPLATE_NO_CLOCK)
-        return specdec__template_fail(t, "it asks for the date", specdec__template_bytes("strftime_now", 12));
-    specdec__template_date(days, &year, &month, &day, &of_year);
+    if (t->local_time == SPECDEC__TEMPLATE_NO_CLOCK)
+        return specdec__template_fail_with(t, "it asks for the date", specdec__template_as_bytes("strftime_now", 12));
+    specdec__template_date_of_day(days, &year, &month, &day, &of_year);
     for (at = 0; at < format.size && !t->failed; at++) {
         const int plain = text[at] == '%' && at + 2 < format.size && text[at + 1] == '-';
         const int kind = text[at] == '%' && at + 1 + (size_t)plain < format.size ? text[at + 1 + (size_t)plain] : 0;
@@ -454,25 +474,25 @@ static specdec__template_value specdec__template_clock(specdec__template *t, con
 
         at += kind ? 1 + (size_t)plain : 0;
         switch (kind) {
-        case 'Y': specdec__template_put_integer(t, year); break;
-        case 'B': specdec__template_put_text(t, months[month - 1]); break;
-        case 'b': case 'h': specdec__template_put(t, months[month - 1], 3); break;
-        case 'A': specdec__template_put_text(t, weekdays[weekday]); break;
-        case 'a': specdec__template_put(t, weekdays[weekday], 3); break;
-        case 'p': specdec__template_put_text(t, hour < 12 ? "AM" : "PM"); break;
+        case 'Y': specdec__template_append_integer(t, year); break;
+        case 'B': specdec__template_append_text(t, months[month - 1]); break;
+        case 'b': case 'h': specdec__template_append(t, months[month - 1], 3); break;
+        case 'A': specdec__template_append_text(t, weekdays[weekday]); break;
+        case 'a': specdec__template_append(t, weekdays[weekday], 3); break;
+        case 'p': specdec__template_append_text(t, hour < 12 ? "AM" : "PM"); break;
         case 'F':
-            specdec__template_put_padded(t, year, 4);
-            specdec__template_put_text(t, "-");
-            specdec__template_put_padded(t, month, 2);
-            specdec__template_put_text(t, "-");
-            specdec__template_put_padded(t, day, 2);
+            specdec__template_append_padded(t, year, 4);
+            specdec__template_append_text(t, "-");
+            specdec__template_append_padded(t, month, 2);
+            specdec__template_append_text(t, "-");
+            specdec__template_append_padded(t, day, 2);
             break;
         case 'T':
-            specdec__template_put_padded(t, hour, 2);
-            specdec__template_put_text(t, ":");
-            specdec__template_put_padded(t, second / 60 % 60, 2);
-            specdec__template_put_text(t, ":");
-            specdec__template_put_padded(t, second % 60, 2);
+            specdec__template_append_padded(t, hour, 2);
+            specdec__template_append_text(t, ":");
+            specdec__template_append_padded(t, second / 60 % 60, 2);
+            specdec__template_append_text(t, ":");
+            specdec__template_append_padded(t, second % 60, 2);
             break;
         case 'm': number = month; break;
         case 'd': number = day; break;
@@ -481,78 +501,81 @@ static specdec__template_value specdec__template_clock(specdec__template *t, con
         case 'M': number = second / 60 % 60; break;
         case 'S': number = second % 60; break;
         case 'y': number = (year % 100 + 100) % 100; break;
-        case 'j': specdec__template_put_padded(t, of_year, 3); break;
-        case 'w': specdec__template_put_integer(t, weekday); break;
-        case 'u': specdec__template_put_integer(t, weekday ? weekday : 7); break;
+        case 'j': specdec__template_append_padded(t, of_year, 3); break;
+        case 'w': specdec__template_append_integer(t, weekday); break;
+        case 'u': specdec__template_append_integer(t, weekday ? weekday : 7); break;
         case 'e':
             if (day < 10)
-                specdec__template_put_text(t, " ");
-            specdec__template_put_integer(t, day);
+                specdec__template_append_text(t, " ");
+            specdec__template_append_integer(t, day);
             break;
-        default: specdec__template_put(t, text + at, 1); break;
+        default: specdec__template_append(t, text + at, 1); break;
         }
         if (number >= 0 && plain)
-            specdec__template_put_integer(t, number);
+            specdec__template_append_integer(t, number);
         else if (number >= 0)
-            specdec__template_put_padded(t, number, 2);
+            specdec__template_append_padded(t, number, 2);
     }
-    return specdec__template_built(t, from);
+    return specdec__template_finish_string(t, from);
 }
 
+/* Functions by name. */
 static const struct {
     const char *name;
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
-} specdec__template_functions[] = {{"raise_exception", specdec__template_raise}, {"range", specdec__template_range},
-                                   {"namespace", specdec__template_space}, {"dict", specdec__template_dict_of},
-                                   {"strftime_now", specdec__template_clock}};
+} specdec__template_functions[] = {{"raise_exception", specdec__template_call_raise},
+                                   {"range", specdec__template_call_range},
+                                   {"namespace", specdec__template_call_namespace},
+                                   {"dict", specdec__template_call_dict},
+                                   {"strftime_now", specdec__template_call_strftime}};
 
-/* The value of a name, in the scopes from the innermost on; then functions; else it is not defined. */
-static specdec__template_value specdec__template_load(specdec__template *t, const specdec__template_value *name)
+/* The value of a name: a variable of the innermost scope that has it, else a function, else undefined. */
+static specdec__template_value specdec__template_load_name(specdec__template *t, const specdec__template_value *name)
 {
     const specdec__template_scope *scope;
     size_t i;
 
     for (scope = t->scope; scope; scope = scope->parent) {
-        const specdec__template_binding *binding = specdec__template_find(scope, name);
+        const specdec__template_binding *binding = specdec__template_find_variable(scope, name);
 
         if (binding)
             return binding->value;
     }
     for (i = 0; i < SPECDEC__COUNT(specdec__template_functions); i++)
-        if (specdec__template_is(name, specdec__template_functions[i].name))
-            return specdec__template_of(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
-    return specdec__template_missing(name);
+        if (specdec__template_string_is(name, specdec__template_functions[i].name))
+            return specdec__template_sized_value(SPECDEC__TEMPLATE_FUNCTION, NULL, i);
+    return specdec__template_undefined_name(name);
 }
 
 /* ---- Calls. */
 
-/* Puts the arguments of a call that *arguments and **arguments add behind the others, in memory. */
+/* Appends the arguments that *arguments and **arguments of a call contain to its other arguments, in new memory. */
 static void specdec__template_expand_arguments(specdec__template *t, int32_t packed, specdec__template_call *call)
 {
     const int count = packed & 255, names = packed >> 8 & 255;
-    const specdec__template_value more_named = packed & SPECDEC__TEMPLATE_STARS ? specdec__template_pop(t)
-                                                                                : specdec__template_undefined();
-    specdec__template_value more = packed & SPECDEC__TEMPLATE_STAR ? specdec__template_pop(t)
-                                                                   : specdec__template_undefined();
+    const specdec__template_value more_named = packed & SPECDEC__TEMPLATE_STARS ? specdec__template_pop_value(t)
+                                                                                : specdec__template_undefined_value();
+    specdec__template_value more = packed & SPECDEC__TEMPLATE_STAR ? specdec__template_pop_value(t)
+                                                                   : specdec__template_undefined_value();
     specdec__template_value *value, *named;
     const specdec__template_value *from;
     size_t i;
 
     more = specdec__template_iterate(t, &more);
     if (more_named.kind != SPECDEC__TEMPLATE_UNDEFINED && more_named.kind != SPECDEC__TEMPLATE_DICT)
-        specdec__template_refuse(t, "**arguments are no dict");
+        specdec__template_fail(t, "**arguments are no dict");
     value = specdec__template_new_list(t, (size_t)count + more.size);
     named = specdec__template_new_list(t, 2 * ((size_t)names + more_named.size));
     if (t->failed || !value || !named || more.size > 255 || more_named.size > 255)
         return;
     from = t->stack + t->values - count - 2 * names;
     for (i = 0; i < (size_t)count + more.size; i++)
-        value[i] = i < (size_t)count ? from[i] : specdec__template_items(&more)[i - (size_t)count];
+        value[i] = i < (size_t)count ? from[i] : specdec__template_list_items(&more)[i - (size_t)count];
     for (i = 0; i < 2 * ((size_t)names + more_named.size); i++)
         named[i] = i < 2 * (size_t)names ? from[(size_t)count + i]
-                                         : specdec__template_items(&more_named)[i - 2 * (size_t)names];
+                                         : specdec__template_list_items(&more_named)[i - 2 * (size_t)names];
     for (i = 2 * (size_t)names; i < 2 * ((size_t)names + more_named.size); i += 2)
-        named[i] = specdec__template_intern(t, named[i]);
+        named[i] = specdec__template_intern_name(t, named[i]);
     call->value = value;
     call->named = named;
     call->count = count + (int)more.size;
@@ -560,7 +583,7 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
     t->values -= count + 2 * names;
 }
 
-/* Takes the arguments of a call from the stack; they stay where they are until something is pushed. */
+/* Pops the arguments of a call from the stack; they stay valid until the next push. */
 static specdec__template_call specdec__template_take_arguments(specdec__template *t, int32_t packed)
 {
     specdec__template_call call;
@@ -569,7 +592,7 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     call.count = packed & 255;
     call.names = packed >> 8 & 255;
     if (t->values < call.count + 2 * call.names) {
-        specdec__template_refuse(t, "its stack is empty");
+        specdec__template_fail(t, "its stack is empty");
         return call;
     }
     if (packed & (SPECDEC__TEMPLATE_STAR | SPECDEC__TEMPLATE_STARS)) {
@@ -582,75 +605,77 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     return call;
 }
 
-/* Binds a macro's parameters; what else it is given is an error, unless the macro names varargs or kwargs. */
+/* Binds arguments to a macro's parameters. Further arguments are an error, unless the macro uses varargs or kwargs. */
 static void specdec__template_bind_arguments(specdec__template *t, const specdec__template_macro *macro,
                                              const specdec__template_call *call)
 {
-    const specdec__template_value *names = specdec__template_items(&macro->parameters);
-    const specdec__template_value varargs = specdec__template_intern(t, specdec__template_string("varargs"));
-    const specdec__template_value kwargs = specdec__template_intern(t, specdec__template_string("kwargs"));
+    const specdec__template_value *names = specdec__template_list_items(&macro->parameters);
+    const specdec__template_value varargs = specdec__template_intern_name(t, specdec__template_string_value("varargs"));
+    const specdec__template_value kwargs = specdec__template_intern_name(t, specdec__template_string_value("kwargs"));
     specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->names), *rest, name;
     size_t others = 0, count = macro->parameters.size, k;
     int i;
 
     for (i = 0; i < call->count && (size_t)i < count; i++)
-        specdec__template_bind(t, t->scope, &names[i], call->value[i]);
+        specdec__template_set_variable(t, t->scope, &names[i], call->value[i]);
     if ((size_t)call->count > count && !macro->varargs)
-        specdec__template_refuse(t, "a macro is given too many arguments");
+        specdec__template_fail(t, "a macro is given too many arguments");
     for (i = 0; i < call->names && pairs && !t->failed; i++) {
         name = call->named[2 * i];
         name.kind = SPECDEC__TEMPLATE_STRING;
         for (k = 0; k < count && (names[k].of.at != name.of.at || names[k].size != name.size); k++)
             ;
         if (k < count ? k < (size_t)call->count
-                      : !macro->kwargs && !(macro->caller && specdec__template_is(&name, "caller")))
-            specdec__template_refuse(t, "a macro is given an argument twice, or one that it has not");
-        if (k < count || (macro->caller && specdec__template_is(&name, "caller"))) {
-            specdec__template_bind(t, t->scope, &name, call->named[2 * i + 1]);
+                      : !macro->kwargs && !(macro->caller && specdec__template_string_is(&name, "caller")))
+            specdec__template_fail(t, "a macro is given an argument twice, or one that it has not");
+        if (k < count || (macro->caller && specdec__template_string_is(&name, "caller"))) {
+            specdec__template_set_variable(t, t->scope, &name, call->named[2 * i + 1]);
             continue;
         }
         pairs[2 * others] = name;
         pairs[2 * others++ + 1] = call->named[2 * i + 1];
     }
     if (macro->kwargs && !t->failed)
-        specdec__template_bind(t, t->scope, &kwargs, specdec__template_of(SPECDEC__TEMPLATE_DICT, pairs, others));
+        specdec__template_set_variable(t, t->scope, &kwargs,
+                                       specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, pairs, others));
     if (macro->varargs && !t->failed) {
         others = (size_t)call->count > count ? (size_t)call->count - count : 0;
         rest = specdec__template_new_list(t, others);
         if (rest && others)
             memcpy(rest, call->value + count, others * sizeof *rest);
-        specdec__template_bind(t, t->scope, &varargs,
-                               specdec__template_of(SPECDEC__TEMPLATE_TUPLE, rest, rest ? others : 0));
+        specdec__template_set_variable(t, t->scope, &varargs,
+                                       specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, rest, rest ? others : 0));
     }
 }
 
-/* loop.cycle(...), loop.changed(...) */
+/* loop.cycle(...) and loop.changed(...). */
 static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_call *call)
 {
     specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->of.at;
-    const specdec__template_value list = specdec__template_listing(call->value, (size_t)call->count);
+    const specdec__template_value list = specdec__template_list_value(call->value, (size_t)call->count);
     specdec__template_value *own;
 
     if (self->size == UINT32_MAX)
         return call->count ? call->value[loop->index % (size_t)call->count]
-                           : specdec__template_refuse(t, "cycle needs values");
-    if (loop->changes && specdec__template_equal(t, &loop->last, &list, SPECDEC__TEMPLATE_COMPARED))
-        return specdec__template_bool(0);
+                           : specdec__template_fail(t, "cycle needs values");
+    if (loop->changed_called &&
+        specdec__template_values_equal(t, &loop->last_changed, &list, SPECDEC__TEMPLATE_COMPARE_DEPTH))
+        return specdec__template_bool_value(0);
     own = specdec__template_new_list(t, list.size);
     if (own && list.size)
         memcpy(own, list.of.at, list.size * sizeof *own);
-    loop->changes = 1;
-    loop->last = specdec__template_listing(own, list.size);
-    t->kept = t->used;
-    return specdec__template_bool(1);
+    loop->changed_called = 1;
+    loop->last_changed = specdec__template_list_value(own, list.size);
+    t->kept_bytes = t->used;
+    return specdec__template_bool_value(1);
 }
 
-/* Calls what lies on the stack below its arguments. Returns the instruction to go on with. */
-static size_t specdec__template_invoke(specdec__template *t, int32_t packed, size_t next)
+/* Calls the value on the stack below its arguments. Returns the next instruction. */
+static size_t specdec__template_call_value(specdec__template *t, int32_t packed, size_t next)
 {
     const specdec__template_call call = specdec__template_take_arguments(t, packed);
-    const specdec__template_value callee = specdec__template_pop(t);
+    const specdec__template_value callee = specdec__template_pop_value(t);
     const specdec__template_closure *closure = (const specdec__template_closure *)callee.of.at;
     specdec__template_value out;
     specdec__template_frame *frame;
@@ -658,12 +683,12 @@ static size_t specdec__template_invoke(specdec__template *t, int32_t packed, siz
     if (t->failed)
         return next;
     if (callee.kind == SPECDEC__TEMPLATE_MACRO) {
-        frame = specdec__template_enter(t, 'm', closure->scope);
+        frame = specdec__template_push_frame(t, 'm', closure->scope);
         if (!frame)
             return next;
-        frame->back = next;
+        frame->return_code = next;
         specdec__template_bind_arguments(t, closure->macro, &call);
-        frame->floor = t->used;
+        frame->memory_floor = t->used;
         return closure->entry;
     }
     if (callee.kind == SPECDEC__TEMPLATE_FUNCTION)
@@ -671,83 +696,87 @@ static size_t specdec__template_invoke(specdec__template *t, int32_t packed, siz
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD && callee.size >= UINT32_MAX - 1)
         out = specdec__template_loop_call(t, &callee, &call);
     else if (callee.kind == SPECDEC__TEMPLATE_METHOD)
-        out = specdec__template_methods[callee.size].call(t, specdec__template_items(&callee), &call,
+        out = specdec__template_methods[callee.size].call(t, specdec__template_list_items(&callee), &call,
                                                           specdec__template_methods[callee.size].how);
     else if (callee.kind == SPECDEC__TEMPLATE_UNDEFINED)
-        out = specdec__template_is_missing(t, &callee);
+        out = specdec__template_fail_undefined(t, &callee);
     else
-        out = specdec__template_refuse(t, "it calls what cannot be called");
-    specdec__template_push(t, out);
+        out = specdec__template_fail(t, "it calls what cannot be called");
+    specdec__template_push_value(t, out);
     return next;
 }
 
 /* ---- Loops. */
 
-/* Begins a loop over the value on the stack; chosen: it only chooses. */
+/* Begins a loop over the value on the stack; choose = 1: a loop that only filters the items. */
 static void specdec__template_begin_loop(specdec__template *t, int choose)
 {
-    const specdec__template_value over = specdec__template_pop(t);
+    const specdec__template_value over = specdec__template_pop_value(t);
     const specdec__template_value list = specdec__template_iterate(t, &over);
-    specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take(t, 1, sizeof *loop);
+    specdec__template_loop *loop = (specdec__template_loop *)specdec__template_take_memory(t, 1, sizeof *loop);
     specdec__template_value *chosen = choose ? specdec__template_new_list(t, list.size) : NULL;
-    specdec__template_frame *frame = t->failed ? NULL : specdec__template_enter(t, choose ? 'h' : 'f', t->scope);
+    specdec__template_frame *frame = t->failed ? NULL : specdec__template_push_frame(t, choose ? 'h' : 'f', t->scope);
 
     if (!frame || !loop)
         return;
     memset(loop, 0, sizeof *loop);
-    loop->items = specdec__template_items(&list);
+    loop->items = specdec__template_list_items(&list);
     loop->count = list.size;
     loop->index = SIZE_MAX;
-    loop->chosen = chosen;
+    loop->kept_items = chosen;
     loop->depth = 1;
     frame->loop = loop;
 }
 
-/* Begins the next round of a loop, with its item on the stack. Returns 0 when there is none. */
-static int specdec__template_round(specdec__template *t)
+/* Begins the next iteration of a loop, and pushes its item. Returns 0 when there is none. */
+static int specdec__template_next_iteration(specdec__template *t)
 {
     specdec__template_frame *frame = &t->frame[t->frames - 1];
-    const specdec__template_value name = specdec__template_intern(t, specdec__template_string("loop"));
+    const specdec__template_value name = specdec__template_intern_name(t, specdec__template_string_value("loop"));
 
     if (++frame->loop->index >= frame->loop->count)
         return 0;
-    t->scope->first = NULL;
-    frame->floor = frame->base + (((size_t)8 - frame->base % 8) % 8) + sizeof *t->scope;
-    specdec__template_release(t);
+    t->scope->first_binding = NULL;
+    frame->memory_floor = frame->memory_base + (((size_t)8 - frame->memory_base % 8) % 8) + sizeof *t->scope;
+    specdec__template_release_memory(t);
     if (frame->kind == 'f')
-        specdec__template_bind(t, t->scope, &name, specdec__template_of(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
-    frame->floor = t->used;
-    specdec__template_push(t, frame->loop->items[frame->loop->index]);
+        specdec__template_set_variable(t, t->scope, &name,
+                                       specdec__template_sized_value(SPECDEC__TEMPLATE_LOOP, frame->loop, 1));
+    frame->memory_floor = t->used;
+    specdec__template_push_value(t, frame->loop->items[frame->loop->index]);
     return 1;
 }
 
-/* ---- Instructions. */
+/* ---- Running instructions. */
 
+/* The constant of an instruction, by its place in memory. */
 static const void *specdec__template_constant(const specdec__template *t, int32_t place)
 {
     return t->memory + (size_t)place * 8;
 }
 
+/* Pushes a macro as a value. */
 static void specdec__template_define_macro(specdec__template *t, int32_t place, size_t next)
 {
-    specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take(t, 1, sizeof *closure);
+    specdec__template_closure *closure = (specdec__template_closure *)specdec__template_take_memory(t, 1,
+                                                                                                    sizeof *closure);
 
     if (!closure)
         return;
     closure->macro = (const specdec__template_macro *)specdec__template_constant(t, place);
     closure->scope = t->scope;
-    closure->entry = next + 1; /* behind the jump over the body */
-    specdec__template_push(t, specdec__template_of(SPECDEC__TEMPLATE_MACRO, closure, 1));
+    closure->entry = next + 1; /* the jump over the body is skipped */
+    specdec__template_push_value(t, specdec__template_sized_value(SPECDEC__TEMPLATE_MACRO, closure, 1));
 }
 
-/* Makes a value of those on the stack. */
-static void specdec__template_make(specdec__template *t, int op, int32_t count)
+/* Makes a list, tuple, dict or slice of `count` values on the stack. */
+static void specdec__template_make_value(specdec__template *t, int op, int32_t count)
 {
     const size_t values = (size_t)count * (op == SPECDEC__TEMPLATE_MAKE_DICT ? 2 : 1);
     specdec__template_value *own, out;
 
     if (values > (size_t)t->values) {
-        specdec__template_refuse(t, "its stack is empty");
+        specdec__template_fail(t, "its stack is empty");
         return;
     }
     t->values -= (int)values;
@@ -757,131 +786,133 @@ static void specdec__template_make(specdec__template *t, int op, int32_t count)
         own = specdec__template_new_list(t, values);
         if (own && values)
             memcpy(own, t->stack + t->values, values * sizeof *own);
-        out = specdec__template_of(op == SPECDEC__TEMPLATE_MAKE_LIST    ? SPECDEC__TEMPLATE_LIST
-                                   : op == SPECDEC__TEMPLATE_MAKE_TUPLE ? SPECDEC__TEMPLATE_TUPLE
+        out = specdec__template_sized_value(op == SPECDEC__TEMPLATE_MAKE_LIST    ? SPECDEC__TEMPLATE_LIST
+                                            : op == SPECDEC__TEMPLATE_MAKE_TUPLE ? SPECDEC__TEMPLATE_TUPLE
                                                                         : SPECDEC__TEMPLATE_SLICE,
-                                   own, own ? values : 0);
+                                            own, own ? values : 0);
     }
-    specdec__template_push(t, out);
+    specdec__template_push_value(t, out);
 }
 
-/* Puts the values of a list on the stack, the first on top; there must be so many. */
-static void specdec__template_unpack(specdec__template *t, int32_t count)
+/* Pushes the items of a list, the first one on top; their number must be `count`. */
+static void specdec__template_unpack_list(specdec__template *t, int32_t count)
 {
-    const specdec__template_value value = specdec__template_pop(t);
+    const specdec__template_value value = specdec__template_pop_value(t);
     const specdec__template_value list = specdec__template_iterate(t, &value);
 
     if ((size_t)count != list.size || value.kind == SPECDEC__TEMPLATE_UNDEFINED) {
-        specdec__template_refuse(t, "it gives another number of values to names");
+        specdec__template_fail(t, "it gives another number of values to names");
         return;
     }
     while (count-- > 0)
-        specdec__template_push(t, specdec__template_items(&list)[count]);
+        specdec__template_push_value(t, specdec__template_list_items(&list)[count]);
 }
 
-static void specdec__template_emit_value(specdec__template *t)
+/* Writes the value on the stack to the output: {{ }}. */
+static void specdec__template_write_value(specdec__template *t)
 {
-    const specdec__template_value value = specdec__template_pop(t);
-    const specdec__template_value text = specdec__template_str(t, &value);
+    const specdec__template_value value = specdec__template_pop_value(t);
+    const specdec__template_value text = specdec__template_to_string(t, &value);
 
-    specdec__template_write(t, text.of.at, text.size);
-    specdec__template_release(t);
+    specdec__template_write_output(t, text.of.at, text.size);
+    specdec__template_release_memory(t);
 }
 
-/* Filters and tests: arguments as of a call, above the value. */
-static void specdec__template_use(specdec__template *t, int op, int32_t packed)
+/* Applies a filter or test to the value below its arguments on the stack. packed: as for a call, with the row. */
+static void specdec__template_run_filter_or_test(specdec__template *t, int op, int32_t packed)
 {
-    const specdec__template_call call = specdec__template_take_arguments(t,
-                                                                         packed & ((1 << SPECDEC__TEMPLATE_WHICH) - 1));
-    const specdec__template_value value = specdec__template_pop(t);
-    const int which = packed >> SPECDEC__TEMPLATE_WHICH;
+    const specdec__template_call call = specdec__template_take_arguments(
+        t, packed & ((1 << SPECDEC__TEMPLATE_ROW_SHIFT) - 1));
+    const specdec__template_value value = specdec__template_pop_value(t);
+    const int which = packed >> SPECDEC__TEMPLATE_ROW_SHIFT;
 
     if (t->failed)
         return;
-    specdec__template_push(t, op == SPECDEC__TEMPLATE_FILTER
-                                  ? specdec__template_apply(t, which, &value, &call)
-                                  : specdec__template_bool(specdec__template_tests_true(t, which, &value, &call)));
+    specdec__template_push_value(t, op == SPECDEC__TEMPLATE_FILTER
+                                  ? specdec__template_run_filter(t, which, &value, &call)
+                                  : specdec__template_bool_value(specdec__template_run_test(t, which, &value, &call)));
 }
 
-/* Executes an instruction that only computes values on the stack. */
-static void specdec__template_compute(specdec__template *t, int op, int32_t argument)
+/* Runs an instruction that only computes values on the stack. */
+static void specdec__template_run_compute(specdec__template *t, int op, int32_t argument)
 {
     const specdec__template_value *constant = (const specdec__template_value *)specdec__template_constant(t, 0);
-    const specdec__template_value top = t->values ? t->stack[t->values - 1] : specdec__template_undefined();
+    const specdec__template_value top = t->values ? t->stack[t->values - 1] : specdec__template_undefined_value();
     specdec__template_value below;
 
     if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
         constant = (const specdec__template_value *)specdec__template_constant(t, argument);
     switch (op) {
-    case SPECDEC__TEMPLATE_TEXT: specdec__template_write(t, constant->of.at, constant->size); return;
-    case SPECDEC__TEMPLATE_EMIT: specdec__template_emit_value(t); return;
-    case SPECDEC__TEMPLATE_CONSTANT: specdec__template_push(t, *constant); return;
-    case SPECDEC__TEMPLATE_LOAD: specdec__template_push(t, specdec__template_load(t, constant)); return;
-    case SPECDEC__TEMPLATE_STORE: specdec__template_store(t, constant); return;
+    case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->of.at, constant->size); return;
+    case SPECDEC__TEMPLATE_EMIT: specdec__template_write_value(t); return;
+    case SPECDEC__TEMPLATE_CONSTANT: specdec__template_push_value(t, *constant); return;
+    case SPECDEC__TEMPLATE_LOAD: specdec__template_push_value(t, specdec__template_load_name(t, constant)); return;
+    case SPECDEC__TEMPLATE_STORE: specdec__template_store_variable(t, constant); return;
     case SPECDEC__TEMPLATE_STORE_ATTRIBUTE: specdec__template_store_attribute(t, constant); return;
-    case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack(t, argument); return;
+    case SPECDEC__TEMPLATE_UNPACK: specdec__template_unpack_list(t, argument); return;
     case SPECDEC__TEMPLATE_MAKE_SLICE: case SPECDEC__TEMPLATE_MAKE_LIST: case SPECDEC__TEMPLATE_MAKE_TUPLE:
     case SPECDEC__TEMPLATE_MAKE_DICT:
-        specdec__template_make(t, op, argument);
+        specdec__template_make_value(t, op, argument);
         return;
-    case SPECDEC__TEMPLATE_FILTER: case SPECDEC__TEMPLATE_TEST: specdec__template_use(t, op, argument); return;
+    case SPECDEC__TEMPLATE_FILTER:
+    case SPECDEC__TEMPLATE_TEST: specdec__template_run_filter_or_test(t, op, argument); return;
     default: break;
     }
-    specdec__template_pop(t);
+    specdec__template_pop_value(t);
     switch (op) {
     case SPECDEC__TEMPLATE_NOT:
-        specdec__template_push(t, specdec__template_bool(!specdec__template_truth(&top)));
+        specdec__template_push_value(t, specdec__template_bool_value(!specdec__template_is_true(&top)));
         return;
     case SPECDEC__TEMPLATE_NEGATE: case SPECDEC__TEMPLATE_PLUS:
-        below = specdec__template_integer(0);
+        below = specdec__template_integer_value(0);
         if (op == SPECDEC__TEMPLATE_NEGATE && top.kind == SPECDEC__TEMPLATE_DOUBLE)
-            specdec__template_push(t, specdec__template_double(-top.of.real));
+            specdec__template_push_value(t, specdec__template_double_value(-top.of.real));
         else
-            specdec__template_push(t, op == SPECDEC__TEMPLATE_NEGATE ? specdec__template_difference(t, &below, &top)
-                                                                     : specdec__template_sum(t, &below, &top));
+            specdec__template_push_value(t, op == SPECDEC__TEMPLATE_NEGATE ? specdec__template_subtract(t, &below, &top)
+                                                                     : specdec__template_add(t, &below, &top));
         return;
     case SPECDEC__TEMPLATE_ATTRIBUTE:
-        specdec__template_push(t, specdec__template_attribute(t, &top, constant, 0));
+        specdec__template_push_value(t, specdec__template_get_attribute(t, &top, constant, 0));
         return;
     default: break;
     }
-    below = specdec__template_pop(t);
+    below = specdec__template_pop_value(t);
     if (op == SPECDEC__TEMPLATE_ROTATE)
-        specdec__template_push(t, top);
+        specdec__template_push_value(t, top);
     if (op == SPECDEC__TEMPLATE_ROTATE)
-        specdec__template_push(t, below);
+        specdec__template_push_value(t, below);
     if (op == SPECDEC__TEMPLATE_ROTATE || op == SPECDEC__TEMPLATE_DROP_BELOW)
-        specdec__template_push(t, top);
+        specdec__template_push_value(t, top);
     else if (op == SPECDEC__TEMPLATE_ITEM)
-        specdec__template_push(t, specdec__template_item(t, &below, &top));
+        specdec__template_push_value(t, specdec__template_get_item(t, &below, &top));
     else
-        specdec__template_push(t, specdec__template_binary(t, op, &below, &top));
+        specdec__template_push_value(t, specdec__template_run_binary(t, op, &below, &top));
 }
 
-/* Leaves the innermost frames, so many. */
-static void specdec__template_leave_frames(specdec__template *t, int32_t count)
+/* Pops the innermost `count` frames. */
+static void specdec__template_pop_frames(specdec__template *t, int32_t count)
 {
     for (; count > 0 && t->frames > 1; count--) {
         if (t->frame[t->frames - 1].kind == 'c')
-            t->written = t->frame[t->frames - 1].written;
-        specdec__template_exit(t);
+            t->output_bytes = t->frame[t->frames - 1].output_base;
+        specdec__template_pop_frame(t);
     }
-    specdec__template_release(t);
+    specdec__template_release_memory(t);
 }
 
-/* The end of a macro or of a captured block: what was written becomes a value. */
-static size_t specdec__template_finish(specdec__template *t)
+/* Ends a macro or a captured block: its output becomes a value on the stack. Returns the instruction to return to. */
+static size_t specdec__template_end_capture_frame(specdec__template *t)
 {
     const specdec__template_frame *frame = &t->frame[t->frames - 1];
 
-    specdec__template_exit(t);
-    t->values = (int)frame->stack;
-    specdec__template_push(t, specdec__template_captured(t, frame->written));
-    return frame->back;
+    specdec__template_pop_frame(t);
+    t->values = (int)frame->stack_base;
+    specdec__template_push_value(t, specdec__template_take_output(t, frame->output_base));
+    return frame->return_code;
 }
 
-/* Instructions that lead elsewhere, or change frames. Returns the instruction to go on with. */
-static size_t specdec__template_flow(specdec__template *t, int op, int32_t argument, size_t next)
+/* Runs an instruction that jumps, calls or changes frames. Returns the next instruction. */
+static size_t specdec__template_run_flow(specdec__template *t, int op, int32_t argument, size_t next)
 {
     const size_t target = (size_t)((int64_t)next + argument);
     specdec__template_frame *frame = &t->frame[t->frames - 1];
@@ -890,88 +921,90 @@ static size_t specdec__template_flow(specdec__template *t, int op, int32_t argum
     switch (op) {
     case SPECDEC__TEMPLATE_JUMP: return target;
     case SPECDEC__TEMPLATE_JUMP_FALSE:
-        top = specdec__template_pop(t);
-        return specdec__template_truth(&top) ? next : target;
+        top = specdec__template_pop_value(t);
+        return specdec__template_is_true(&top) ? next : target;
     case SPECDEC__TEMPLATE_KEEP_FALSE: case SPECDEC__TEMPLATE_KEEP_TRUE:
-        top = specdec__template_pop(t);
-        if (specdec__template_truth(&top) != (op == SPECDEC__TEMPLATE_KEEP_TRUE))
+        top = specdec__template_pop_value(t);
+        if (specdec__template_is_true(&top) != (op == SPECDEC__TEMPLATE_KEEP_TRUE))
             return next;
-        specdec__template_push(t, top);
+        specdec__template_push_value(t, top);
         return target;
-    case SPECDEC__TEMPLATE_CALL: return specdec__template_invoke(t, argument, next);
+    case SPECDEC__TEMPLATE_CALL: return specdec__template_call_value(t, argument, next);
     case SPECDEC__TEMPLATE_FOR: specdec__template_begin_loop(t, 0); return next;
     case SPECDEC__TEMPLATE_CHOOSE: specdec__template_begin_loop(t, 1); return next;
-    case SPECDEC__TEMPLATE_NEXT: return specdec__template_round(t) ? next : target;
-    case SPECDEC__TEMPLATE_RAN: frame->loop->ran = 1; return next;
+    case SPECDEC__TEMPLATE_NEXT: return specdec__template_next_iteration(t) ? next : target;
+    case SPECDEC__TEMPLATE_RAN: frame->loop->completed = 1; return next;
     case SPECDEC__TEMPLATE_END_FOR:
-        specdec__template_exit(t);
-        specdec__template_release(t);
-        return frame->loop->ran ? target : next;
+        specdec__template_pop_frame(t);
+        specdec__template_release_memory(t);
+        return frame->loop->completed ? target : next;
     case SPECDEC__TEMPLATE_CHOSEN:
-        top = specdec__template_pop(t);
-        if (specdec__template_truth(&top))
-            frame->loop->chosen[frame->loop->choices++] = frame->loop->items[frame->loop->index];
+        top = specdec__template_pop_value(t);
+        if (specdec__template_is_true(&top))
+            frame->loop->kept_items[frame->loop->kept_count++] = frame->loop->items[frame->loop->index];
         return next;
     case SPECDEC__TEMPLATE_END_CHOOSE:
-        specdec__template_exit(t);
-        specdec__template_push(t, specdec__template_listing(frame->loop->chosen, frame->loop->choices));
+        specdec__template_pop_frame(t);
+        specdec__template_push_value(t, specdec__template_list_value(frame->loop->kept_items, frame->loop->kept_count));
         return next;
     case SPECDEC__TEMPLATE_DEFINE: specdec__template_define_macro(t, argument, next); return next;
     case SPECDEC__TEMPLATE_MISSING:
-        return next + (size_t)!specdec__template_find(t->scope, (const specdec__template_value *)
+        return next + (size_t)!specdec__template_find_variable(t->scope, (const specdec__template_value *)
                                                             specdec__template_constant(t, argument));
-    case SPECDEC__TEMPLATE_RETURN: return specdec__template_finish(t);
-    case SPECDEC__TEMPLATE_SCOPE: specdec__template_enter(t, 's', t->scope); return next;
-    case SPECDEC__TEMPLATE_CAPTURE: specdec__template_enter(t, 'c', t->scope); return next;
-    case SPECDEC__TEMPLATE_END_CAPTURE: specdec__template_finish(t); return next;
-    default: specdec__template_leave_frames(t, argument); return next;
+    case SPECDEC__TEMPLATE_RETURN: return specdec__template_end_capture_frame(t);
+    case SPECDEC__TEMPLATE_SCOPE: specdec__template_push_frame(t, 's', t->scope); return next;
+    case SPECDEC__TEMPLATE_CAPTURE: specdec__template_push_frame(t, 'c', t->scope); return next;
+    case SPECDEC__TEMPLATE_END_CAPTURE: specdec__template_end_capture_frame(t); return next;
+    default: specdec__template_pop_frames(t, argument); return next;
     }
 }
 
-/* Runs the compiled instructions, from the first to the end. */
-static void specdec__template_execute(specdec__template *t)
+/* Runs the compiled instructions from the first to the end. */
+static void specdec__template_run_code(specdec__template *t)
 {
     size_t next = 0;
 
     t->values = t->frames = t->depth = 0;
     t->scope = NULL;
-    if (!specdec__template_enter(t, 'r', &t->root))
+    if (!specdec__template_push_frame(t, 'r', &t->root))
         return;
-    while (!t->failed && next < t->codes) {
+    while (!t->failed && next < t->code_count) {
         const specdec__template_code code = t->code[next++];
 
         t->source = code.source;
-        specdec__template_step(t, 0);
+        specdec__template_count_work(t, 0);
         if (code.op == SPECDEC__TEMPLATE_HALT)
             return;
         if ((code.op >= SPECDEC__TEMPLATE_JUMP && code.op <= SPECDEC__TEMPLATE_KEEP_TRUE) ||
             code.op == SPECDEC__TEMPLATE_CALL || code.op >= SPECDEC__TEMPLATE_FOR)
-            next = specdec__template_flow(t, (int)code.op, code.argument, next);
+            next = specdec__template_run_flow(t, (int)code.op, code.argument, next);
         else
-            specdec__template_compute(t, (int)code.op, code.argument);
+            specdec__template_run_compute(t, (int)code.op, code.argument);
     }
 }
 
-/* ---- What a template is given. */
+/* ---- Input values of a template. */
 
-/* Gives a value to a name that the template may use. */
-static void specdec__template_give(specdec__template *t, specdec__template_value name, specdec__template_value value)
+/* Defines a name that the template may use. */
+static void specdec__template_define_name(specdec__template *t, specdec__template_value name,
+                                          specdec__template_value value)
 {
-    name = specdec__template_intern(t, name);
-    specdec__template_bind(t, &t->root, &name, value);
+    name = specdec__template_intern_name(t, name);
+    specdec__template_set_variable(t, &t->root, &name, value);
 }
 
-/* A copy of bytes, which come from a message. */
-static specdec__template_value specdec__template_marked(specdec__template *t, const void *from, size_t size)
+/* A string with a copy of bytes, marked as a message's. */
+static specdec__template_value specdec__template_marked_string(specdec__template *t, const void *from, size_t size)
 {
     const size_t at = t->used;
 
-    specdec__template_put_marked(t, from, size, 1);
-    return specdec__template_built(t, at);
+    specdec__template_append_marked(t, from, size, 1);
+    return specdec__template_finish_string(t, at);
 }
 
-/* A role that templates know is a word of theirs, as some write control tokens with it; NULL: another one. */
-static const char *specdec__template_role(const char *text, size_t size)
+/* The constant string of a known role, which is not marked, as some templates write control tokens with it; NULL:
+   another role. */
+static const char *specdec__template_known_role(const char *text, size_t size)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
     size_t i;
@@ -982,7 +1015,7 @@ static const char *specdec__template_role(const char *text, size_t size)
     return NULL;
 }
 
-/* A string of a JSON text; its bytes come from a message, but for a member's known role. */
+/* The value of a JSON string; its bytes are marked as a message's, except for known roles. */
 static specdec__template_value specdec__template_json_string(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t at = t->used, most = j->nodes[node].to - j->nodes[node].from;
@@ -990,23 +1023,23 @@ static specdec__template_value specdec__template_json_string(specdec__template *
     size_t i;
 
     if (most > t->limit - t->used)
-        return specdec__template_refuse(t, "it needs too much memory");
-    specdec__template_step(t, most);
-    t->used += specdec__json_string(j, node, (char *)t->memory + at, most);
-    role = node > 1 && specdec__json_says(j, node - 1, "role", 4)
-               ? specdec__template_role((const char *)t->memory + at, t->used - at)
+        return specdec__template_fail(t, "it needs too much memory");
+    specdec__template_count_work(t, most);
+    t->used += specdec__json_string_value(j, node, (char *)t->memory + at, most);
+    role = node > 1 && specdec__json_string_equals(j, node - 1, "role", 4)
+               ? specdec__template_known_role((const char *)t->memory + at, t->used - at)
                : NULL;
     if (role) {
         t->used = at;
-        return specdec__template_string(role);
+        return specdec__template_string_value(role);
     }
     for (i = at; i < t->used; i++)
         specdec__template_set_bit(t->marks, i, 1);
-    return specdec__template_built(t, at);
+    return specdec__template_finish_string(t, at);
 }
 
-/* The value of a JSON text's node, without what is in it. */
-static specdec__template_value specdec__template_json_value(specdec__template *t, const specdec__json *j, size_t node)
+/* The value of a JSON node; arrays and objects stay empty. */
+static specdec__template_value specdec__template_json_node(specdec__template *t, const specdec__json *j, size_t node)
 {
     const size_t count = j->nodes[node].count;
     specdec__template_value *items;
@@ -1014,31 +1047,32 @@ static specdec__template_value specdec__template_json_value(specdec__template *t
     double real;
 
     switch (j->nodes[node].kind) {
-    case SPECDEC__JSON_NULL: return specdec__template_none();
-    case SPECDEC__JSON_FALSE: return specdec__template_bool(0);
-    case SPECDEC__JSON_TRUE: return specdec__template_bool(1);
+    case SPECDEC__JSON_NULL: return specdec__template_none_value();
+    case SPECDEC__JSON_FALSE: return specdec__template_bool_value(0);
+    case SPECDEC__JSON_TRUE: return specdec__template_bool_value(1);
     case SPECDEC__JSON_STRING: return specdec__template_json_string(t, j, node);
     case SPECDEC__JSON_NUMBER:
-        if (!j->nodes[node].escaped && specdec__json_integer(j, node, &integer))
-            return specdec__template_integer(integer);
-        specdec__json_double(j, node, &real);
-        return specdec__template_double(real);
+        if (!j->nodes[node].escaped && specdec__json_read_integer(j, node, &integer))
+            return specdec__template_integer_value(integer);
+        specdec__json_read_double(j, node, &real);
+        return specdec__template_double_value(real);
     default:
         items = specdec__template_new_list(t, count * (j->nodes[node].kind == SPECDEC__JSON_OBJECT ? 2 : 1));
-        return specdec__template_of(j->nodes[node].kind == SPECDEC__JSON_OBJECT ? SPECDEC__TEMPLATE_DICT
+        return specdec__template_sized_value(j->nodes[node].kind == SPECDEC__JSON_OBJECT ? SPECDEC__TEMPLATE_DICT
                                                                                : SPECDEC__TEMPLATE_LIST,
-                                    items, items ? count : 0);
+                                             items, items ? count : 0);
     }
 }
 
-/* The value of a JSON text that was read. */
-static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec__template *t, const specdec__json *j)
+/* The value of a JSON text that was parsed, with everything in it. */
+static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(specdec__template *t,
+                                                                              const specdec__json *j)
 {
     struct {
         specdec__template_value *next;
         size_t left;
     } open[SPECDEC__TEMPLATE_NESTED];
-    specdec__template_value all = specdec__template_undefined(), *slot = &all;
+    specdec__template_value all = specdec__template_undefined_value(), *slot = &all;
     size_t node;
     int depth = 0;
 
@@ -1049,22 +1083,22 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json(specdec_
             slot = open[depth - 1].next++;
             open[depth - 1].left--;
         }
-        *slot = specdec__template_json_value(t, j, node);
+        *slot = specdec__template_json_node(t, j, node);
         if (slot->kind != SPECDEC__TEMPLATE_LIST && slot->kind != SPECDEC__TEMPLATE_DICT)
             continue;
         if (depth == SPECDEC__TEMPLATE_NESTED)
-            return specdec__template_refuse(t, "its messages are too deep");
+            return specdec__template_fail(t, "its messages are too deep");
         open[depth].next = (specdec__template_value *)(uintptr_t)slot->of.at;
         open[depth++].left = (size_t)slot->size * (slot->kind == SPECDEC__TEMPLATE_DICT ? 2 : 1);
     }
-    return t->failed ? specdec__template_undefined() : all;
+    return t->failed ? specdec__template_undefined_value() : all;
 }
 
-/* The value of a JSON text; none where there is no text. */
+/* Parses a JSON text to a template's value; none for an empty text. */
 SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specdec__template *t, specdec__bytes text)
 {
     const size_t limit = t->limit;
-    specdec__template_value value = specdec__template_none();
+    specdec__template_value value = specdec__template_none_value();
     specdec__json j;
 
     memset(&j, 0, sizeof j);
@@ -1072,30 +1106,31 @@ SPECDEC__UNUSED static specdec__template_value specdec__template_read_json(specd
     j.size = text.size;
     if (!text.data)
         return value;
-    if (specdec__json_read(&j)) {
+    if (specdec__json_parse(&j)) {
         j.room = j.count;
-        j.nodes = (specdec__json_node *)specdec__template_take_top(t, specdec__size_multiply(j.room, sizeof *j.nodes));
-        if (j.nodes && specdec__json_read(&j))
-            value = specdec__template_json(t, &j);
+        j.nodes = (specdec__json_node *)specdec__template_take_permanent(
+            t, specdec__size_multiply(j.room, sizeof *j.nodes));
+        if (j.nodes && specdec__json_parse(&j))
+            value = specdec__template_json_value(t, &j);
         t->limit = limit;
     } else {
-        specdec__template_fail(t, "a JSON text is none", specdec__template_bytes(j.failed, strlen(j.failed)));
+        specdec__template_fail_with(t, "a JSON text is none", specdec__template_as_bytes(j.failed, strlen(j.failed)));
     }
     return value;
 }
 
-/* ---- The whole. */
+/* ---- Rendering. */
 
-/* Memory in which a template of so many bytes is compiled, and run for a few messages. */
-static SPECDEC__UNUSED size_t specdec__template_room(size_t bytes)
+/* Bytes of memory that compiling a template of `bytes` bytes, and running it for a few messages, needs. */
+static SPECDEC__UNUSED size_t specdec__template_memory_needed(size_t bytes)
 {
     const size_t most = SPECDEC__TEMPLATE_LONGEST;
 
     return (bytes < most ? bytes : most) * 8 + 65536;
 }
 
-/* Sets up a template in memory[size] for what it computes, and room for what it writes: output[room], and plain[] with
-   a bit for each byte of it. Memory is aligned as for pointers. */
+/* Prepares a template. memory[size], aligned for pointers, is for its values; output[room] receives its text; plain[]
+   receives a bit for each byte of the text. */
 static void specdec__template_begin(specdec__template *t, specdec__bytes text, void *memory, size_t size, char *output,
                                     unsigned char *plain, size_t room)
 {
@@ -1108,21 +1143,21 @@ static void specdec__template_begin(specdec__template *t, specdec__bytes text, v
     t->size = t->limit = bytes < (size_t)1 << 31 ? bytes : (size_t)1 << 31;
     t->output = output;
     t->plain = plain;
-    t->room = room;
-    t->now = SPECDEC__TEMPLATE_NO_CLOCK;
+    t->output_room = room;
+    t->local_time = SPECDEC__TEMPLATE_NO_CLOCK;
     specdec__template_compile(t);
-    t->start = t->used;
+    t->input_end = t->used;
 }
 
-/* Runs a template that was given what it may use. Afterwards t->output holds t->written bytes, or t->failed says why
-   not, and t->line and t->column (from 1, in bytes) where. */
+/* Compiles and runs a template whose input is defined. Afterwards t->output holds t->output_bytes bytes; or t->failed
+   says why not, and t->line and t->column (from 1, in bytes) say where. */
 static void specdec__template_render(specdec__template *t)
 {
     size_t i;
 
-    t->start = t->kept = t->used;
+    t->input_end = t->kept_bytes = t->used;
     if (!t->failed)
-        specdec__template_execute(t);
+        specdec__template_run_code(t);
     if (!t->failed)
         return;
     t->line = t->column = 1;

@@ -9,15 +9,16 @@
 
 SPECDEC__FOR_SIZE
 
-/* Instructions. Those of a part of the text that comes too early are moved or copied, so jumps count from the
-   instruction behind them. */
+/* Instructions of a compiled template. Instructions may be moved or copied by the compiler, so jumps are relative to
+   the instruction behind them. */
 enum {
     SPECDEC__TEMPLATE_TEXT, SPECDEC__TEMPLATE_EMIT, SPECDEC__TEMPLATE_CONSTANT, SPECDEC__TEMPLATE_LOAD,
     SPECDEC__TEMPLATE_STORE, SPECDEC__TEMPLATE_STORE_ATTRIBUTE, SPECDEC__TEMPLATE_UNPACK,
-    SPECDEC__TEMPLATE_ROTATE,     /* a b: b a b, for a < b < c */
-    SPECDEC__TEMPLATE_DROP_BELOW, /* a b: b */
+    SPECDEC__TEMPLATE_ROTATE,     /* for a < b < c: stack a b becomes b a b */
+    SPECDEC__TEMPLATE_DROP_BELOW, /* stack a b becomes b */
     SPECDEC__TEMPLATE_JUMP, SPECDEC__TEMPLATE_JUMP_FALSE,
-    SPECDEC__TEMPLATE_KEEP_FALSE, SPECDEC__TEMPLATE_KEEP_TRUE, /* jump, and keep the value; else drop it */
+    SPECDEC__TEMPLATE_KEEP_FALSE, SPECDEC__TEMPLATE_KEEP_TRUE, /* jump and keep the value on the stack, or drop it and
+                                                                  go on */
     SPECDEC__TEMPLATE_NOT, SPECDEC__TEMPLATE_NEGATE, SPECDEC__TEMPLATE_PLUS,
     SPECDEC__TEMPLATE_ADD, SPECDEC__TEMPLATE_SUBTRACT, SPECDEC__TEMPLATE_MULTIPLY, SPECDEC__TEMPLATE_DIVIDE,
     SPECDEC__TEMPLATE_FLOOR, SPECDEC__TEMPLATE_MODULO, SPECDEC__TEMPLATE_POWER, SPECDEC__TEMPLATE_CONCATENATE,
@@ -25,52 +26,55 @@ enum {
     SPECDEC__TEMPLATE_GREATER, SPECDEC__TEMPLATE_AT_LEAST, SPECDEC__TEMPLATE_IN, SPECDEC__TEMPLATE_NOT_IN,
     SPECDEC__TEMPLATE_ATTRIBUTE, SPECDEC__TEMPLATE_ITEM, SPECDEC__TEMPLATE_MAKE_SLICE, SPECDEC__TEMPLATE_MAKE_LIST,
     SPECDEC__TEMPLATE_MAKE_TUPLE, SPECDEC__TEMPLATE_MAKE_DICT,
-    SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* see specdec__template_arguments */
+    SPECDEC__TEMPLATE_CALL, SPECDEC__TEMPLATE_FILTER, SPECDEC__TEMPLATE_TEST, /* arguments as packed by
+                                                                                 specdec__template_compile_arguments */
     SPECDEC__TEMPLATE_FOR, SPECDEC__TEMPLATE_NEXT, SPECDEC__TEMPLATE_RAN, SPECDEC__TEMPLATE_END_FOR,
-    SPECDEC__TEMPLATE_CHOOSE,     /* a loop that chooses those items for which a condition is true */
+    SPECDEC__TEMPLATE_CHOOSE,     /* a loop that keeps the items whose condition is true */
     SPECDEC__TEMPLATE_CHOSEN, SPECDEC__TEMPLATE_END_CHOOSE,
-    SPECDEC__TEMPLATE_DEFINE,     /* a macro, whose body begins behind the jump that follows */
-    SPECDEC__TEMPLATE_MISSING,    /* skips the jump that follows when a parameter was not given */
+    SPECDEC__TEMPLATE_DEFINE,     /* a macro; its body begins behind the following jump */
+    SPECDEC__TEMPLATE_MISSING,    /* skips the following jump when a parameter was not given */
     SPECDEC__TEMPLATE_RETURN,
     SPECDEC__TEMPLATE_SCOPE, SPECDEC__TEMPLATE_CAPTURE, SPECDEC__TEMPLATE_END_CAPTURE, SPECDEC__TEMPLATE_LEAVE,
     SPECDEC__TEMPLATE_HALT
 };
 
-/* Kinds of tokens; an operator's is its character, or two, the first times 256. */
+/* Kinds of tokens; an operator is its character, or first character << 8 | second. */
 enum { SPECDEC__TEMPLATE_TAG_END = 1, SPECDEC__TEMPLATE_NAME, SPECDEC__TEMPLATE_LITERAL, SPECDEC__TEMPLATE_QUOTED };
 
+/* Bits of the argument of CALL, FILTER and TEST. */
 enum {
-    SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* *arguments, **arguments */
-    SPECDEC__TEMPLATE_WHICH = 18 /* bits below the number of a filter or test */
+    SPECDEC__TEMPLATE_STAR = 1 << 16, SPECDEC__TEMPLATE_STARS = 1 << 17, /* the call has *arguments, **arguments */
+    SPECDEC__TEMPLATE_ROW_SHIFT = 18 /* bits below the row of a filter or test */
 };
 
 /* ---- Tokens. */
 
-static int specdec__template_letter(int c)
+/* May a byte be in a name? */
+static int specdec__template_is_name_byte(int c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c > 127;
 }
 
-/* A byte of the text; 0: behind its end. */
-static int specdec__template_byte(const specdec__template *t, size_t at)
+/* A byte of the template's text; 0 behind its end. */
+static int specdec__template_text_byte(const specdec__template *t, size_t at)
 {
     return at < t->text.size ? t->text.data[at] : 0;
 }
 
-/* The run ends at a byte of the text, as it is not understood. */
-static void specdec__template_garbled(specdec__template *t, const char *why)
+/* Stores a syntax error at the current byte of the text. */
+static void specdec__template_fail_syntax(specdec__template *t, const char *why)
 {
     const size_t from = t->token.from < t->text.size ? t->token.from : t->text.size, left = t->text.size - from;
 
     t->source = from;
-    specdec__template_fail(t, why, specdec__template_bytes(t->text.data + from, left < 24 ? left : 24));
+    specdec__template_fail_with(t, why, specdec__template_as_bytes(t->text.data + from, left < 24 ? left : 24));
 }
 
-/* One escape behind its backslash, into out[4]. Returns its bytes, and moves *at behind it. */
-static size_t specdec__template_escape(const specdec__template *t, size_t *at, unsigned char out[4])
+/* Reads an escape of a string, behind its backslash, into out[4]. Returns its bytes; *at moves behind it. */
+static size_t specdec__template_read_escape(const specdec__template *t, size_t *at, unsigned char out[4])
 {
     static const char names[] = "nrtabfv\\'\"", meant[] = "\n\r\t\a\b\f\v\\'\"";
-    const int c = specdec__template_byte(t, (*at)++);
+    const int c = specdec__template_text_byte(t, (*at)++);
     const char *known = c ? strchr(names, c) : NULL;
     int digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, base = 16, i;
     uint32_t code = 0;
@@ -87,7 +91,7 @@ static size_t specdec__template_escape(const specdec__template *t, size_t *at, u
         --*at;
     }
     for (i = 0; i < digits; i++) {
-        const int digit = specdec__template_byte(t, *at), letter = digit | 32;
+        const int digit = specdec__template_text_byte(t, *at), letter = digit | 32;
         const int value = digit >= '0' && digit <= '9'     ? digit - '0'
                           : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10
                                                            : base;
@@ -97,18 +101,18 @@ static size_t specdec__template_escape(const specdec__template *t, size_t *at, u
         ++*at;
     }
     if (digits && (i == digits || base == 8))
-        return specdec__json_encode(code < 0x110000 && (code < 0xd800 || code > 0xdfff) ? code : 0xfffd, out);
+        return specdec__json_encode_utf8(code < 0x110000 && (code < 0xd800 || code > 0xdfff) ? code : 0xfffd, out);
     *at -= (size_t)i;
     out[0] = '\\';
     out[1] = (unsigned char)c;
     return c ? 2 : 1;
 }
 
-/* A string between quotes, whose first is at t->at. */
+/* Reads a string, from its quote at t->parsed on. */
 static void specdec__template_lex_string(specdec__template *t)
 {
-    const int quote = specdec__template_byte(t, t->at);
-    const size_t from = t->at + 1;
+    const int quote = specdec__template_text_byte(t, t->parsed);
+    const size_t from = t->parsed + 1;
     size_t end = from, escapes = 0, size = 0, at, count;
     unsigned char bytes[4], *out;
 
@@ -117,43 +121,43 @@ static void specdec__template_lex_string(specdec__template *t)
         end += t->text.data[end] == '\\' ? 2 : 1;
     }
     if (end >= t->text.size) {
-        specdec__template_garbled(t, "a string has no end");
+        specdec__template_fail_syntax(t, "a string has no end");
         return;
     }
     t->token.kind = SPECDEC__TEMPLATE_QUOTED;
-    t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + from, end - from);
-    t->at = end + 1;
+    t->token.value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->text.data + from, end - from);
+    t->parsed = end + 1;
     if (!escapes)
         return;
-    out = (unsigned char *)specdec__template_take_top(t, 2 * (end - from)); /* \N is the only one that grows */
+    out = (unsigned char *)specdec__template_take_permanent(t, 2 * (end - from)); /* only \N grows */
     for (at = from; out && at < end;) {
         count = 1;
         bytes[0] = t->text.data[at++];
         if (bytes[0] == '\\')
-            count = specdec__template_escape(t, &at, bytes);
+            count = specdec__template_read_escape(t, &at, bytes);
         memcpy(out + size, bytes, count);
         size += count;
     }
-    t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, out, out ? size : 0);
+    t->token.value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, out, out ? size : 0);
 }
 
-/* A number: decimal digits, perhaps with a fraction and an exponent; or 0x, 0o, 0b. */
+/* Reads a number: decimal digits, perhaps with fraction and exponent; or 0x, 0o, 0b. */
 static void specdec__template_lex_number(specdec__template *t)
 {
     specdec__json number;
     specdec__json_node node;
-    size_t at = t->at;
+    size_t at = t->parsed;
     int64_t integer = 0;
     double real = 0;
-    const int letter = specdec__template_byte(t, at + 1) | 32;
-    const int base = specdec__template_byte(t, at) != '0' ? 10
+    const int letter = specdec__template_text_byte(t, at + 1) | 32;
+    const int base = specdec__template_text_byte(t, at) != '0' ? 10
                      : letter == 'x'                      ? 16
                      : letter == 'o'                      ? 8
                      : letter == 'b'                      ? 2
                                                           : 10;
     t->token.kind = SPECDEC__TEMPLATE_LITERAL;
     for (at += base != 10 ? 2 : 0;; at++) {
-        const int c = specdec__template_byte(t, at), low = c | 32;
+        const int c = specdec__template_text_byte(t, at), low = c | 32;
         const int digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : 99;
 
         if (c == '_')
@@ -161,7 +165,7 @@ static void specdec__template_lex_number(specdec__template *t)
         if (digit >= base)
             break;
         if (integer > (INT64_MAX - digit) / base) {
-            specdec__template_garbled(t, "a number is too large");
+            specdec__template_fail_syntax(t, "a number is too large");
             return;
         }
         integer = integer * base + digit;
@@ -170,62 +174,63 @@ static void specdec__template_lex_number(specdec__template *t)
     memset(&node, 0, sizeof node);
     number.text = t->text.data;
     number.size = t->text.size;
-    if (specdec__template_byte(t, at) == '.' && specdec__json_digits(&number, at + 1) > at + 1)
+    if (specdec__template_text_byte(t, at) == '.' && specdec__json_skip_digits(&number, at + 1) > at + 1)
         node.escaped = 1;
     if (node.escaped)
-        at = specdec__json_digits(&number, at + 1);
-    if (base == 10 && (specdec__template_byte(t, at) | 32) == 'e') {
+        at = specdec__json_skip_digits(&number, at + 1);
+    if (base == 10 && (specdec__template_text_byte(t, at) | 32) == 'e') {
         size_t digits = at + 1;
 
-        digits += specdec__template_byte(t, digits) == '+' || specdec__template_byte(t, digits) == '-';
-        if (specdec__json_digits(&number, digits) > digits) {
-            at = specdec__json_digits(&number, digits);
+        digits += specdec__template_text_byte(t, digits) == '+' || specdec__template_text_byte(t, digits) == '-';
+        if (specdec__json_skip_digits(&number, digits) > digits) {
+            at = specdec__json_skip_digits(&number, digits);
             node.escaped = 1;
         }
     }
-    t->token.value = specdec__template_integer(integer);
+    t->token.value = specdec__template_integer_value(integer);
     if (node.escaped) {
         number.nodes = &node;
         node.kind = SPECDEC__JSON_NUMBER;
-        node.from = (uint32_t)t->at;
+        node.from = (uint32_t)t->parsed;
         node.to = (uint32_t)at;
-        specdec__json_double(&number, 0, &real);
-        t->token.value = specdec__template_double(real);
+        specdec__json_read_double(&number, 0, &real);
+        t->token.value = specdec__template_double_value(real);
     }
-    t->at = at;
+    t->parsed = at;
 }
 
-/* Does the tag that is read end here? Moves behind its end. */
+/* Reads the end of the current tag, if it is here, and the white space to drop behind it. Returns whether it is. */
 static int specdec__template_lex_end(specdec__template *t)
 {
-    const int c = specdec__template_byte(t, t->at);
+    const int c = specdec__template_text_byte(t, t->parsed);
     const int marked = c == '-' || (c == '+' && t->tag == '%');
-    const size_t at = t->at + (size_t)marked;
+    const size_t at = t->parsed + (size_t)marked;
 
-    if (t->brackets || specdec__template_byte(t, at) != (t->tag == '{' ? '}' : '%') ||
-        specdec__template_byte(t, at + 1) != '}')
+    if (t->brackets || specdec__template_text_byte(t, at) != (t->tag == '{' ? '}' : '%') ||
+        specdec__template_text_byte(t, at + 1) != '}')
         return 0;
-    t->strip = marked ? (c == '-' ? 2 : 0) : t->tag != '{';
-    t->at = at + 2;
+    t->strip_behind = marked ? (c == '-' ? 2 : 0) : t->tag != '{';
+    t->parsed = at + 2;
     t->token.kind = SPECDEC__TEMPLATE_TAG_END;
     return 1;
 }
 
-/* Reads the next token of a tag. */
-static void specdec__template_lex(specdec__template *t)
+/* Reads the next token of a tag into t->token. */
+static void specdec__template_lex_token(specdec__template *t)
 {
-    static const char doubles[] = "==!=<=>=//**";
+    static const char doubles[] = "==!=<=>=//**"; /* operators of two characters */
     int c, i, next;
 
     if (t->token.kind == SPECDEC__TEMPLATE_TAG_END)
         return;
-    while (t->at < t->text.size && t->text.data[t->at] < 128 && specdec__template_is_space(t->text.data[t->at]))
-        t->at++;
-    t->token.from = t->at;
-    specdec__template_step(t, 0);
-    c = specdec__template_byte(t, t->at);
-    if (t->at >= t->text.size) {
-        specdec__template_garbled(t, "a tag has no end");
+    while (t->parsed < t->text.size && t->text.data[t->parsed] < 128 &&
+           specdec__template_is_space(t->text.data[t->parsed]))
+        t->parsed++;
+    t->token.from = t->parsed;
+    specdec__template_count_work(t, 0);
+    c = specdec__template_text_byte(t, t->parsed);
+    if (t->parsed >= t->text.size) {
+        specdec__template_fail_syntax(t, "a tag has no end");
         t->token.kind = SPECDEC__TEMPLATE_TAG_END;
     } else if (specdec__template_lex_end(t)) {
         return;
@@ -233,88 +238,91 @@ static void specdec__template_lex(specdec__template *t)
         specdec__template_lex_string(t);
     } else if (c >= '0' && c <= '9') {
         specdec__template_lex_number(t);
-    } else if (specdec__template_letter(c)) {
+    } else if (specdec__template_is_name_byte(c)) {
         t->token.kind = SPECDEC__TEMPLATE_NAME;
-        while (specdec__template_letter(specdec__template_byte(t, t->at)))
-            t->at++;
-        t->token.value = specdec__template_of(SPECDEC__TEMPLATE_STRING, t->text.data + t->token.from,
-                                              t->at - t->token.from);
+        while (specdec__template_is_name_byte(specdec__template_text_byte(t, t->parsed)))
+            t->parsed++;
+        t->token.value = specdec__template_sized_value(SPECDEC__TEMPLATE_STRING, t->text.data + t->token.from,
+                                                       t->parsed - t->token.from);
     } else {
-        next = specdec__template_byte(t, ++t->at);
+        next = specdec__template_text_byte(t, ++t->parsed);
         t->token.kind = c;
         for (i = 0; i < 12; i += 2)
             if (c == doubles[i] && next == doubles[i + 1])
                 t->token.kind = c << 8 | next;
-        t->at += t->token.kind > 255;
+        t->parsed += t->token.kind > 255;
         if (!strchr("=<>!+-/*%~[](){}.:|,;", c) || c == 0 || t->token.kind == '!')
-            specdec__template_garbled(t, "a character is not understood");
+            specdec__template_fail_syntax(t, "a character is not understood");
         t->brackets += c == '(' || c == '[' || c == '{';
         t->brackets -= (c == ')' || c == ']' || c == '}') && t->brackets > 0;
     }
 }
 
-/* The token behind the one that is read. */
-static specdec__template_token specdec__template_peek(specdec__template *t)
+/* The token behind the current one, which stays current. */
+static specdec__template_token specdec__template_peek_token(specdec__template *t)
 {
     const specdec__template_token now = t->token;
-    const size_t at = t->at, limit = t->limit;
-    const int brackets = t->brackets, strip = t->strip;
+    const size_t at = t->parsed, limit = t->limit;
+    const int brackets = t->brackets, strip = t->strip_behind;
     specdec__template_token next;
 
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     next = t->token;
     t->token = now;
-    t->at = at;
-    t->limit = limit; /* what an escaped string took */
+    t->parsed = at;
+    t->limit = limit; /* releases the memory of an escaped string */
     t->brackets = brackets;
-    t->strip = strip;
+    t->strip_behind = strip;
     return next;
 }
 
-static int specdec__template_sees(const specdec__template *t, const char *name)
+/* Is the current token this name? */
+static int specdec__template_token_is_name(const specdec__template *t, const char *name)
 {
-    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_is(&t->token.value, name);
+    return t->token.kind == SPECDEC__TEMPLATE_NAME && specdec__template_string_is(&t->token.value, name);
 }
 
-/* Takes an operator, or a name, if it is there. */
-static int specdec__template_accept(specdec__template *t, int kind)
+/* Reads the current token if it is an operator. Returns whether it was. */
+static int specdec__template_accept_operator(specdec__template *t, int kind)
 {
     if (t->failed || t->token.kind != kind)
         return 0;
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     return 1;
 }
 
+/* Reads the current token if it is a name. Returns whether it was. */
 static int specdec__template_accept_name(specdec__template *t, const char *name)
 {
-    if (t->failed || !specdec__template_sees(t, name))
+    if (t->failed || !specdec__template_token_is_name(t, name))
         return 0;
-    specdec__template_lex(t);
+    specdec__template_lex_token(t);
     return 1;
 }
 
-static void specdec__template_expect(specdec__template *t, int kind)
+/* Reads an operator; another token is an error. */
+static void specdec__template_expect_operator(specdec__template *t, int kind)
 {
-    if (!specdec__template_accept(t, kind))
-        specdec__template_garbled(t, "it is not understood");
+    if (!specdec__template_accept_operator(t, kind))
+        specdec__template_fail_syntax(t, "it is not understood");
 }
 
-/* ---- Instructions. */
+/* ---- Appending instructions. */
 
-/* The one copy of a name. */
-static specdec__template_value specdec__template_intern(specdec__template *t, specdec__template_value name)
+/* The interned copy of a name. */
+static specdec__template_value specdec__template_intern_name(specdec__template *t, specdec__template_value name)
 {
     specdec__template_name **head, *own;
     uint32_t hash = 0;
     size_t i;
 
     for (i = 0; i < name.size; i++)
-        hash = hash * 31 + (unsigned char)specdec__template_text(&name)[i];
+        hash = hash * 31 + (unsigned char)specdec__template_string_bytes(&name)[i];
     head = &t->names[(hash ^ hash >> 6) % SPECDEC__COUNT(t->names)];
     for (own = *head; own; own = own->next)
         if (own->value.size == name.size && memcmp(own->value.of.at, name.of.at, name.size) == 0)
             return own->value;
-    own = (specdec__template_name *)specdec__template_take_top(t, sizeof *own);
+    own = (specdec__template_name *)specdec__template_take_permanent(t, sizeof *own);
     if (!own)
         return name;
     own->value = name;
@@ -323,88 +331,93 @@ static specdec__template_value specdec__template_intern(specdec__template *t, sp
     return name;
 }
 
-/* Appends an instruction. Returns its number. */
-static int32_t specdec__template_emit(specdec__template *t, int op, int32_t argument)
+/* Appends an instruction. Returns its index. */
+static int32_t specdec__template_emit_code(specdec__template *t, int op, int32_t argument)
 {
-    specdec__template_code *code = &t->code[t->codes];
+    specdec__template_code *code = &t->code[t->code_count];
 
     if (t->failed || t->limit - t->used < sizeof *code) {
-        specdec__template_refuse(t, "it needs too much memory");
+        specdec__template_fail(t, "it needs too much memory");
         return 0;
     }
     t->used += sizeof *code;
     code->op = (unsigned)op & 255u;
     code->source = (uint32_t)t->token.from & 0xffffffu;
     code->argument = argument;
-    return (int32_t)t->codes++;
+    return (int32_t)t->code_count++;
 }
 
-/* Appends an instruction with some values, which are kept. */
+/* Appends an instruction with values as its constant. */
 static void specdec__template_emit_values(specdec__template *t, int op, const specdec__template_value *values,
                                           int count)
 {
-    void *own = specdec__template_take_top(t, (size_t)count * sizeof *values);
+    void *own = specdec__template_take_permanent(t, (size_t)count * sizeof *values);
 
     if (!own)
         return;
     memcpy(own, values, (size_t)count * sizeof *values);
-    specdec__template_emit(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
+    specdec__template_emit_code(t, op, (int32_t)(((unsigned char *)own - t->memory) / 8));
 }
 
+/* Appends an instruction that pushes a constant. */
 static void specdec__template_emit_constant(specdec__template *t, specdec__template_value value)
 {
     specdec__template_emit_values(t, SPECDEC__TEMPLATE_CONSTANT, &value, 1);
 }
 
+/* Appends an instruction with an interned name as its constant. */
 static void specdec__template_emit_name(specdec__template *t, int op, specdec__template_value name)
 {
-    name = specdec__template_intern(t, name);
+    name = specdec__template_intern_name(t, name);
     specdec__template_emit_values(t, op, &name, 1);
 }
 
-/* Makes a jump go to the next instruction. */
-static void specdec__template_land(specdec__template *t, int32_t jump)
+/* Sets the target of a jump to the next instruction. */
+static void specdec__template_land_jump(specdec__template *t, int32_t jump)
 {
     if (!t->failed && jump >= 0)
-        t->code[jump].argument = (int32_t)t->codes - jump - 1;
+        t->code[jump].argument = (int32_t)t->code_count - jump - 1;
 }
 
-/* Appends a jump to the end of a chain; makes all of a chain go to the next instruction. */
-static int32_t specdec__template_chain(specdec__template *t, int32_t last)
+/* Appends a jump to a chain of jumps with one target, which is set later. Returns the chain's new head. */
+static int32_t specdec__template_chain_jump(specdec__template *t, int32_t last)
 {
-    return specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, last);
+    return specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, last);
 }
 
-static void specdec__template_land_all(specdec__template *t, int32_t last)
+/* Sets the target of all jumps of a chain to the next instruction. */
+static void specdec__template_land_chain(specdec__template *t, int32_t last)
 {
     while (!t->failed && last >= 0) {
         const int32_t before = t->code[last].argument;
 
-        specdec__template_land(t, last);
+        specdec__template_land_jump(t, last);
         last = before;
     }
 }
 
+/* Appends a jump to an earlier instruction. */
 static void specdec__template_jump_back(specdec__template *t, int32_t to)
 {
-    const int32_t jump = specdec__template_emit(t, SPECDEC__TEMPLATE_JUMP, 0);
+    const int32_t jump = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP, 0);
 
     if (!t->failed)
         t->code[jump].argument = to - jump - 1;
 }
 
-/* Appends copies of instructions. */
-static void specdec__template_repeat(specdec__template *t, int32_t from, int32_t to)
+/* Appends copies of the instructions [from, to). */
+static void specdec__template_copy_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < to && !t->failed; from++) {
-        const int32_t made = specdec__template_emit(t, 0, 0);
+        const int32_t made = specdec__template_emit_code(t, 0, 0);
 
         if (!t->failed)
             t->code[made] = t->code[from];
     }
 }
 
-static void specdec__template_reverse(specdec__template *t, int32_t from, int32_t to)
+/* Reverses the order of the instructions [from, to). */
+static void specdec__template_reverse_code(specdec__template *t, int32_t from, int32_t to)
 {
     for (; from < --to; from++) {
         const specdec__template_code code = t->code[from];
@@ -414,15 +427,15 @@ static void specdec__template_reverse(specdec__template *t, int32_t from, int32_
     }
 }
 
-/* Exchanges the instructions from one place to another with those behind them. */
-static void specdec__template_exchange(specdec__template *t, int32_t from, int32_t middle)
+/* Exchanges the instructions [from, middle) with those from middle to the end. */
+static void specdec__template_exchange_code(specdec__template *t, int32_t from, int32_t middle)
 {
     if (t->failed)
         return;
-    specdec__template_step(t, 8 * (t->codes - (size_t)from));
-    specdec__template_reverse(t, from, middle);
-    specdec__template_reverse(t, middle, (int32_t)t->codes);
-    specdec__template_reverse(t, from, (int32_t)t->codes);
+    specdec__template_count_work(t, 8 * (t->code_count - (size_t)from));
+    specdec__template_reverse_code(t, from, middle);
+    specdec__template_reverse_code(t, middle, (int32_t)t->code_count);
+    specdec__template_reverse_code(t, from, (int32_t)t->code_count);
 }
 
 SPECDEC__FOR_SPEED

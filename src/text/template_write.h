@@ -8,26 +8,31 @@
 
 SPECDEC__FOR_SIZE
 
+/* How values are written: as Python's repr or as JSON. */
 typedef struct specdec__template_form {
-    int json, ascii, sort;   /* ascii: other characters are escaped; sort: members by name */
-    int indent;              /* spaces a level; -1: all on one line */
-    specdec__template_value tab; /* what a level is indented by, where that is a string; size 0: spaces */
-    specdec__template_value item, name; /* what stands between items, and between a name and its value */
+    int json;                            /* 1: as JSON, 0: as Python's repr */
+    int ascii_only;                      /* 1: characters beyond ASCII are escaped */
+    int sort_names;                      /* 1: members in order of their names */
+    int indent;                          /* spaces of a level of indentation; -1: all on one line */
+    specdec__template_value indent_text; /* string of a level of indentation; size 0: spaces */
+    specdec__template_value item_separator, name_separator;
 } specdec__template_form;
 
-static specdec__template_form specdec__template_form_of(int json)
+/* The default form of repr or (json) of json.dumps. */
+static specdec__template_form specdec__template_default_form(int json)
 {
     specdec__template_form form;
 
     memset(&form, 0, sizeof form);
     form.json = json;
     form.indent = -1;
-    form.item = specdec__template_string(", ");
-    form.name = specdec__template_string(": ");
+    form.item_separator = specdec__template_string_value(", ");
+    form.name_separator = specdec__template_string_value(": ");
     return form;
 }
 
-static void specdec__template_put_integer(specdec__template *t, int64_t number)
+/* Appends an integer in decimal. */
+static void specdec__template_append_integer(specdec__template *t, int64_t number)
 {
     char digits[24];
     uint64_t left = number < 0 ? 0u - (uint64_t)number : (uint64_t)number;
@@ -38,28 +43,28 @@ static void specdec__template_put_integer(specdec__template *t, int64_t number)
     while (left /= 10);
     if (number < 0)
         digits[--at] = '-';
-    specdec__template_put(t, digits + at, sizeof digits - at);
+    specdec__template_append(t, digits + at, sizeof digits - at);
 }
 
-/* An escape of so many hexadecimal digits. */
-static void specdec__template_put_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
+/* Appends an escape, such as \u, with `digits` hexadecimal digits. */
+static void specdec__template_append_escape(specdec__template *t, const char *escape, uint32_t code, int digits)
 {
-    specdec__template_put_text(t, escape);
+    specdec__template_append_text(t, escape);
     while (digits-- > 0)
-        specdec__template_put(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
+        specdec__template_append(t, &"0123456789abcdef"[code >> 4 * digits & 15], 1);
 }
 
-/* Is a character one that repr escapes? (Unicode's classes Cc, Cf, Zl, Zp, Zs, Co, as far as they matter.) */
-static int specdec__template_unprintable(uint32_t c)
+/* Does repr escape a code point? Unicode's classes Cc, Cf, Zl, Zp, Zs and Co, as far as they matter. */
+static int specdec__template_is_unprintable(uint32_t c)
 {
     return c < 32 || (c >= 127 && c < 0xa1) || c == 0xad || (c > 0x1000 && specdec__template_is_space(c)) ||
            (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) ||
            (c >= 0xe000 && c <= 0xf8ff) || c == 0xfeff || (c >= 0xfff0 && c <= 0xfffb) || c >= 0xe0000;
 }
 
-/* A character of a string between quotes. */
-static void specdec__template_put_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
-                                         size_t size, uint32_t code, int quote)
+/* Appends a character of a string between quotes, escaped if the form needs it. */
+static void specdec__template_append_quoted(specdec__template *t, const specdec__template_form *form, const char *at,
+                                            size_t size, uint32_t code, int quote)
 {
     static const char json[] = "\"\\\n\r\t\b\f", json_names[] = "\"\\nrtbf";
     static const char repr[] = "\\\n\r\t", repr_names[] = "\\nrt";
@@ -68,33 +73,33 @@ static void specdec__template_put_quoted(specdec__template *t, const specdec__te
 
     if (known || (!form->json && code == (uint32_t)quote)) {
         escape[1] = !known ? (char)quote : form->json ? json_names[known - json] : repr_names[known - repr];
-        specdec__template_put(t, escape, 2);
-    } else if (form->json ? code < 32 || (form->ascii && code > 126) : specdec__template_unprintable(code)) {
+        specdec__template_append(t, escape, 2);
+    } else if (form->json ? code < 32 || (form->ascii_only && code > 126) : specdec__template_is_unprintable(code)) {
         if (form->json && code > 0xffff) {
-            specdec__template_put_escape(t, "\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
-            specdec__template_put_escape(t, "\\u", 0xdc00 + (code & 0x3ff), 4);
+            specdec__template_append_escape(t, "\\u", 0xd800 + ((code - 0x10000) >> 10), 4);
+            specdec__template_append_escape(t, "\\u", 0xdc00 + (code & 0x3ff), 4);
         } else if (form->json || code > 255) {
-            specdec__template_put_escape(t, code > 0xffff ? "\\U" : "\\u", code, code > 0xffff ? 8 : 4);
+            specdec__template_append_escape(t, code > 0xffff ? "\\U" : "\\u", code, code > 0xffff ? 8 : 4);
         } else {
-            specdec__template_put_escape(t, "\\x", code, 2);
+            specdec__template_append_escape(t, "\\x", code, 2);
         }
     } else {
-        specdec__template_put(t, at, size);
+        specdec__template_append(t, at, size);
     }
 }
 
-/* A string with quotes and escapes; all between the quotes has the marks of what it stands for. */
-static void specdec__template_quote(specdec__template *t, const specdec__template_form *form,
-                                    const specdec__template_value *string)
+/* Appends a string with quotes and escapes; the marks of its bytes are kept between the quotes. */
+static void specdec__template_append_quoted_string(specdec__template *t, const specdec__template_form *form,
+                                                   const specdec__template_value *string)
 {
-    const char *text = specdec__template_text(string);
-    const size_t place = specdec__template_place(t, text);
+    const char *text = specdec__template_string_bytes(string);
+    const size_t place = specdec__template_memory_offset(t, text);
     const int quote = form->json || (string->size && memchr(text, '\'', string->size) &&
                                      !memchr(text, '"', string->size)) ? '"' : '\'';
     const char mark = (char)quote;
     size_t at, size, plain, from, i;
 
-    specdec__template_put(t, &mark, 1);
+    specdec__template_append(t, &mark, 1);
     for (at = 0; at < string->size && !t->failed; at += size) {
         for (plain = at; plain < string->size; plain++) {
             const int c = (unsigned char)text[plain];
@@ -104,28 +109,29 @@ static void specdec__template_quote(specdec__template *t, const specdec__templat
         }
         size = plain - at;
         if (size) {
-            specdec__template_put(t, text + at, size);
+            specdec__template_append(t, text + at, size);
             continue;
         }
-        size = specdec__template_character(text, string->size, at);
+        size = specdec__template_character_bytes(text, string->size, at);
         from = t->used;
-        specdec__template_put_quoted(t, form, text + at, size,
-                                     specdec__template_code_at(text, string->size, at), quote);
+        specdec__template_append_quoted(t, form, text + at, size,
+                                        specdec__template_code_point(text, string->size, at), quote);
         for (i = from; i < t->used && place != SIZE_MAX; i++)
-            specdec__template_set_bit(t->marks, i, specdec__template_bit(t->marks, place + at));
+            specdec__template_set_bit(t->marks, i, specdec__template_get_bit(t->marks, place + at));
     }
-    specdec__template_put(t, &mark, 1);
+    specdec__template_append(t, &mark, 1);
 }
 
-/* ---- Doubles: the fewest digits that no other double is nearer to. */
+/* ---- Doubles: the shortest decimal number that is nearest to the double, as Python's repr writes. */
 
+/* Words of 9 decimal digits, and digits, of the exact value of any double. */
 enum { SPECDEC__TEMPLATE_WORDS = 90, SPECDEC__TEMPLATE_DIGITS = 9 * SPECDEC__TEMPLATE_WORDS };
 
-/* mantissa * 2^exponent, as a decimal number of SPECDEC__TEMPLATE_DIGITS digits, exactly; where the exponent is
-   negative, times 10^-exponent. */
-static void specdec__template_expand(uint64_t mantissa, int exponent, char *digits)
+/* Writes mantissa * 2^exponent exactly as SPECDEC__TEMPLATE_DIGITS decimal digits; for a negative exponent the number
+   is multiplied by 10^-exponent. */
+static void specdec__template_expand_double(uint64_t mantissa, int exponent, char *digits)
 {
-    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* each 9 digits, the lowest first */
+    uint32_t word[SPECDEC__TEMPLATE_WORDS]; /* 9 decimal digits each, the lowest first */
     const uint32_t factor = exponent < 0 ? 5 : 2;
     int left = exponent < 0 ? -exponent : exponent, i, k;
 
@@ -149,8 +155,8 @@ static void specdec__template_expand(uint64_t mantissa, int exponent, char *digi
             digits[SPECDEC__TEMPLATE_DIGITS - 1 - 9 * i - k] = (char)('0' + word[i] % 10);
 }
 
-/* Rounds the digits of a number from `first` on to so many, half to even. Those behind become 0; a carry may go in
-   front of them. first > 0. */
+/* Rounds a number to `count` digits from digit `first` on, half to even; later digits become 0, and a carry may reach
+   digit first - 1. first > 0. */
 static void specdec__template_round_digits(const char *digits, int first, int count, char *out)
 {
     int end = first + count, i, up;
@@ -168,9 +174,9 @@ static void specdec__template_round_digits(const char *digits, int first, int co
     }
 }
 
-/* The shortest digits of a finite double above 0, in out[18], and *point: the number is 0.DIGITS * 10^point. Returns
-   how many. room[4 * SPECDEC__TEMPLATE_DIGITS]. */
-static int specdec__template_shortest(double number, char *room, char *out, int *point)
+/* Finds the shortest digits of a finite double above 0: out[18] and *point give the number 0.DIGITS * 10^point. Returns
+   the number of digits. room: scratch memory of 4 * SPECDEC__TEMPLATE_DIGITS bytes. */
+static int specdec__template_shortest_digits(double number, char *room, char *out, int *point)
 {
     char *const low = room, *const exact = low + SPECDEC__TEMPLATE_DIGITS,
                 *const high = exact + SPECDEC__TEMPLATE_DIGITS;
@@ -181,12 +187,12 @@ static int specdec__template_shortest(double number, char *room, char *out, int 
     memcpy(&bits, &number, sizeof bits);
     mantissa = bits & ((1ull << 52) - 1);
     exponent = (int)(bits >> 52 & 2047);
-    bound = !mantissa && exponent > 1; /* the double below is half as far */
+    bound = !mantissa && exponent > 1; /* the next double below is only half as far away */
     mantissa |= exponent ? 1ull << 52 : 0;
     exponent = (exponent ? exponent : 1) - 1075 - 2;
-    specdec__template_expand(4 * mantissa - (bound ? 1 : 2), exponent, low);
-    specdec__template_expand(4 * mantissa, exponent, exact);
-    specdec__template_expand(4 * mantissa + 2, exponent, high);
+    specdec__template_expand_double(4 * mantissa - (bound ? 1 : 2), exponent, low);
+    specdec__template_expand_double(4 * mantissa, exponent, exact);
+    specdec__template_expand_double(4 * mantissa + 2, exponent, high);
     while (exact[first] == '0')
         first++;
     while (!fits && count < 17) {
@@ -202,86 +208,88 @@ static int specdec__template_shortest(double number, char *room, char *out, int 
     return count;
 }
 
-static void specdec__template_put_double(specdec__template *t, double number, int json)
+/* Appends a double as Python's repr or json.dumps writes it. */
+static void specdec__template_append_double(specdec__template *t, double number, int json)
 {
     char digits[18], exponent[2];
     char *room;
     const size_t used = t->used;
     int count, point, i;
 
-    if (number - number != 0) { /* no number, or infinite */
-        specdec__template_put_text(t, number != number ? (json ? "NaN" : "nan")
+    if (number - number != 0) { /* NaN or infinite */
+        specdec__template_append_text(t, number != number ? (json ? "NaN" : "nan")
                                       : number > 0     ? (json ? "Infinity" : "inf")
                                                        : (json ? "-Infinity" : "-inf"));
         return;
     }
-    room = (char *)specdec__template_take(t, 4, SPECDEC__TEMPLATE_DIGITS);
-    specdec__template_step(t, 8192);
+    room = (char *)specdec__template_take_memory(t, 4, SPECDEC__TEMPLATE_DIGITS);
+    specdec__template_count_work(t, 8192);
     t->used = used;
     if (!room)
         return;
     digits[0] = '0';
     count = point = 1;
     if (number < 0 || number > 0)
-        count = specdec__template_shortest(number < 0 ? -number : number, room, digits, &point);
+        count = specdec__template_shortest_digits(number < 0 ? -number : number, room, digits, &point);
     if (number < 0 || (!(number > 0) && 1 / number < 0))
-        specdec__template_put_text(t, "-");
+        specdec__template_append_text(t, "-");
     if (point > 16 || point < -3) {
-        specdec__template_put(t, digits, 1);
-        specdec__template_put_text(t, count > 1 ? "." : "");
-        specdec__template_put(t, digits + 1, (size_t)count - 1);
-        specdec__template_put_text(t, point > 0 ? "e+" : "e-");
+        specdec__template_append(t, digits, 1);
+        specdec__template_append_text(t, count > 1 ? "." : "");
+        specdec__template_append(t, digits + 1, (size_t)count - 1);
+        specdec__template_append_text(t, point > 0 ? "e+" : "e-");
         point = point > 0 ? point - 1 : 1 - point;
         exponent[0] = (char)('0' + point / 10 % 10);
         exponent[1] = (char)('0' + point % 10);
         if (point > 99)
-            specdec__template_put_integer(t, point / 100);
-        specdec__template_put(t, exponent, 2);
+            specdec__template_append_integer(t, point / 100);
+        specdec__template_append(t, exponent, 2);
         return;
     }
     if (point <= 0)
-        specdec__template_put_text(t, "0.");
+        specdec__template_append_text(t, "0.");
     for (i = point; i < 0; i++)
-        specdec__template_put_text(t, "0");
+        specdec__template_append_text(t, "0");
     for (i = 0; i < count || i <= point; i++) {
         if (i == point && point > 0)
-            specdec__template_put_text(t, ".");
-        specdec__template_put(t, i < count ? digits + i : "0", 1);
+            specdec__template_append_text(t, ".");
+        specdec__template_append(t, i < count ? digits + i : "0", 1);
     }
 }
 
 /* ---- Lists and dicts. */
 
-/* A list or dict that is being written. */
+/* A list or dict that is being written; nested ones are a stack of levels. */
 typedef struct specdec__template_level {
     specdec__template_value value;
-    const specdec__template_value *name; /* of the member that was written last */
-    uint32_t at;
+    const specdec__template_value *name; /* name of the last member that was written */
+    uint32_t next_item;
 } specdec__template_level;
 
-/* Bytes that the template or its filters write, so often. */
-static void specdec__template_put_times(specdec__template *t, const specdec__template_value *string, int64_t times)
+/* Appends a string `times` times. */
+static void specdec__template_append_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
-        specdec__template_put(t, string->of.at, string->size);
+        specdec__template_append(t, string->of.at, string->size);
 }
 
-static void specdec__template_new_line(specdec__template *t, const specdec__template_form *form, int level)
+/* Appends a line end and the indentation of a level. */
+static void specdec__template_append_line_end(specdec__template *t, const specdec__template_form *form, int level)
 {
-    const specdec__template_value space = specdec__template_string(" ");
+    const specdec__template_value space = specdec__template_string_value(" ");
 
-    if (!form->json || (form->indent < 0 && !form->tab.size))
+    if (!form->json || (form->indent < 0 && !form->indent_text.size))
         return;
-    specdec__template_put_text(t, "\n");
-    if (form->tab.size)
-        specdec__template_put_times(t, &form->tab, level);
+    specdec__template_append_text(t, "\n");
+    if (form->indent_text.size)
+        specdec__template_append_times(t, &form->indent_text, level);
     else
-        specdec__template_put_times(t, &space, (int64_t)form->indent * level);
+        specdec__template_append_times(t, &space, (int64_t)form->indent * level);
 }
 
-/* What stands around a list or dict: index 0 before it, 1 behind it. */
-static const char *specdec__template_bracket(const specdec__template_form *form, const specdec__template_value *value,
-                                             int index)
+/* The brackets of a list, tuple or dict: index 0: the opening one, 1: the closing one. */
+static const char *specdec__template_list_bracket(const specdec__template_form *form,
+                                                  const specdec__template_value *value, int index)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_DICT: return index ? "}" : "{";
@@ -296,110 +304,111 @@ static const char *specdec__template_bracket(const specdec__template_form *form,
     return index ? "]" : "[";
 }
 
-/* The member of a dict that is written next: in its order, or of those behind `before` the one with the least name. */
+/* The member of a dict that is written next: in order, or (form->sort_names) the least name behind that of `before`. */
 static const specdec__template_value *specdec__template_next_member(specdec__template *t,
                                                                     const specdec__template_form *form,
                                                                     const specdec__template_level *level,
                                                                     const specdec__template_value *before)
 {
-    const specdec__template_value *items = specdec__template_items(&level->value), *best = NULL;
+    const specdec__template_value *items = specdec__template_list_items(&level->value), *best = NULL;
     uint32_t i;
 
-    if (!form->sort)
-        return items + 2 * (size_t)level->at;
+    if (!form->sort_names)
+        return items + 2 * (size_t)level->next_item;
     for (i = 0; i < level->value.size && !t->failed; i++)
-        if ((!before || specdec__template_order(t, items + 2 * (size_t)i, before, 2) > 0) &&
-            (!best || specdec__template_order(t, items + 2 * (size_t)i, best, 2) < 0))
+        if ((!before || specdec__template_compare_values(t, items + 2 * (size_t)i, before, 2) > 0) &&
+            (!best || specdec__template_compare_values(t, items + 2 * (size_t)i, best, 2) < 0))
             best = items + 2 * (size_t)i;
     return best ? best : items;
 }
 
-/* A value that has no others in it; name: as the name of a member, in JSON always a string. */
-static void specdec__template_put_plain(specdec__template *t, const specdec__template_value *value,
-                                        const specdec__template_form *form, int name)
+/* Appends a value without items. name = 1: it is the name of a member, always a string in JSON. */
+static void specdec__template_append_plain(specdec__template *t, const specdec__template_value *value,
+                                           const specdec__template_form *form, int name)
 {
     const char *quote = form->json && name && value->kind != SPECDEC__TEMPLATE_STRING ? "\"" : "";
 
-    specdec__template_put_text(t, quote);
+    specdec__template_append_text(t, quote);
     switch (value->kind) {
-    case SPECDEC__TEMPLATE_NONE: specdec__template_put_text(t, form->json ? "null" : "None"); break;
+    case SPECDEC__TEMPLATE_NONE: specdec__template_append_text(t, form->json ? "null" : "None"); break;
     case SPECDEC__TEMPLATE_BOOL:
-        specdec__template_put_text(t, value->of.integer ? (form->json ? "true" : "True")
+        specdec__template_append_text(t, value->of.integer ? (form->json ? "true" : "True")
                                                         : (form->json ? "false" : "False"));
         break;
-    case SPECDEC__TEMPLATE_INTEGER: specdec__template_put_integer(t, value->of.integer); break;
-    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_put_double(t, value->of.real, form->json); break;
-    case SPECDEC__TEMPLATE_STRING: specdec__template_quote(t, form, value); break;
+    case SPECDEC__TEMPLATE_INTEGER: specdec__template_append_integer(t, value->of.integer); break;
+    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_append_double(t, value->of.real, form->json); break;
+    case SPECDEC__TEMPLATE_STRING: specdec__template_append_quoted_string(t, form, value); break;
     default:
         if (form->json || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
-            specdec__template_refuse(t, form->json ? "it writes as JSON what is none" : "it writes what has no text");
+            specdec__template_fail(t, form->json ? "it writes as JSON what is none" : "it writes what has no text");
         else
-            specdec__template_put_text(t, "Undefined");
+            specdec__template_append_text(t, "Undefined");
         break;
     }
-    specdec__template_put_text(t, quote);
+    specdec__template_append_text(t, quote);
 }
 
-static int specdec__template_nests(const specdec__template_value *value, const specdec__template_form *form)
+/* Has a value items that must be written within brackets? */
+static int specdec__template_has_items(const specdec__template_value *value, const specdec__template_form *form)
 {
     return (value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_TUPLE) ||
            value->kind == SPECDEC__TEMPLATE_DICT || (value->kind == SPECDEC__TEMPLATE_VIEW && !form->json);
 }
 
-/* Puts any value, as repr or as JSON. */
-static SPECDEC__NOINLINE void specdec__template_put_value(specdec__template *t, const specdec__template_value *value,
-                                                          const specdec__template_form *form)
+/* Appends any value, in a form of repr or JSON. */
+static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *t, const specdec__template_value *value,
+                                                             const specdec__template_form *form)
 {
     specdec__template_level level[SPECDEC__TEMPLATE_NESTED];
     int depth = 0;
 
     for (;;) {
-        if (!specdec__template_nests(value, form)) {
-            specdec__template_put_plain(t, value, form, 0);
+        if (!specdec__template_has_items(value, form)) {
+            specdec__template_append_plain(t, value, form, 0);
         } else if (depth == SPECDEC__TEMPLATE_NESTED) {
-            specdec__template_refuse(t, "it writes what is too deep");
+            specdec__template_fail(t, "it writes what is too deep");
         } else {
             level[depth].value = *value;
-            level[depth++].at = 0;
-            specdec__template_put_text(t, specdec__template_bracket(form, value, 0));
+            level[depth++].next_item = 0;
+            specdec__template_append_text(t, specdec__template_list_bracket(form, value, 0));
         }
-        while (depth && level[depth - 1].at == level[depth - 1].value.size && !t->failed) {
-            if (level[--depth].at)
-                specdec__template_new_line(t, form, depth);
-            specdec__template_put_text(t, specdec__template_bracket(form, &level[depth].value, 1));
+        while (depth && level[depth - 1].next_item == level[depth - 1].value.size && !t->failed) {
+            if (level[--depth].next_item)
+                specdec__template_append_line_end(t, form, depth);
+            specdec__template_append_text(t, specdec__template_list_bracket(form, &level[depth].value, 1));
         }
         if (!depth || t->failed)
             return;
-        if (level[depth - 1].at)
-            specdec__template_put(t, form->item.of.at, form->item.size);
-        specdec__template_new_line(t, form, depth);
-        value = specdec__template_items(&level[depth - 1].value);
+        if (level[depth - 1].next_item)
+            specdec__template_append(t, form->item_separator.of.at, form->item_separator.size);
+        specdec__template_append_line_end(t, form, depth);
+        value = specdec__template_list_items(&level[depth - 1].value);
         if (level[depth - 1].value.kind == SPECDEC__TEMPLATE_DICT) {
             value = specdec__template_next_member(t, form, &level[depth - 1],
-                                                  level[depth - 1].at ? level[depth - 1].name : NULL);
+                                                  level[depth - 1].next_item ? level[depth - 1].name : NULL);
             level[depth - 1].name = value;
-            specdec__template_put_plain(t, value, form, 1);
-            specdec__template_put(t, form->name.of.at, form->name.size);
+            specdec__template_append_plain(t, value, form, 1);
+            specdec__template_append(t, form->name_separator.of.at, form->name_separator.size);
             value++;
         } else {
-            value += level[depth - 1].at;
+            value += level[depth - 1].next_item;
         }
-        level[depth - 1].at++;
+        level[depth - 1].next_item++;
     }
 }
 
-/* A value as a string, as Python's str has it. */
-static specdec__template_value specdec__template_str(specdec__template *t, const specdec__template_value *value)
+/* A value converted to a string, by Python's str. */
+static specdec__template_value specdec__template_to_string(specdec__template *t, const specdec__template_value *value)
 {
-    const specdec__template_form form = specdec__template_form_of(0);
+    const specdec__template_form form = specdec__template_default_form(0);
     const size_t from = t->used;
 
     if (value->kind == SPECDEC__TEMPLATE_STRING)
         return *value;
     if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
-        return specdec__template_string("");
-    specdec__template_put_value(t, value, &form);
-    return specdec__template_built(t, from);
+        return specdec__template_string_value("");
+    specdec__template_append_value(t, value, &form);
+    return specdec__template_finish_string(t, from);
 }
 
 SPECDEC__FOR_SPEED

@@ -11,36 +11,37 @@
 
 SPECDEC__FOR_SIZE
 
-/* Text up to end in which special tokens from the given one on (in order of specials) are still to be looked for. */
+/* Text up to offset `end` in which special tokens, from number `special` of v->specials on, are still to be
+   searched. */
 typedef struct specdec__text_frame {
     uint32_t end, special;
 } specdec__text_frame;
 
-/* Scratch bytes with which specdec__tokenize can take any text of so many bytes: about 13 per byte. Less is enough when
-   the longest word (BPE), or text up to the next space (SPM), is shorter than the text. */
+/* Bytes of scratch memory with which specdec__tokenize takes any text of `length` bytes: about 13 a byte. Less is
+   enough when the longest word (BPE) or the longest part without spaces (SPM) is shorter than the text. */
 static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v, size_t length)
 {
     size_t frames = (v->special_count < length ? v->special_count : length) + 1;
 
-    return specdec__size_add(specdec__size_add(specdec__text_merge_bytes(specdec__size_add(length, 1)),
+    return specdec__size_add(specdec__size_add(specdec__text_merge_scratch(specdec__size_add(length, 1)),
                                                specdec__size_multiply(frames, sizeof(specdec__text_frame))),
                              3 * sizeof(uint32_t)); /* for alignment */
 }
 
-/* Tokens of a text without special tokens; prefix: 1 to put a space before it. */
+/* Tokenizes a text without special tokens; prefix: 1 to put a space in front. */
 static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, const unsigned char *text, size_t length,
                                                    size_t prefix, specdec__text_sink *sink, uint32_t *scratch,
                                                    size_t scratch_size, specdec_error *error)
 {
     while (length) {
-        specdec__text_run run;
-        size_t size = specdec__text_stretch(v, text, length);
+        specdec__text_stretch run;
+        size_t size = specdec__text_stretch_bytes(v, text, length);
         specdec_result result;
 
         run.text = text;
         run.prefix = prefix;
         run.length = size + prefix;
-        result = specdec__text_tokenize_run(v, &run, sink, scratch, scratch_size, error);
+        result = specdec__text_tokenize_stretch(v, &run, sink, scratch, scratch_size, error);
         if (result)
             return result;
         text += size;
@@ -50,8 +51,8 @@ static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* The first place in [from, end) of a text where a token's text stands; end when there is none. */
-static size_t specdec__text_search(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
+/* The first offset in [from, end) at which a text contains another one; end: none. */
+static size_t specdec__text_find_token_text(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
 {
     while (end - from >= what.size) {
         const unsigned char *at = (const unsigned char *)memchr(text + from, what.data[0], end - from - what.size + 1);
@@ -66,19 +67,19 @@ static size_t specdec__text_search(const unsigned char *text, size_t from, size_
     return end;
 }
 
-/* The first place in [from, end) of a text where a special token stands that is wanted there: none in bytes whose bit
-   in plain is 1 (NULL: there are no such), unless it is user-defined; end when there is none. */
-static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
-                                    size_t end, int flags, const unsigned char *plain)
+/* The first offset in [from, end) at which a special token is recognised; end: none. Bytes whose bit in plain is 1
+   (NULL: no bytes) only spell user-defined tokens. */
+static size_t specdec__text_find_special(const specdec__vocab *v, uint32_t id, const unsigned char *text, size_t from,
+                                         size_t end, int flags, const unsigned char *plain)
 {
-    const int anywhere = specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
-    const specdec__bytes what = specdec__vocab_text(v, id);
+    const int anywhere = specdec__vocab_token_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
+    const specdec__bytes what = specdec__vocab_token_text(v, id);
     size_t i;
 
     if (!anywhere && !(flags & SPECDEC_TOKENIZE_SPECIAL))
         return end;
     for (;; from++) {
-        from = specdec__text_search(text, from, end, what);
+        from = specdec__text_find_token_text(text, from, end, what);
         for (i = from; plain && !anywhere && i < from + what.size && from < end; i++)
             if (plain[i / 8] >> i % 8 & 1)
                 break;
@@ -87,12 +88,13 @@ static size_t specdec__text_special(const specdec__vocab *v, uint32_t id, const 
     }
 }
 
-/* Cuts a text at special tokens, the longest anywhere in it first, then the next longest in what is left, and tokenizes
-   the rest. plain: see specdec__text_special. frames grow from the beginning of scratch; runs are merged in what lies
-   behind them. */
-static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
-                                                   int flags, const unsigned char *plain, specdec__text_sink *sink,
-                                                   uint32_t *scratch, size_t words, specdec_error *error)
+/* Splits a text at special tokens, the longest one first, then the next longest in the remaining parts, and tokenizes
+   the parts between them. plain: see specdec__text_find_special. Frames grow from the beginning of scratch; the memory
+   behind them is for merging. */
+static specdec_result specdec__text_tokenize_with_specials(const specdec__vocab *v, const unsigned char *text,
+                                                           size_t length, int flags, const unsigned char *plain,
+                                                           specdec__text_sink *sink, uint32_t *scratch, size_t words,
+                                                           specdec_error *error)
 {
     specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
     size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
@@ -118,15 +120,16 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
             after_special = 0;
         } else {
             uint32_t id = v->specials[frame->special];
-            specdec__bytes what = specdec__vocab_text(v, id);
-            size_t found = specdec__text_special(v, id, text, at, frame->end, flags, plain);
+            specdec__bytes what = specdec__vocab_token_text(v, id);
+            size_t found = specdec__text_find_special(v, id, text, at, frame->end, flags, plain);
 
             if (found == frame->end) {
                 frame->special++;
             } else if (found == at) {
-                specdec__text_emit(sink, (int32_t)id);
+                specdec__text_append_token(sink, (int32_t)id);
                 at += what.size;
-                while (at < frame->end && specdec__vocab_strips(v, what) && memchr(" \t\r\n\v\f", text[at], 6))
+                while (at < frame->end && specdec__vocab_token_strips_space(v, what) &&
+                       memchr(" \t\r\n\v\f", text[at], 6))
                     at++;
                 after_special = 1;
             } else if (depth == room) {
@@ -140,15 +143,15 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* Beside SPECDEC_TOKENIZE_...: BEGIN, whatever add_bos_token says; no BEGIN. */
-enum { SPECDEC__TOKENIZE_BEGUN = 32, SPECDEC__TOKENIZE_BARE = 64 };
+/* Internal flags beside SPECDEC_TOKENIZE_...: write the beginning-of-text token, or do not, whatever add_bos_token
+   says. */
+enum { SPECDEC__TOKENIZE_ADD_BOS = 32, SPECDEC__TOKENIZE_NO_BOS = 64 };
 
-/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part of
-   no control token; NULL: all may be. *count is the number of tokens, at most 4
-   per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
-   specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
-   Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
-   characters that are neither letter, number nor space. */
+/* Tokenizes a text, which may contain any bytes. flags: SPECDEC_TOKENIZE_... plain: a bit for each byte, 1: it is part
+   of no control token; NULL: all bytes may be. *count: the number of tokens, at most 4 a byte and 5 more, also when it
+   is above capacity (BUFFER; then only the first ones are written). scratch: see specdec__tokenize_scratch; MEMORY when
+   it is too small. Takes n log n time. Implements SentencePiece (Kudo and Richardson 2018) and byte-level BPE (Radford
+   et al. 2019) as llama.cpp does; invalid UTF-8 counts as characters that are neither letter, number nor space. */
 static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
                                                         int flags, const unsigned char *plain, int32_t *tokens,
                                                         size_t capacity, size_t *count, void *scratch,
@@ -167,16 +170,16 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     *count = 0;
     if (length > SPECDEC__TEXT_MAX_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    if (((flags & SPECDEC_TOKENIZE_BEGIN && v->add_bos) || flags & SPECDEC__TOKENIZE_BEGUN) && v->bos >= 0 &&
-        !(flags & SPECDEC__TOKENIZE_BARE))
-        specdec__text_emit(&sink, v->bos);
+    if (((flags & SPECDEC_TOKENIZE_BEGIN && v->add_bos) || flags & SPECDEC__TOKENIZE_ADD_BOS) && v->bos >= 0 &&
+        !(flags & SPECDEC__TOKENIZE_NO_BOS))
+        specdec__text_append_token(&sink, v->bos);
     if (length)
-        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, plain, &sink, aligned,
-                                              words, error);
+        result = specdec__text_tokenize_with_specials(v, (const unsigned char *)text, length, flags, plain, &sink,
+                                                      aligned, words, error);
     if (result)
         return result;
     if ((flags & SPECDEC_TOKENIZE_END) && v->add_eos && v->eos >= 0)
-        specdec__text_emit(&sink, v->eos);
+        specdec__text_append_token(&sink, v->eos);
     *count = sink.count;
     if (sink.count > capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the text has %zu tokens, there is room for %zu", sink.count,

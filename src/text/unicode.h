@@ -8,20 +8,27 @@
 
 SPECDEC__FOR_SIZE
 
-/* Kinds of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
+/* Kinds of characters that pre-tokenizers distinguish: \p{L}, \p{N}, \s and the rest; END: the text has ended. */
 enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
 
-/* What the classes of the table below are: a kind, and where in a word such a character may stand. HEAD is the upper
-   case part, [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL is the lower case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. */
-enum { SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2 };
-enum { SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8, SPECDEC__TEXT_SYMBOL = 16 }; /* which others: M, P, S */
-enum { SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_STOP, SPECDEC__TEXT_SIGN,
-       SPECDEC__TEXT_TURNS }; /* STOP: punctuation; SIGN: a symbol; TURNS: upper, lower, upper ... */
+/* Further properties of a character, as bits. HEAD: it may be in the upper-case part of a word,
+   [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL: in the lower-case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. MARK: \p{M}; PUNCTUATION:
+   \p{P}; SYMBOL: \p{S}. */
+enum {
+    SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2, SPECDEC__TEXT_MARK = 4, SPECDEC__TEXT_PUNCTUATION = 8,
+    SPECDEC__TEXT_SYMBOL = 16
+};
+/* Classes of characters besides the kinds; ALTERNATING: in a run, upper and lower case characters alternate. */
+enum {
+    SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_PUNCTUATION_CLASS, SPECDEC__TEXT_SYMBOL_CLASS,
+    SPECDEC__TEXT_ALTERNATING
+};
 
+/* Kind and properties of each class. */
 static const struct {
     unsigned char kind, facts;
 } specdec__text_class_facts[] = {{SPECDEC__TEXT_OTHER, 0},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* no case */
+                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
                                  {SPECDEC__TEXT_NUMBER, 0},
                                  {SPECDEC__TEXT_SPACE, 0},
                                  {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL | SPECDEC__TEXT_MARK},
@@ -30,8 +37,8 @@ static const struct {
                                  {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_PUNCTUATION},
                                  {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
 
-/* Runs of characters of one class: specdec__text_runs has (length - 1) << 4 | class, or for 16 characters and more
-   15 << 4 | class and two bytes of length - 16; specdec__text_marks says where every 64th run begins. */
+/* Unicode's characters as runs of one class, in order: (length - 1) << 4 | class, or, for 16 and more characters, 15 <<
+   4 | class and two bytes of length - 16. specdec__text_marks: code point and offset of every 64th run. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
 static const unsigned char specdec__text_runs[] = {
@@ -172,7 +179,7 @@ static const struct {
     {0x31350, 3608}};
 /* END unicode */
 
-/* The same of the first 128 characters, which are most of nearly all texts. */
+/* The class of one of the first 128 characters, without the table. */
 static int specdec__text_ascii_class(uint32_t code)
 {
     if ((code | 32) - 'a' < 26)
@@ -183,11 +190,11 @@ static int specdec__text_ascii_class(uint32_t code)
         return SPECDEC__TEXT_SPACE;
     if (code < 32 || code == 127)
         return SPECDEC__TEXT_OTHER;
-    return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SIGN : SPECDEC__TEXT_STOP;
+    return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SYMBOL_CLASS : SPECDEC__TEXT_PUNCTUATION_CLASS;
 }
 
 /* The class of a character: an index of specdec__text_class_facts. */
-static int specdec__text_class(uint32_t code)
+static int specdec__text_character_class(uint32_t code)
 {
     const unsigned char *run;
     uint32_t first;
@@ -218,27 +225,27 @@ static int specdec__text_class(uint32_t code)
             break;
         first += length;
     }
-    if (found == SPECDEC__TEXT_TURNS)
+    if (found == SPECDEC__TEXT_ALTERNATING)
         return (code - first) % 2 ? SPECDEC__TEXT_LOWER : SPECDEC__TEXT_UPPER;
     return found;
 }
 
-/* Bytes of the UTF-8 sequence that begins at text, 1..4, or minus the bytes present when it is cut off but could still
-   become valid; 0 for a byte that begins nothing valid. length > 0. */
-static int specdec__text_sequence(const unsigned char *text, size_t length)
+/* Bytes of the UTF-8 sequence at the beginning of a text (length > 0), 1 to 4; minus the bytes present, if the text
+   ends inside a sequence that could become valid; 0: invalid. */
+static int specdec__utf8_sequence_bytes(const unsigned char *text, size_t length)
 {
     unsigned first = text[0], low = 0x80, high = 0xbf;
     int size = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
     int i;
 
     if (first == 0xe0)
-        low = 0xa0; /* shorter spellings exist */
+        low = 0xa0; /* below, a shorter spelling exists */
     else if (first == 0xed)
-        high = 0x9f; /* surrogates */
+        high = 0x9f; /* above are surrogates */
     else if (first == 0xf0)
         low = 0x90;
     else if (first == 0xf4)
-        high = 0x8f; /* beyond U+10FFFF */
+        high = 0x8f; /* above is beyond U+10FFFF */
     for (i = 1; i < size; i++) {
         if ((size_t)i == length)
             return -i;
@@ -250,14 +257,15 @@ static int specdec__text_sequence(const unsigned char *text, size_t length)
     return size;
 }
 
+/* A character of a text, decoded and classified. */
 typedef struct specdec__text_character {
-    uint32_t code; /* U+FFFD for an invalid byte */
+    uint32_t code; /* code point; U+FFFD for an invalid byte */
     int size;      /* bytes; 0 at the end of the text */
     int kind;      /* SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
     int facts;     /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
-/* The character that begins at a place of a text. */
+/* The character at an offset of a text. */
 static specdec__text_character specdec__text_character_at(const unsigned char *text, size_t length, size_t at)
 {
     specdec__text_character c;
@@ -269,7 +277,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     c.facts = 0;
     if (at >= length)
         return c;
-    c.size = specdec__text_sequence(text + at, length - at);
+    c.size = specdec__utf8_sequence_bytes(text + at, length - at);
     text += at;
     switch (c.size) {
     case 1: c.code = text[0]; break;
@@ -278,13 +286,13 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     case 4: c.code = (text[0] & 7u) << 18 | (text[1] & 63u) << 12 | (text[2] & 63u) << 6 | (text[3] & 63u); break;
     default: c.size = 1; break;
     }
-    found = specdec__text_class(c.code);
+    found = specdec__text_character_class(c.code);
     c.kind = specdec__text_class_facts[found].kind;
     c.facts = specdec__text_class_facts[found].facts;
     return c;
 }
 
-/* The character that byte-level BPE writes for a byte: printable Latin-1 for itself, the rest from U+0100 on. */
+/* The character with which byte-level BPE spells a byte: printable Latin-1 as itself, other bytes from U+0100 on. */
 static uint32_t specdec__text_byte_to_code(unsigned byte)
 {
     if (byte <= 0x20)
@@ -294,7 +302,7 @@ static uint32_t specdec__text_byte_to_code(unsigned byte)
     return byte == 0xad ? 0x143 : byte;
 }
 
-/* The inverse; -1 for a character that stands for no byte. */
+/* The byte that byte-level BPE spells with a character; -1: it spells none so. */
 static int specdec__text_code_to_byte(uint32_t code)
 {
     if (code >= 0x100 && code <= 0x120)
@@ -306,9 +314,9 @@ static int specdec__text_code_to_byte(uint32_t code)
     return code < 0x100 && specdec__text_byte_to_code(code) == code ? (int)code : -1;
 }
 
-/* Spells one byte of plain text as token texts have it: SPM writes U+2581 for a space, BPE its character for the byte.
-   Returns the bytes in out, 1..3. */
-SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsigned char out[3])
+/* Spells a byte of plain text as token texts do: SPM writes U+2581 for a space, byte-level BPE its character for the
+   byte. Returns the number of bytes in out, 1 to 3. */
+SPECDEC__INLINE size_t specdec__text_spell_byte(int model, unsigned char byte, unsigned char out[3])
 {
     uint32_t code = byte;
 

@@ -6,19 +6,19 @@
 #include "../base/base.h"
 #include "../model/gguf.h"
 
-/* The tokenizers, by tokenizer.ggml.model. */
+/* Tokenizers, by the value of tokenizer.ggml.model. */
 enum {
     SPECDEC__VOCAB_SPM, /* "llama": sentencepiece BPE, best score first */
     SPECDEC__VOCAB_BPE, /* "gpt2": byte-level BPE, lowest merge rank first */
-    SPECDEC__VOCAB_BPE_OF_CHARACTERS /* "gemma4": BPE of characters, spelled as sentencepiece does */
+    SPECDEC__VOCAB_BPE_OF_CHARACTERS /* "gemma4": BPE of characters, spelled like SentencePiece */
 };
 
 #if defined(SPECDEC_NO_SPM) && defined(SPECDEC_NO_BPE)
 #error "specdec.h: SPECDEC_NO_SPM and SPECDEC_NO_BPE together leave no tokenizer."
 #endif
 
-/* Is the tokenizer BPE? Do its tokens spell bytes, not characters? In a build with only one of the two the answer is a
-   constant, and the compiler leaves out what only the other one needs. */
+/* IS_BPE: is the tokenizer BPE? IS_BYTES: do its tokens spell bytes, not characters? In a build with only one tokenizer
+   both are constants, so that the compiler drops the code of the other one. */
 #if defined(SPECDEC_NO_SPM)
 #define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 1)
 #define SPECDEC__VOCAB_IS_BYTES(model) ((model) == SPECDEC__VOCAB_BPE)
@@ -30,38 +30,39 @@ enum {
 #define SPECDEC__VOCAB_IS_BYTES(model) ((model) == SPECDEC__VOCAB_BPE)
 #endif
 
-/* Token types as tokenizer.ggml.token_type has them. */
+/* Types of tokens, as in tokenizer.ggml.token_type. */
 enum {
     SPECDEC__TOKEN_UNDEFINED, SPECDEC__TOKEN_NORMAL, SPECDEC__TOKEN_UNKNOWN, SPECDEC__TOKEN_CONTROL,
     SPECDEC__TOKEN_USER_DEFINED, SPECDEC__TOKEN_UNUSED, SPECDEC__TOKEN_BYTE
 };
 
-#define SPECDEC__VOCAB_MAX_TOKENS (1 << 24)
-#define SPECDEC__VOCAB_MAX_ENDS 64
-#define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* a longer text is refused; places in a text are 32 bits wide */
-#define SPECDEC__TEXT_NONE UINT32_MAX
-#define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
+#define SPECDEC__VOCAB_MAX_TOKENS (1 << 24) /* most tokens of a vocabulary */
+#define SPECDEC__VOCAB_MAX_ENDS 64          /* most end-of-text tokens */
+#define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* longer texts are refused: offsets in a text have 32 bits */
+#define SPECDEC__TEXT_NONE UINT32_MAX       /* no token, no merge, no key */
+#define SPECDEC__TEXT_MERGE_BLOCK 16       /* symbols of a block of the merger's tournament tree */
 
-/* What a text says of its token, whatever the token's type is, as llama.cpp has it. */
+/* What the text of a token tells about it, whatever type the file gives, as in llama.cpp. */
 enum {
     SPECDEC__MARK_NONE,
     SPECDEC__MARK_CONTROL, /* a control token */
     SPECDEC__MARK_ENDS,    /* a control token that ends a text */
-    SPECDEC__MARK_TURN,    /* the same, unless the vocabulary has tokens that end messages better: then user-defined */
-    SPECDEC__MARK_CLOSES,  /* the same, unless the vocabulary ends texts by a call of a tool: then plain text */
+    SPECDEC__MARK_TURN,    /* as ENDS; but user-defined in a vocabulary with a CALL token and a RETURN or FLUSH token */
+    SPECDEC__MARK_CLOSES,  /* as ENDS; but plain text in a vocabulary that ends texts by a tool's mark */
     SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
 };
 
-/* What other tokens of a vocabulary must know: which of these it has. */
+/* Tokens whose presence in the vocabulary changes what other texts tell. */
 enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
 
-/* What tokens of prompts with gaps are for: what is before the gap, behind it, fills it; padding, the borders of
-   repositories and of files. A file may name one: then texts say nothing of that purpose. */
+/* Purposes of the tokens of fill-in-the-middle prompts: text before the gap, behind it, in it; padding; borders of
+   repositories and files. If the file names a token for a purpose, texts tell nothing about that purpose. */
 enum {
     SPECDEC__GAP_NONE, SPECDEC__GAP_PREFIX, SPECDEC__GAP_SUFFIX, SPECDEC__GAP_MIDDLE, SPECDEC__GAP_PAD,
     SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
 };
 
+/* Well-known texts of tokens, and the type or purpose of a token with such a text. */
 static const struct specdec__vocab_marked {
     const char *text;
     unsigned char kind, has, gap;
@@ -88,7 +89,7 @@ static const struct specdec__vocab_marked {
     {"<|calls|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_CALL, 0},
     {"<|flush|>", SPECDEC__MARK_ENDS, SPECDEC__MARK_FLUSH, 0},
     {"<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", SPECDEC__MARK_ENDS, 0, 0},
-    /* of prompts with gaps */
+    /* of fill-in-the-middle prompts */
     {"<|fim_pad|>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
     {"<fim-pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
     {"<fim_pad>", SPECDEC__MARK_ENDS, 0, SPECDEC__GAP_PAD},
@@ -124,7 +125,7 @@ static const struct specdec__vocab_marked {
     {"\xe2\x96\x81<MID>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
     {"<|code_middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
     {"<|middle|>", SPECDEC__MARK_CONTROL, 0, SPECDEC__GAP_MIDDLE},
-    /* of chat formats: else an answer runs over its end, and what a user writes is taken for a message */
+    /* of chat formats: as control tokens, so that answers end, and a user cannot write them */
     {"<|im_start|>", SPECDEC__MARK_CONTROL, 0, 0},
     {"<|im_sep|>", SPECDEC__MARK_CONTROL, 0, 0},
     {"<|start_header_id|>", SPECDEC__MARK_CONTROL, 0, 0},
@@ -147,40 +148,41 @@ static const struct specdec__vocab_marked {
     {"<|start|>", SPECDEC__MARK_SHOWN, 0, 0},
     {"<|constrain|>", SPECDEC__MARK_SHOWN, 0, 0}};
 
-/* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
+/* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are in memory. */
 typedef struct specdec__vocab {
-    int model;                    /* SPECDEC__VOCAB_... */
-    const struct specdec__vocab_words *words; /* BPE only */
-    uint32_t count;               /* tokens */
-    uint32_t longest;             /* bytes of the longest token text */
-    int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
-    int32_t gap[SPECDEC__GAP_COUNT]; /* those that the file names for prompts with gaps; -1: none */
-    int32_t add_bos, add_eos, add_space_prefix; /* flags */
-    int has;                      /* SPECDEC__MARK_RETURN and the like: which of these tokens there are */
-    int words_given;              /* BPE: 1: the file names its words; 0: they were recognised; -1: taken for GPT-2's */
-    int strips_space;             /* white space behind most special tokens is dropped */
-    int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
-    const unsigned char *texts;   /* the string array in the file */
+    int model;                                  /* SPECDEC__VOCAB_... */
+    const struct specdec__vocab_words *words;   /* BPE: the pre-tokenizer */
+    uint32_t count;                             /* number of tokens */
+    uint32_t longest;                           /* bytes of the longest token's text */
+    int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
+    int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
+    int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
+    int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
+    int words_source;                           /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
+                                                   GPT-2's is used */
+    int strips_space;                           /* 1: white space behind most special tokens is dropped */
+    int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */
+    const unsigned char *texts;                 /* the string array of the file */
     size_t texts_size;
-    const unsigned char *scores;  /* (count) f32, SPM only */
-    const unsigned char *types;   /* (count) i32 or NULL */
-    uint32_t *text_at;            /* (count) offsets into texts */
-    uint32_t *slots;              /* (slot_mask + 1) open hash of id + 1; 0: empty */
-    uint32_t slot_mask;
-    uint32_t *merges;             /* (merge_count, 2) left and right id in order of rank; count: an unusable one */
-    uint32_t *merge_slots;        /* (merge_mask + 1) open hash of rank + 1 */
-    uint32_t merge_count, merge_mask;
-    uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
+    const unsigned char *scores; /* (count) f32, SPM only */
+    const unsigned char *types;  /* (count) i32 or NULL */
+    uint32_t *text_offset;       /* (count) offset of each token in texts */
+    uint32_t *token_table;       /* (token_table_mask + 1) hash table of plain tokens: id + 1; 0: empty */
+    uint32_t token_table_mask;
+    uint32_t *merges;      /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
+    uint32_t *merge_table; /* (merge_table_mask + 1) hash table of merges: rank + 1; 0: empty */
+    uint32_t merge_count, merge_table_mask;
+    uint32_t *specials; /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
-    int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
-    int32_t *ends;                /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) tokens that end a text */
+    int32_t *byte_token; /* (256) id of the token that stands for one byte; -1: none */
+    int32_t *ends;       /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) end-of-text tokens */
     int end_count;
 } specdec__vocab;
 
-/* The bytes of a token as the file has them. */
-static specdec__bytes specdec__vocab_text(const specdec__vocab *v, uint32_t id)
+/* The text of a token, as it is in the file. */
+static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_t id)
 {
-    const unsigned char *at = v->texts + v->text_at[id];
+    const unsigned char *at = v->texts + v->text_offset[id];
     specdec__bytes out;
 
     out.size = (size_t)specdec__load_u64(at);
@@ -188,8 +190,8 @@ static specdec__bytes specdec__vocab_text(const specdec__vocab *v, uint32_t id)
     return out;
 }
 
-/* The byte that a text <0x00> .. <0xFF> names, else -1. */
-static int specdec__vocab_byte_of(specdec__bytes text)
+/* The byte that a text <0x00> to <0xFF> names; -1: another text. */
+static int specdec__vocab_byte_of_text(specdec__bytes text)
 {
     int value = 0, i;
 
@@ -207,8 +209,8 @@ static int specdec__vocab_byte_of(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* The row of specdec__vocab_marks with this text; NULL: it says nothing. Nearly all texts are told by their ends. */
-static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__bytes text)
+/* The row of specdec__vocab_marks with a text; NULL: none. Nearly all texts fail by their first and last characters. */
+static const struct specdec__vocab_marked *specdec__vocab_find_mark(specdec__bytes text)
 {
     size_t i;
 
@@ -221,38 +223,38 @@ static const struct specdec__vocab_marked *specdec__vocab_mark_row(specdec__byte
     return NULL;
 }
 
-/* SPECDEC__MARK_... of a text in this vocabulary. */
-static int specdec__vocab_mark(const specdec__vocab *v, specdec__bytes text)
+/* What a text tells about its token in this vocabulary: SPECDEC__MARK_... */
+static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text)
 {
-    const struct specdec__vocab_marked *row = specdec__vocab_mark_row(text);
-    const int other = v->has & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
+    const struct specdec__vocab_marked *row = specdec__vocab_find_mark(text);
+    const int other = v->marks_present & (SPECDEC__MARK_RETURN | SPECDEC__MARK_FLUSH);
 
     if (!row || (row->gap && v->gap[row->gap] >= 0))
         return SPECDEC__MARK_NONE;
-    if (row->kind == SPECDEC__MARK_TURN && v->has & SPECDEC__MARK_CALL && other)
+    if (row->kind == SPECDEC__MARK_TURN && v->marks_present & SPECDEC__MARK_CALL && other)
         return SPECDEC__MARK_SHOWN;
     return row->kind;
 }
 
-/* Does this text end texts? */
-static int specdec__vocab_ends_texts(const specdec__vocab *v, specdec__bytes text)
+/* Is the token with this text an end-of-text token? */
+static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__bytes text)
 {
-    const int mark = specdec__vocab_mark(v, text);
+    const int mark = specdec__vocab_text_mark(v, text);
 
-    return mark == SPECDEC__MARK_CLOSES ? !(v->has & SPECDEC__MARK_TOOL)
+    return mark == SPECDEC__MARK_CLOSES ? !(v->marks_present & SPECDEC__MARK_TOOL)
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text: some texts say it by themselves; in a file without types it is guessed
-   from id and text. */
-static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
+/* The type of a token, SPECDEC__TOKEN_...: some texts decide it; in a file without types it is guessed from id and
+   text. */
+static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
-    const int mark = specdec__vocab_mark(v, text);
+    const int mark = specdec__vocab_text_mark(v, text);
     int32_t i = (int32_t)id;
 
     if (mark == SPECDEC__MARK_SHOWN)
         return SPECDEC__TOKEN_USER_DEFINED;
-    if (mark == SPECDEC__MARK_CLOSES && v->has & SPECDEC__MARK_TOOL)
+    if (mark == SPECDEC__MARK_CLOSES && v->marks_present & SPECDEC__MARK_TOOL)
         return SPECDEC__TOKEN_NORMAL;
     if (mark)
         return SPECDEC__TOKEN_CONTROL;
@@ -265,24 +267,25 @@ static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec_
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BYTES(v->model) && specdec__vocab_byte_of_text(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }
 
-static int specdec__vocab_type(const specdec__vocab *v, uint32_t id)
+/* The type of a token of the vocabulary. */
+static int specdec__vocab_token_type(const specdec__vocab *v, uint32_t id)
 {
-    return specdec__vocab_type_of(v, id, specdec__vocab_text(v, id));
+    return specdec__vocab_type_of_text(v, id, specdec__vocab_token_text(v, id));
 }
 
-static int specdec__vocab_is_special(int type)
+/* Is a type unknown, control or user-defined, so that tokenizing searches for the token's text? */
+static int specdec__vocab_type_is_special(int type)
 {
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
-/* The text of the token behind those that were asked for, in order of ids; *at is 0 before the first. This needs no
-   index: the vocabulary may have been only counted. */
-static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
+/* Reads the next token's text, in order of ids; *at is 0 before the first. Works without indexes. */
+static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
 
@@ -292,8 +295,8 @@ static specdec__bytes specdec__vocab_next(const specdec__vocab *v, size_t *at)
     return out;
 }
 
-/* The token that is spelled so, or has this decimal id; -1: there is none. */
-static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
+/* The token with this text, or with this decimal id; -1: there is none. */
+static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
     size_t i, at = 0;
@@ -301,7 +304,7 @@ static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
     int64_t number = 0;
 
     for (id = 0; id < v->count; id++) {
-        specdec__bytes text = specdec__vocab_next(v, &at);
+        specdec__bytes text = specdec__vocab_next_text(v, &at);
 
         if (text.size == length && memcmp(text.data, name, length) == 0)
             return (int32_t)id;
@@ -311,8 +314,8 @@ static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
     return length && i == length && number < v->count ? (int32_t)number : -1;
 }
 
-/* Does this token end the text? Ids outside the vocabulary do not. */
-static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_t id)
+/* Is a token an end-of-text token? Ids outside the vocabulary are not. */
+static SPECDEC__UNUSED int specdec__vocab_token_ends_text(const specdec__vocab *v, int32_t id)
 {
     int i;
 

@@ -21,7 +21,7 @@ static inline int policy_watch_init(policy_watch *w, const specdec__context *c, 
 
     memset(w, 0, sizeof *w);
     w->context = context;
-    w->queries = c->most * (m->heads / m->kv_heads);
+    w->queries = c->max_nodes * (m->heads / m->kv_heads);
     w->sums = (float *)calloc((size_t)m->layers * (size_t)m->kv_heads * (size_t)context, sizeof *w->sums);
     w->rows = (float *)malloc((size_t)c->threads * (size_t)w->queries * (size_t)context * sizeof *w->rows);
     w->slots = (int *)malloc((size_t)c->threads * (size_t)context * sizeof *w->slots);
@@ -46,7 +46,7 @@ static inline void policy_scores(const specdec__context *step, const specdec__kv
                           const specdec__layer *layer, int head, int n, const int *slots, int count, float *rows)
 {
     const specdec__kv_layer *at_keys = &kv->layer[layer->index];
-    const int group = layer->shape.heads / layer->shape.kv_heads, tiles = specdec__kv_types[kv->type].tiles;
+    const int group = layer->shape.heads / layer->shape.kv_heads, tiles = specdec__kv_types[kv->type].has_codes;
     specdec__context c = *step; /* the same queries, another cache */
     specdec__scratch *s = &c.scratch[thread];
     size_t query[4];
@@ -55,7 +55,7 @@ static inline void policy_scores(const specdec__context *step, const specdec__kv
     c.kv = *kv;
     for (from = 0; from < count; from = to) {
         const int page = slots[from] / SPECDEC__KEYS;
-        const unsigned char *keys = specdec__kv_keys(kv, at_keys, page, head);
+        const unsigned char *keys = specdec__kv_keys_address(kv, at_keys, page, head);
         const float *floats = tiles ? NULL : specdec__kv_keys_as_floats(kv->type, at_keys, c.kernels, keys, SPECDEC__KEYS, s->keys);
 
         for (to = from + 1; to < count && slots[to] / SPECDEC__KEYS == page;)
@@ -65,14 +65,14 @@ static inline void policy_scores(const specdec__context *step, const specdec__kv
             for (q = 0; q < some; q++)
                 query[q] = (size_t)((at + q) / group * layer->shape.heads + head * group + (at + q) % group);
             if (tiles)
-                specdec__forward_tile_scores(&c, s, keys, at_keys->dim, SPECDEC__KEYS,
-                                             specdec__forward_column(&c, layer, 0, head * group) + at, some);
+                specdec__forward_compute_tile_scores(&c, s, keys, at_keys->dim, SPECDEC__KEYS,
+                                                     specdec__forward_query_column(&c, layer, 0, head * group) + at, some);
             else
-                specdec__forward_scores(&c, s, floats, (size_t)at_keys->dim, 0, SPECDEC__KEYS, floats, query, some);
+                specdec__forward_compute_scores(&c, s, floats, (size_t)at_keys->dim, 0, SPECDEC__KEYS, floats, query, some);
             for (q = 0; q < some; q++)
                 for (k = from; k < to; k++)
                     rows[(size_t)(at + q) * (size_t)w->context + (size_t)k] =
-                        specdec__forward_score(&c, s, q, slots[k] % SPECDEC__KEYS);
+                        specdec__forward_get_score(&c, s, q, slots[k] % SPECDEC__KEYS);
         }
     }
 }
@@ -94,13 +94,13 @@ static inline void policy_add_weights(float *row, int count, float *sums)
 /* The recall of a target's context: adds up how much attention keys get. A step is a chain behind one text. */
 static inline void policy_gather(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    policy_watch *w = (policy_watch *)c->recalls;
+    policy_watch *w = (policy_watch *)c->before_attention_argument;
     const specdec__view *view = c->batch->views[c->first];
     const int group = layer->shape.heads / layer->shape.kv_heads, length = view->length;
     float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
     int *slots = w->slots + (size_t)thread * (size_t)w->context, head, end = 0, i;
 
-    specdec__view_slots(&view->span[SPECDEC__WHOLE], 0, length, slots);
+    specdec__view_find_slots(&view->span[SPECDEC__WHOLE], 0, length, slots);
     for (i = 0; i < c->n; i++)
         slots[length + i] = c->slots[SPECDEC__WHOLE][c->first + i];
     while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
@@ -134,7 +134,7 @@ static inline void policy_newest(specdec__context *c, const struct specdec__retr
 static inline void policy_heavy(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                          int head, float *scores)
 {
-    const policy_watch *w = (const policy_watch *)r->target->recalls;
+    const policy_watch *w = (const policy_watch *)r->target->before_attention_argument;
     const float *sums = policy_sums(w, layer, head);
     int i;
 
@@ -149,12 +149,12 @@ static inline void policy_heavy(specdec__context *c, const struct specdec__retri
 static inline void policy_mean_keys(specdec__context *c, const struct specdec__retrieval *r, int thread,
                              const specdec__layer *layer, int head, float *scores)
 {
-    const policy_watch *w = (const policy_watch *)r->target->recalls;
+    const policy_watch *w = (const policy_watch *)r->target->before_attention_argument;
     const int group = layer->shape.heads / layer->shape.kv_heads, count = r->begun * r->chunk;
     float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
     int *slots = w->slots + (size_t)thread * (size_t)w->context, i, k;
 
-    specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], 0, count, slots);
+    specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], 0, count, slots);
     policy_scores(c, &r->target->kv, w, thread, layer, head, 1, slots, count, rows);
     memset(scores, 0, (size_t)r->begun * sizeof *scores);
     for (i = 0; i < group; i++)
@@ -195,7 +195,7 @@ static inline void policy_round(const specdec__kernels *kernels, unsigned char *
    dimension, values by token. Of an F16 cache. */
 static inline void policy_copy_rounded(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    specdec__retrieval *r = (specdec__retrieval *)c->recalls;
+    specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     int head, end = 0, i, slot;
 
     (void)thread;
@@ -203,9 +203,9 @@ static inline void policy_copy_rounded(specdec__context *c, int thread, const sp
         for (; head < end; head++)
             for (i = 0; i < r->chunks; i++) {
                 specdec__retrieve_copy(r, layer->index, head, i * r->chunk, i * r->chunk, r->chunk);
-                specdec__view_slots(&r->view->span[SPECDEC__WHOLE], i * r->chunk, 1, &slot);
-                policy_round(c->kernels, specdec__kv_keys(&r->context.kv, specdec__context_keys(c, layer),
-                                                          slot / SPECDEC__KEYS, head), r->context.kv.head_bytes / 2);
+                specdec__view_find_slots(&r->view->span[SPECDEC__WHOLE], i * r->chunk, 1, &slot);
+                policy_round(c->kernels, specdec__kv_keys_address(&r->context.kv, specdec__context_kv_layer(c, layer),
+                                                                  slot / SPECDEC__KEYS, head), r->context.kv.head_bytes / 2);
             }
 }
 
@@ -231,13 +231,13 @@ enum { POLICIES = (int)(sizeof policies / sizeof *policies) };
 
 /* Lays out a small cache of `budget` tokens of a text of up to room->length. A policy that keeps more of the newest tokens
    than retrieval does has so many chunks less, as far as the room that was laid out for either goes. */
-static inline void policy_init(specdec__retrieval *r, const policy *p, const specdec__context *target, const specdec__room *room,
+static inline void policy_init(specdec__retrieval *r, const policy *p, const specdec__context *target, const specdec__kv_demand *room,
                         int budget, int chunk, int nodes, specdec__arena *arena)
 {
     int moved;
 
     if (p->recall) {
-        specdec__retrieve_init(r, target, room, 2 * room->length, SPECDEC__KEYS, nodes, arena);
+        specdec__retrieve_init(r, target, room, 2 * room->view_keys, SPECDEC__KEYS, nodes, arena);
         return;
     }
     specdec__retrieve_init(r, target, room, budget, chunk, nodes, arena);

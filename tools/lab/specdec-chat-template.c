@@ -47,21 +47,21 @@ static char *read_whole(const char *path, size_t *size)
 /* A member of the case as it is spelled; none where it is missing or null. */
 static specdec__bytes spelled(const specdec__json *j, const char *name)
 {
-    const size_t node = specdec__json_member(j, 0, name);
+    const size_t node = specdec__json_find_member(j, 0, name);
     specdec__bytes none = {NULL, 0};
 
-    return node && j->nodes[node].kind != SPECDEC__JSON_NULL ? specdec__json_raw(j, node) : none;
+    return node && j->nodes[node].kind != SPECDEC__JSON_NULL ? specdec__json_raw_text(j, node) : none;
 }
 
 /* A member that is a string, without a zero byte behind it: its bytes; 0 where there is none. */
 static size_t words(const specdec__json *j, const char *name, char *out, size_t room)
 {
-    const size_t node = specdec__json_member(j, 0, name);
+    const size_t node = specdec__json_find_member(j, 0, name);
     size_t size;
 
     if (!node || j->nodes[node].kind != SPECDEC__JSON_STRING)
         return 0;
-    size = specdec__json_string(j, node, out, room);
+    size = specdec__json_string_value(j, node, out, room);
     return size < room ? size : room;
 }
 
@@ -70,20 +70,23 @@ static void give(suite *s, char bos[256], char eos[256])
 {
     static const char *const names[] = {"messages", "tools"};
     specdec__template *t = &s->run;
-    const size_t prompt = specdec__json_member(&s->json, 0, "add_generation_prompt"), bos_size = words(&s->json, "bos_token", bos, 256),
-                 eos_size = words(&s->json, "eos_token", eos, 256), now = specdec__json_member(&s->json, 0, "now");
+    const size_t prompt = specdec__json_find_member(&s->json, 0, "add_generation_prompt"),
+                 bos_size = words(&s->json, "bos_token", bos, 256), eos_size = words(&s->json, "eos_token", eos, 256),
+                 now = specdec__json_find_member(&s->json, 0, "now");
     const specdec__template_value arguments = specdec__template_read_json(t, spelled(&s->json, "kwargs"));
     size_t i;
 
-    t->now = 20785ll * 86400;
+    t->local_time = 20785ll * 86400;
     if (now)
-        specdec__json_integer(&s->json, now, &t->now);
-    specdec__chat_give(t, specdec__template_bytes(bos, bos_size), specdec__template_bytes(eos, eos_size),
-                       prompt && s->json.nodes[prompt].kind == SPECDEC__JSON_TRUE);
+        specdec__json_read_integer(&s->json, now, &t->local_time);
+    specdec__chat_define_names(t, specdec__template_as_bytes(bos, bos_size), specdec__template_as_bytes(eos, eos_size),
+                               prompt && s->json.nodes[prompt].kind == SPECDEC__JSON_TRUE);
     for (i = 0; i < 2; i++)
-        specdec__template_give(t, specdec__template_string(names[i]), specdec__template_read_json(t, spelled(&s->json, names[i])));
+        specdec__template_define_name(t, specdec__template_string_value(names[i]),
+                                      specdec__template_read_json(t, spelled(&s->json, names[i])));
     for (i = 0; arguments.kind == SPECDEC__TEMPLATE_DICT && i < arguments.size; i++)
-        specdec__template_give(t, specdec__template_items(&arguments)[2 * i], specdec__template_items(&arguments)[2 * i + 1]);
+        specdec__template_define_name(t, specdec__template_list_items(&arguments)[2 * i],
+                                      specdec__template_list_items(&arguments)[2 * i + 1]);
 }
 
 /* Renders the case as a request. */
@@ -112,27 +115,27 @@ static void request(suite *s, const char *line, size_t size, specdec__bytes text
         work.text = text;
         work.memory = arena.base + arena.used;
         work.bytes = MEMORY - arena.used;
-        work.now = 20785ll * 86400;
+        work.local_time = 20785ll * 86400;
         if (!specdec__conversation_check(&input, OUTPUT, &error) && !specdec__conversation_render(&work, &input, &out, &error)) {
-            s->run.written = out.needed;
+            s->run.output_bytes = out.needed;
             return;
         }
     }
     s->run.failed = "refused:";
-    s->run.culprit = specdec__template_bytes(error.text, strlen(error.text));
+    s->run.culprit = specdec__template_as_bytes(error.text, strlen(error.text));
 }
 
 /* Compares what was written with what is expected. */
 static void judge(suite *s, const char *name, size_t length)
 {
     const specdec__template *t = &s->run;
-    const size_t node = specdec__json_member(&s->json, 0, "expected");
-    const size_t size = node ? specdec__json_string(&s->json, node, s->expected, OUTPUT) : 0;
+    const size_t node = specdec__json_find_member(&s->json, 0, "expected");
+    const size_t size = node ? specdec__json_string_value(&s->json, node, s->expected, OUTPUT) : 0;
     char words_of[128];
     size_t at = 0;
 
     s->cases++;
-    if (node && !t->failed && size == t->written && memcmp(s->expected, s->output, size) == 0) {
+    if (node && !t->failed && size == t->output_bytes && memcmp(s->expected, s->output, size) == 0) {
         s->equal++;
         return;
     }
@@ -143,7 +146,7 @@ static void judge(suite *s, const char *name, size_t length)
     s->differ++;
     if (!s->verbose)
         return;
-    while (at < size && at < t->written && s->expected[at] == s->output[at])
+    while (at < size && at < t->output_bytes && s->expected[at] == s->output[at])
         at++;
     printf("%s, %.*s: ", name, (int)words(&s->json, "case", words_of, sizeof words_of), words_of);
     (void)length;
@@ -152,7 +155,7 @@ static void judge(suite *s, const char *name, size_t length)
                t->culprit.size ? (const char *)t->culprit.data : "");
     else
         printf("differs at byte %lu, where \"%.*s\" is written\n", (unsigned long)at,
-               (int)(t->written - at < 60 ? t->written - at : 60), s->output + at);
+               (int)(t->output_bytes - at < 60 ? t->output_bytes - at : 60), s->output + at);
 }
 
 /* One line of a suite. folder: where the suite's file lies, with a slash. */
@@ -164,8 +167,9 @@ static void run_case(suite *s, const char *folder, const char *line, size_t size
     s->json.text = (const unsigned char *)line;
     s->json.size = size;
     s->json.room = NODES;
-    if (!specdec__json_read(&s->json) || s->json.count > NODES) {
-        fprintf(stderr, "a case is no JSON: byte %lu: %s\n", (unsigned long)s->json.at, s->json.failed ? s->json.failed : "too long");
+    if (!specdec__json_parse(&s->json) || s->json.count > NODES) {
+        fprintf(stderr, "a case is no JSON: byte %lu: %s\n", (unsigned long)s->json.error_at,
+                s->json.failed ? s->json.failed : "too long");
         s->cases++;
         s->differ++;
         return;
@@ -177,9 +181,10 @@ static void run_case(suite *s, const char *folder, const char *line, size_t size
     if (!text)
         fprintf(stderr, "%s cannot be read\n", path);
     if (s->requests) {
-        request(s, line, size, specdec__template_bytes(text, text_size));
+        request(s, line, size, specdec__template_as_bytes(text, text_size));
     } else {
-        specdec__template_begin(&s->run, specdec__template_bytes(text, text_size), s->memory, MEMORY, s->output, s->plain, OUTPUT);
+        specdec__template_begin(&s->run, specdec__template_as_bytes(text, text_size), s->memory, MEMORY, s->output,
+                                s->plain, OUTPUT);
         give(s, bos, eos);
         specdec__template_render(&s->run);
     }

@@ -63,16 +63,16 @@ static int32_t chosen(const recall *r, const float *row, int count)
 /* Runs text[view length, count) through the target. Returns 0 after saying what went wrong. */
 static int run_target(recall *r, int count, int watched)
 {
-    const specdec__rows rows = specdec__forward_wanted(count - 1);
+    const specdec__prefill_rows rows = specdec__prefill_rows_from(count - 1);
     specdec__view *view = &r->e->view;
     specdec_error error;
 
-    r->target->recall = watched ? policy_gather : NULL;
-    if (specdec__forward_text(r->target, view, r->text, count, BATCH, &rows, NULL, &error))
+    r->target->before_attention = watched ? policy_gather : NULL;
+    if (specdec__forward_prefill(r->target, view, r->text, count, BATCH, &rows, NULL, &error))
         return program_failed("", error.text), 0;
     if (watched)
         r->watch.counted = specdec__max_int(r->watch.counted, count);
-    r->target->recall = NULL;
+    r->target->before_attention = NULL;
     return 1;
 }
 
@@ -81,7 +81,8 @@ static int answer(recall *r)
 {
     int32_t token = -1;
 
-    for (r->count = r->prompt; r->count < r->prompt + r->o->limit && !specdec__vocab_is_end(&r->target->model->vocab, token);) {
+    for (r->count = r->prompt;
+         r->count < r->prompt + r->o->limit && !specdec__vocab_token_ends_text(&r->target->model->vocab, token);) {
         if (r->e->view.length < r->count && !run_target(r, r->count, 0))
             return 0;
         token = r->text[r->count] = chosen(r, r->target->logits, r->count);
@@ -111,13 +112,13 @@ static int guess_step(recall *r, level *l, int at, int n)
     specdec_error error;
     int i, right = 0;
 
-    if (c->recall && l->kind->recall)
-        c->recall = l->kind->recall;
+    if (c->before_attention && l->kind->recall)
+        c->before_attention = l->kind->recall;
     for (i = 0; i < n; i++) {
         c->tokens[i] = r->text[at + i];
         c->parents[i] = i - 1;
     }
-    batch = specdec__forward_alone(c, view, 0, n);
+    batch = specdec__forward_make_view_batch(c, view, 0, n);
     if (specdec__forward(c, &batch, &error))
         return program_failed("", error.text), -1;
     specdec__view_commit(view, &c->kv, l->cache.path, n);
@@ -211,9 +212,9 @@ static int tokenize(recall *r, const char *prompt)
     message.text = prompt;
     specdec_rewind(r->e, 0);
     r->watch.counted = 0;
-    r->target->recall = policy_gather;
+    r->target->before_attention = policy_gather;
     result = r->o->chat ? specdec_chat(r->e, &message, 1) : specdec_prompt(r->e, prompt, SPECDEC_WHOLE_STRING);
-    r->target->recall = NULL;
+    r->target->before_attention = NULL;
     if (result == SPECDEC_ERROR_CONTEXT)
         return 0;
     if (result)
@@ -281,7 +282,7 @@ static int begin(recall *r, const options *o)
     r->prompt_sums = (float *)malloc(sums * sizeof(float));
     if (!policy_watch_init(&r->watch, r->target, r->e->context) || !r->chooser.items || !r->text || !r->prompt_sums)
         return program_failed("out of memory", ""), 0;
-    r->target->recalls = &r->watch;
+    r->target->before_attention_argument = &r->watch;
     list_levels(r);
     lay_out(r, r->e->context);
     r->arena.size = r->arena.used;

@@ -539,7 +539,7 @@ static void stages_attach(specdec__engine *e, int cancels)
     stages.pipe.kind = &kind;
     stages.pipe.depth = specdec__min_int(simulated.stages + 1, SPECDEC__PIPE_RUNS); /* one more: on the links */
     stages.pipe.node = (int32_t *)malloc((size_t)candidates * sizeof *stages.pipe.node);
-    if (!stages.pipe.node || e->target.most > MOST_NODES)
+    if (!stages.pipe.node || e->target.max_nodes > MOST_NODES)
         exit(program_failed("out of memory", ""));
     e->pipe = &stages.pipe;
 }
@@ -719,8 +719,6 @@ static specdec_result trace_read(specdec__drafter *d, specdec__proposal *p, int 
 
 static void trace_move(specdec__drafter *d, specdec__pool *pool, int threads) { (void)d, (void)pool, (void)threads; }
 
-static specdec__drafter_kind trace_kind; /* a draft model's, but for what it does */
-
 /* --- runs --------------------------------------------------------------------------------------------------------- */
 
 /* How the engine works: on one machine, and on stages. told: it need not find out what wider steps take; several: runs
@@ -755,6 +753,7 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
 {
     specdec_config c;
     specdec_error error;
+    specdec__drafter_kind *trace_kind;
     specdec__engine *e;
     void *block;
     size_t bytes;
@@ -779,17 +778,16 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
     e->ahead->lane.kind = &virtual_lane;
     if (mode) { /* the draft model alone: the traces' texts are made, n-grams would know them by heart */
         e->drafter_count = e->tune->count = 1;
-        trace_kind = specdec__draft_model_kind;
-        trace_kind.fill = trace_fill;
-        trace_kind.extend = trace_extend;
-        trace_kind.commit = trace_commit;
-        trace_kind.keep = trace_keep;
-        trace_kind.truncate = trace_truncate;
-        trace_kind.cost = trace_cost;
-        trace_kind.behind = trace_behind;
-        trace_kind.prefill = trace_read;
-        trace_kind.set_threads = trace_move;
-        e->drafters[0].kind = &trace_kind;
+        trace_kind = &e->drafters[0].kind; /* a draft model's, but for what it does */
+        trace_kind->fill = trace_fill;
+        trace_kind->extend = trace_extend;
+        trace_kind->commit = trace_commit;
+        trace_kind->keep = trace_keep;
+        trace_kind->truncate = trace_truncate;
+        trace_kind->cost = trace_cost;
+        trace_kind->behind = trace_behind;
+        trace_kind->prefill = trace_read;
+        trace_kind->set_threads = trace_move;
         e->tune->drafters[0].cost = trace_cost(NULL, NULL);
     }
     for (i = 1; modes[simulated.stages > 0][mode].told && i <= 32; i *= 2)
@@ -949,7 +947,7 @@ static int record_answer(specdec *t, FILE *out)
         {
             const int32_t next = t->tokens[at]; /* offers are written behind the text: onto it */
 
-            if (d->kind->extend(d, p, 1, &t->error))
+            if (d->kind.extend(d, p, 1, &t->error))
                 return program_failed(specdec_error_text(t), "");
             t->tokens[at] = next;
         }
@@ -960,7 +958,7 @@ static int record_answer(specdec *t, FILE *out)
             fprintf(out, " %.4f", (double)p->share[i]);
         fprintf(out, "\n");
     }
-    d->kind->truncate(d, t->at, t->tokens, 0);
+    d->kind.truncate(d, t->at, t->tokens, 0);
     fprintf(out, "\n");
     return PROGRAM_OK;
 }
@@ -975,9 +973,9 @@ static void record_times(specdec *t, FILE *out)
     enum { ROUNDS = 4 };
 
 
-    d->kind->set_threads(d, &e->pool, 1);
+    d->kind.set_threads(d, &e->pool, 1);
     beside = specdec__engine_time_forward(e, d, 0, INFINITY);
-    d->kind->set_threads(d, &e->pool, e->config.threads);
+    d->kind.set_threads(d, &e->pool, e->config.threads);
     fprintf(out, "# times %d %.7f %.7f\n", e->config.threads, draft, beside);
     memset(mean, 0, sizeof mean);
     for (round = 0; round < ROUNDS; round++) /* now and then the machine does other things, too: for answers as for these */
