@@ -229,8 +229,8 @@ typedef enum specdec_result {
 
 /* A failed call's result and a text that names the tensor, key or token at fault. Only calls that fail write to it. */
 typedef struct specdec_error {
-    specdec_result code;
-    char text[SPECDEC_ERROR_TEXT_SIZE];
+    specdec_result code;                /* what kind of error */
+    char text[SPECDEC_ERROR_TEXT_SIZE]; /* a sentence for people */
 } specdec_error;
 
 /* Returns the constant text of a result, such as "the memory block is too small". */
@@ -241,26 +241,26 @@ SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
-typedef struct specdec specdec;             /* a sequence and its engine, in the caller's memory */
-typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
+typedef struct specdec specdec;             /* a handle: a sequence and its engine, in the caller's memory */
+typedef struct specdec_constraint specdec_constraint; /* a grammar or schema that answers obey: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: `model`, `data` or `path`, the first of these that is set. */
 typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
-    const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
-    size_t size;
-    const char *path;           /* a GGUF file, or of a model in several (NAME-00001-of-00003.gguf) the first: others
-                                   lie beside it. It is mapped; a mapped file that shrinks kills the process (SIGBUS) */
-    int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
+    const void *data;           /* a whole GGUF file in memory (flash, an array), size bytes; must outlive the engine */
+    size_t size;                /* bytes at data */
+    const char *path;           /* a GGUF file, or the first of a model in several (NAME-00001-of-00003.gguf), with the
+                                   others beside it. It is mapped: one that shrinks kills the process (SIGBUS) */
+    int copy;                   /* not 0: the file is read into the block, which grows by its size, instead of mapped */
 } specdec_source;
 
-#define SPECDEC_FORK_TOKENS 16 /* that a child is made to begin with, at most */
+#define SPECDEC_FORK_TOKENS 16 /* tokens that a child can begin with, at most */
 
 /* Functions of the caller's. All but `thread` are called from the thread that called the library, and may call no
    function but specdec_cancel. Any may be NULL. */
 typedef struct specdec_hooks {
-    void *user_data;
+    void *user_data; /* the first argument of each hook */
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
@@ -278,8 +278,8 @@ typedef struct specdec_hooks {
 
 /* A number that is added to the logit of a token; -INFINITY forbids the token. */
 typedef struct specdec_bias {
-    int32_t token;
-    float bias;
+    int32_t token; /* token id */
+    float bias;    /* added to its logit */
 } specdec_bias;
 
 /* Samplers: X(NAME, name in lists), in their default order, which is that of llama.cpp. */
@@ -308,41 +308,41 @@ typedef enum specdec_sampler {
 /* How tokens are chosen. {0}: greedily. Biases come first, then the samplers in their order. All of them are functions
    of the text, the position and the seed, so the text is the same with and without draft tokens. */
 typedef struct specdec_sampling {
-    float temperature;         /* up to 1e6; 0: greedy: of all below only biases, penalties and dry_ then count */
-    int32_t top_k;             /* keep the k best; 0: off */
-    float top_p;               /* keep the fewest best that hold this probability (of what is left); 0 or 1: off */
-    float min_p;               /* keep those at least this probable, relative to the best; 0: off */
+    float temperature;         /* up to 1e6; 0: greedy: of the members below only biases, penalties and dry_ are used */
+    int32_t top_k;             /* keep the k best tokens; 0: off */
+    float top_p;               /* keep the fewest best tokens that hold this probability (of those kept); 0 or 1: off */
+    float min_p;               /* keep tokens at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
-    int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
+    int32_t repetition_window; /* how many recent tokens the penalties look at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
-    int bias_count;
-    float frequency_penalty;   /* times how often a token is in that window is taken from its logit; 0: off */
-    float presence_penalty;    /* is taken from the logits of all tokens in that window; 0: off */
-    float dry_multiplier;      /* of what is taken from a token that would lengthen a repetition: dry_multiplier *
-                                  dry_base^(its length - dry_allowed_length), from that length on; 0: off */
-    float dry_base;            /* from 1 on; 0: 1.75 */
-    int32_t dry_allowed_length; /* 0: 2 */
-    int32_t dry_window;        /* tokens that are searched for repetitions; 0: all that are handed over */
-    char dry_breakers[16];     /* characters: a repetition does not go on across a token that has one of them; "": line
-                                  feed : " *   (only in engines, whose tokens have characters) */
-    float top_n_sigma;         /* keep logits not further below the best than so many standard deviations; 0: off */
-    float typical_p;           /* keep the fewest whose surprise is nearest the mean and that hold this probability;
-                                  0 or 1: off */
-    float xtc_probability;     /* that at a position all but the least probable of those at least xtc_threshold probable
-                                  are removed; 0: off */
+    int bias_count;            /* how many biases there are */
+    float frequency_penalty;   /* times how often a token is in the window, is subtracted from its logit; 0: off */
+    float presence_penalty;    /* is subtracted from the logits of all tokens in the window; 0: off */
+    float dry_multiplier;      /* a token that would lengthen a repetition of at least dry_allowed_length tokens loses
+                                  dry_multiplier * dry_base^(its length - dry_allowed_length); 0: off */
+    float dry_base;            /* at least 1; 0: 1.75 */
+    int32_t dry_allowed_length; /* of repetitions, in tokens; 0: 2 */
+    int32_t dry_window;        /* recent tokens that are searched for repetitions; 0: all that are handed over */
+    char dry_breakers[16];     /* characters: a repetition ends at a token that has one of them; "": line feed : " *
+                                  (only in engines, whose tokens have characters) */
+    float top_n_sigma;         /* keep logits at most so many standard deviations below the best; 0: off */
+    float typical_p;           /* keep the fewest tokens whose surprise is nearest the mean and that hold this
+                                  probability; 0 or 1: off */
+    float xtc_probability;     /* how often, by position, all but the least probable of the tokens at least
+                                  xtc_threshold probable are removed; 0: off */
     float xtc_threshold;       /* 0: 0.1; above 0.5: off */
-    float temperature_range;   /* the temperature is up to so much lower or higher, by the entropy; 0: off */
-    float temperature_exponent; /* of the entropy over the largest possible one; 0: 1 */
-    float mirostat_tau;        /* surprise, in bits, that an answer's tokens shall have in the mean: mirostat 2, which
-                                  follows biases and temperature; other samplers do not count then. 0: off */
-    float mirostat_rate;       /* how fast it learns; 0: 0.1 */
+    float temperature_range;   /* the temperature is up to this much lower or higher, by the entropy; 0: off */
+    float temperature_exponent; /* exponent of the entropy over the largest possible one; 0: 1 */
+    float mirostat_tau;        /* mean surprise, in bits, that an answer's tokens shall have: mirostat 2, which follows
+                                  biases and temperature and replaces all other samplers. 0: off */
+    float mirostat_rate;       /* mirostat's learning rate; 0: 0.1 */
     unsigned char samplers[16]; /* which samplers, in which order (specdec_sampler), 0 behind the last; {0}: all */
 } specdec_sampling;
 
-#define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
-#define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
-#define SPECDEC_END_TOKENS 8    /* at once */
+#define SPECDEC_STOP_STRINGS 32 /* stop strings of a sequence, of 1 to 256 bytes each */
+#define SPECDEC_STOP_BYTES 1792 /* bytes of all its stop strings together */
+#define SPECDEC_END_TOKENS 8    /* end tokens in settings */
 
 /* A constraint as a function of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token %
    32 of mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is called for every
@@ -352,30 +352,31 @@ typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count,
 /* How a sequence is continued. {0} is good: greedily, until the model ends the answer. Stop strings are copied; biases
    must stay valid until other settings replace them. */
 typedef struct specdec_settings {
-    specdec_sampling sampling;
-    int max_tokens;                         /* after each prompt; 0: as many as the context holds */
-    int slide;                              /* a full context keeps so many first tokens and the younger half of the
-                                               others, of which there must be two, and the text goes on (see
-                                               specdec_tokens); 0: it ends */
-    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
-                                               that is the text of a control token makes that an end token, too */
+    specdec_sampling sampling;              /* how tokens are chosen */
+    int max_tokens;                         /* tokens of an answer, at most; 0: as many as the context holds */
+    int slide;                              /* a full context keeps this many first tokens and the younger half of the
+                                               others, two at least, and the answer goes on (see specdec_tokens); 0:
+                                               no */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. The
+                                               text of a control token makes that token an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
-    int top_logprobs;                       /* log-probabilities of tokens to come: with the k best, of config.logprobs
-                                               at most; 0: with all of those, -1: none are worked out */
+    int top_logprobs;                       /* log-probabilities of later tokens come with the k best, config.logprobs
+                                               at most; 0: with all of these, -1: none are computed */
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
-    int end_token_count;
-    int min_tokens;                         /* no token that ends the answer is chosen before so many are written */
+    int end_token_count;                    /* how many end_tokens there are */
+    int min_tokens;                         /* no token that ends the answer is chosen before it has this many tokens */
     int ignore_end;                         /* not 0: the model's tokens that end an answer are never chosen */
-    const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
-                                               NULL: nothing. Where it is complete, the model may end the answer; where
-                                               nothing more can follow, the answer ends. Where only one continuation is
-                                               possible, its tokens are those of the model's tokenizer. Must stay valid
-                                               until other settings replace it */
-    const specdec_constraint *calls;        /* what each call of a tool obeys from where its mark is written, in answers
-                                               that are taken in parts: made of SPECDEC_CONSTRAINT_TOOLS; NULL: none */
-    specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
-    void *allow_data;                       /* its user_data */
+    const specdec_constraint *constraint;   /* a constraint that the answer obeys from its first token, or from where it
+                                               is set; NULL: none. Where the constraint is complete, the model may end
+                                               the answer; where nothing more can follow, the answer ends. Where only
+                                               one continuation is possible, its tokens are those of the model's
+                                               tokenizer. Must stay valid until other settings replace it */
+    const specdec_constraint *calls;        /* a constraint of each call of a tool, from its mark on, in answers that
+                                               are taken in parts: made of SPECDEC_CONSTRAINT_TOOLS; NULL: none */
+    specdec_allow allow;                    /* NULL, or a caller's rule for tokens that may follow, besides
+                                               constraint */
+    void *allow_data;                       /* the user_data of allow */
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -401,7 +402,7 @@ typedef struct specdec_settings {
 
 /* Where draft tokens come from. */
 typedef enum specdec_drafting {
-    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
+    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that is measured to be fastest, or none */
     SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
 #define SPECDEC__DRAFTER(NAME, kind, name) SPECDEC_DRAFT_##NAME,
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
@@ -435,7 +436,7 @@ typedef enum specdec_policy {
 /* Whether greedy and coupled steps read only five of the eight bits of a large output matrix, and the other three only
    of rows whose logit can be the largest. The text is the same. */
 typedef enum specdec_screening {
-    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets that have
+    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets with
                                  kernels for it */
     SPECDEC_SCREENING_OFF,
     SPECDEC_SCREENING_ALWAYS, /* any 8-bit output matrix */
@@ -447,18 +448,19 @@ typedef enum specdec_screening {
    target, to draft for rank 0 (coupled). Rank 0 is used as any engine, the other ranks call specdec_serve. The
    functions below are called from the engine's thread. */
 typedef struct specdec_cluster {
-    int rank, ranks;   /* this one, and how many there are, 1..64 */
-    const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
-    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
-                          long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
-    void *user_data;
+    int rank, ranks;   /* this machine's number, and how many ranks there are, 1..64 */
+    const int *layers; /* [ranks] layers of each rank, in order; rank 0 may have none, a rank that only drafts has
+                          none */
+    double silence;    /* seconds until a silent rank counts as lost: more than layers and rank 0's pauses take. 8 times
+                          as long may a rank load, a message take, or no work proceed though all are heard. 0: never */
+    void *user_data;   /* the first argument of each function */
     /* Sends a copy of a message to a rank. Two messages to a rank arrive in order, urgent ones in an order of their
        own. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
     /* Receives the next message of a rank, or with -1 the next urgent message of any rank. Copies at most room bytes of
        it. Returns its size; 0: there is none yet. */
     size_t (*receive)(void *user_data, int rank, void *message, size_t room);
-    void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
+    void (*wait)(void *user_data, double seconds); /* waits until a message may have come, at most so long */
     void (*layer)(void *user_data, int nodes);     /* NULL, or called behind every layer of a run of so many nodes */
 } specdec_cluster;
 
@@ -474,50 +476,50 @@ typedef struct specdec_cluster {
 /* The configuration of an engine. {0} with a target is a good one. It is copied, strings are read in specdec_init; the
    memory that sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
-    specdec_source target;
-    specdec_source draft;       /* optional; of the target's vocabulary, or a drafter that was made for the target */
+    specdec_source target;      /* the model that decodes */
+    specdec_source draft;       /* optional draft model: of the target's vocabulary, or a drafter made for the target */
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
-    specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
-    int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
-    int sequences;              /* that are open at once, 1..1024; 0: 1 */
+    specdec_settings settings;  /* of the first sequence and of opened ones; specdec_set changes those of a sequence */
+    int context;                /* tokens of a sequence, prompt included, at most 2^24; 0: the model's, at most 4096 */
+    int sequences;              /* sequences that can be open at once, 1..1024; 0: 1 */
     int cache;                  /* tokens of all sequences (shared ones once), up to 2^30; 0: sequences * context */
-    const char *fork_token;     /* by name or id: a sequence that writes it forks; "": none; NULL: "[Fork]", if any */
-    const char *child_token;    /* the child begins with it (NULL: "[Child]"); needs several sequences */
+    const char *fork_token;     /* name or id: a sequence that writes it forks; "": none; NULL: "[Fork]", if any */
+    const char *child_token;    /* the child begins with this token (NULL: "[Child]"); needs several sequences */
     int prefixes;               /* closed sequences in the prefix cache, at most 2^16; 0: four for each sequence, 64
                                    to 256; -1: none. See specdec_drop_prefixes */
-    int forks;                  /* of a sequence between two prompts, at most (itself at most 2^24); 0: 16 */
+    int forks;                  /* forks of a sequence between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
     int history;                /* tokens of closed sequences for n-grams, of 230 bytes each, up to 2^24; 0: none */
-    int prefill_chunk;          /* prompt tokens a step beside decoding, up to 2^30; 0: a third of its time */
+    int prefill_chunk;          /* prompt tokens of a step beside decoding, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
-    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where it can be
-                                   cut, to go on from there; 0: a quarter of the context, at least 256 */
-    int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
+    int checkpoint;             /* tokens between checkpoints of a recurrent model, a state each, where a sequence can
+                                   be cut; 0: a quarter of the context, at least 256 */
+    int weights_in_place;       /* not 0: matrices are not repacked: slower, but without a copy in memory */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
     int constraints;            /* not 0: sequences may have constraints (settings.constraint, settings.allow); takes
-                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if
-                                   settings have one */
-    int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
-                                   their places: 8 (k + 1) bytes for each token of the context */
-    const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
+                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if settings
+                                   have one */
+    int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are stored, with the k best
+                                   at their positions: 8 (k + 1) bytes for each token of the context */
+    const char *kv;             /* type of the cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: as the model says */
-    int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
-                                   coupled; 0: one, where that was seen to be faster; -1: none */
-    specdec_drafting drafting;
-    specdec_rule rule;
-    specdec_policy policy;
-    specdec_screening screening;
-    int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
-    int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
-    int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies with, those of frequent tokens,
-                                   copied; 0: a twelfth, at least 8192, where and while that pays; -1: all */
+    const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: the model's */
+    int async;                  /* threads that keep drafting while the others verify, for one sequence alone, coupled;
+                                   0: one, where that was measured to be faster; -1: none */
+    specdec_drafting drafting;  /* which drafters take part */
+    specdec_rule rule;          /* how draft tokens are accepted */
+    specdec_policy policy;      /* how the draft model's trees are shaped */
+    specdec_screening screening; /* whether the output matrix is screened */
+    int retrieval;              /* tokens that "triforce" attends to, from 16 on; 0: an eighth of the context */
+    int retrieval_chunk;        /* consecutive tokens that "triforce" chooses together, 1..64; 0: 8 */
+    int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies, those of frequent tokens,
+                                   copied; 0: a twelfth, at least 8192, where and while that is faster; -1: all */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
-                                   to 32), 1 where nothing drafts */
-    int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
-    const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
-    specdec_hooks hooks;
+                                   to 32), 1 without drafters */
+    int tree_depth;             /* levels of the tree, root included; tree_size: a chain; 0: at most 5 (auto: 12) */
+    const specdec_cluster *cluster; /* the ranks that hold the target's layers; NULL: this machine alone */
+    specdec_hooks hooks;        /* functions of the caller's */
 } specdec_config;
 
 /* ---- Settings and configuration by name: for bindings, for flags, for files. ------------------------------------
@@ -665,12 +667,12 @@ typedef enum specdec_field_kind {
 
 /* A row of SPECDEC_SETTINGS_FIELDS or SPECDEC_CONFIG_FIELDS. */
 typedef struct specdec_field {
-    const char *name;
-    specdec_field_kind kind;
-    int settings;    /* not 0: of specdec_settings */
-    size_t at, size; /* bytes of the member in a specdec_config: from its beginning, and how many */
-    double low, high;
-    const char *words, *help;
+    const char *name; /* such as "top_k" */
+    specdec_field_kind kind; /* the type of the member */
+    int settings;     /* not 0: a member of specdec_settings */
+    size_t at, size;  /* offset of the member in a specdec_config, and its bytes */
+    double low, high; /* the range of its values */
+    const char *words, *help; /* words that are allowed, separated by |; a sentence of help */
 } specdec_field;
 
 /* Returns the i-th field, fields of specdec_settings first; NULL behind the last. */
@@ -735,8 +737,8 @@ SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
    as specdec_open. */
 SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
 
-/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open others and
-   to end the engine. */
+/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open other
+   sequences and to end the engine. */
 SPECDEC_DEF void specdec_close(specdec *sequence);
 
 /* Prefix cache: the keys and values of a sequence stay when it is closed, rewound or replaced by specdec_load, and
@@ -811,10 +813,10 @@ SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t 
 typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
 
 typedef struct specdec_message {
-    specdec_role role;
-    const char *text;
-    size_t length; /* or SPECDEC_WHOLE_STRING */
-    int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
+    specdec_role role; /* who speaks */
+    const char *text;  /* the message, UTF-8 */
+    size_t length;     /* or SPECDEC_WHOLE_STRING */
+    int special;       /* not 0: control tokens that the text spells become control tokens; else they are text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and the tokens that make the model answer; all in all at most 16 bytes
@@ -826,8 +828,8 @@ SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *
 /* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
    text from the caller, length may be SPECDEC_WHOLE_STRING (up to the zero), and bytes NULL (no text). */
 typedef struct specdec_text {
-    const char *bytes;
-    size_t length;
+    const char *bytes; /* UTF-8 */
+    size_t length;     /* in bytes */
 } specdec_text;
 
 /* ---- Conversations with thoughts, tools and parts. ------------------------------------------------------------------
@@ -839,7 +841,7 @@ typedef struct specdec_text {
 
 /* A call of a tool. */
 typedef struct specdec_tool_call {
-    specdec_text id, name; /* the id may be missing */
+    specdec_text id, name;  /* the id may be missing */
     specdec_text arguments; /* a JSON object */
 } specdec_tool_call;
 
@@ -849,26 +851,28 @@ typedef struct specdec_chat_message {
     specdec_text content;           /* none: null */
     specdec_text thoughts;          /* of an assistant (reasoning_content) */
     const specdec_tool_call *calls; /* (call_count) of an assistant */
-    int call_count;
-    specdec_text call_id, name;     /* of a tool: the call that this is the result of, and the tool's name */
+    int call_count;                 /* how many calls there are */
+    specdec_text call_id, name;     /* of a tool's result: the call that it answers, and the tool's name */
 } specdec_chat_message;
 
 typedef enum specdec_tool_choice {
     SPECDEC_TOOLS_AUTO,     /* the model writes text or calls */
     SPECDEC_TOOLS_NONE,     /* text: the template is given no tools */
-    SPECDEC_TOOLS_REQUIRED  /* a call; of `tool`, if that is named */
+    SPECDEC_TOOLS_REQUIRED  /* the model calls a tool; `tool`, if that is named */
 } specdec_tool_choice;
 
 /* A conversation; {0} with messages is good. */
 typedef struct specdec_chat_input {
-    const specdec_chat_message *messages; /* (count) */
-    int count;
-    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
-    specdec_tool_choice tool_choice;
-    specdec_text tool;      /* the name of the one that must be called */
+    const specdec_chat_message *messages; /* (count) the conversation, oldest first */
+    int count;              /* how many messages there are */
+    specdec_text tools;     /* a JSON array of {"type": "function", "function": {"name", "description",
+                               "parameters"}} */
+    specdec_tool_choice tool_choice; /* whether the model may or must call tools */
+    specdec_text tool;      /* the name of the tool that must be called */
     specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
     int continues;          /* not 0: the last message, an assistant's, is continued instead of closed */
-    int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
+    int special;            /* not 0: control tokens that messages spell become control tokens; 0: they are plain
+                               text */
 } specdec_chat_input;
 
 /* Replaces the tokens of a sequence by a conversation as the model's template writes it, with the tokens that make the
@@ -885,13 +889,13 @@ SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, 
 typedef enum specdec_part_kind {
     SPECDEC_PART_CONTENT,
     SPECDEC_PART_THOUGHT,
-    SPECDEC_PART_NAME,      /* of the tool that a call is of: it begins a call */
-    SPECDEC_PART_ARGUMENTS, /* of a call, as they grow: together a JSON object */
-    SPECDEC_PART_END        /* a call is whole (no text) */
+    SPECDEC_PART_NAME,      /* the name of the tool that is called: begins a call */
+    SPECDEC_PART_ARGUMENTS, /* of a call, piece by piece: together a JSON object */
+    SPECDEC_PART_END        /* the call is complete (no text) */
 } specdec_part_kind;
 
 typedef struct specdec_part {
-    specdec_part_kind kind;
+    specdec_part_kind kind; /* what the part is */
     int call;          /* the number of the call in its answer, from 0; else -1 */
     specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
 } specdec_part;
@@ -906,13 +910,13 @@ SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part
 /* Splits an answer into parts without an engine. Its members are private. */
 typedef struct specdec_splitter {
     const void *calls, *thoughts; /* rows of the tables of marks */
-    const char *input;            /* (length) what was pushed and not looked at yet */
-    size_t length;
+    const char *input;            /* (length) bytes that were pushed and not split yet */
+    size_t length;                /* bytes at input */
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
     int started, since, kind_count; /* a call has, so many bytes ago; what is known of arguments: */
     const uint32_t *kinds_known;
-    uint64_t tool;                  /* a hash of its name */
+    uint64_t tool;                /* a hash of its name */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -946,12 +950,12 @@ SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens,
 
 /* Why an answer ended. */
 typedef enum specdec_stop {
-    SPECDEC_STOP_NONE,     /* it has not, or nobody was told yet: DONE says that it has */
-    SPECDEC_STOP_END,      /* by a token that ends texts; it is the last of specdec_tokens */
-    SPECDEC_STOP_STRING,   /* by a stop string */
+    SPECDEC_STOP_NONE,     /* the answer has not ended, or no call has returned DONE yet */
+    SPECDEC_STOP_END,      /* a token that ends texts; it is the last of specdec_tokens */
+    SPECDEC_STOP_STRING,   /* a stop string */
     SPECDEC_STOP_LIMIT,    /* max_tokens */
     SPECDEC_STOP_CONTEXT,  /* the context is full */
-    SPECDEC_STOP_CANCELLED, /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CANCELLED, /* the answer has not ended, but the last call was cancelled */
     SPECDEC_STOP_CONSTRAINT /* the constraint is complete, and nothing more can follow */
 } specdec_stop;
 
@@ -986,17 +990,17 @@ SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and the number by which it is ranked: a logit, a logit with its noise, or a log-probability. */
 typedef struct specdec_candidate {
-    int32_t token;
-    float logit;
+    int32_t token; /* token id */
+    float logit;   /* the number it is ranked by */
 } specdec_candidate;
 
 /* The log-probabilities at the position of a written token: natural logarithms of the model's own probabilities, before
    biases, penalties, filters and temperature. NaN where a broken model has computed none. */
 typedef struct specdec_logprob {
-    int32_t token;
-    float logprob;
+    int32_t token;                 /* the written token */
+    float logprob;                 /* its log-probability */
     const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
-    int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
+    int count;                     /* as settings and config say, or fewer in a smaller vocabulary */
 } specdec_logprob;
 
 /* Returns the log-probability of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted,
@@ -1030,48 +1034,48 @@ SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t 
 SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t *tokens, int count, const int *layers,
                                                  int layer_count, float *states);
 
-#define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
+#define SPECDEC_STATS_TREES 12 /* sizes of trees that are counted separately */
 
 /* How many trees of one size were verified; a step of plain decoding has one node and one level. */
 typedef struct specdec_tree_count {
     int32_t nodes, levels; /* root included */
-    int64_t steps;
+    int64_t steps;         /* steps with such a tree */
 } specdec_tree_count;
 
 /* Statistics of a sequence since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
-    int64_t shared_tokens, cached_tokens; /* of prompts, not prefilled: of open sequences; of prefixes */
-    int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
-    int64_t steps;                      /* of writing; tokens / steps: tokens a step */
-    int64_t drafted, accepted;          /* nodes of the trees but their roots */
+    int64_t prompt_tokens, tokens, slid; /* tokens prompted, written, slid out of the context */
+    int64_t shared_tokens, cached_tokens; /* prompt tokens not prefilled, as in open sequences; as in prefixes */
+    int64_t prefilled_tokens;           /* tokens prefilled by the target: all others, and those prefilled again */
+    int64_t steps;                      /* decoding steps; tokens / steps: tokens a step */
+    int64_t drafted, accepted;          /* nodes of trees without roots; how many of them were accepted */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
-    double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
-    double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
+    double prompt_seconds, first_token_seconds; /* prefilling; from the last prompt call to its first token */
+    double seconds, draft_seconds, verify_seconds; /* decoding in all, drafting, target's forward passes */
     int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
     int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
-    int64_t steps_beside;               /* during which the draft model went on */
-    double beside_seconds;              /* that the engine waited for its end, when the target was done */
+    int64_t steps_beside;               /* steps during which the draft model kept drafting */
+    double beside_seconds;              /* seconds that the engine waited for the draft model in these steps */
     specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
-    int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
+    int64_t steps_other_trees;          /* steps with other trees; all trees[].steps and these sum up to steps */
 } specdec_stats;
 
 SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 
 /* Facts about an engine. */
 typedef struct specdec_info {
-    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
-    int threads, context, vocabulary, layers, embedding;
+    const char *isa, *kv, *chat_format;          /* chat_format is NULL when none was recognised */
+    int threads, context, vocabulary, layers, embedding; /* of the engine; of its target */
     int sequences, open_sequences;               /* slots for sequences, and how many are open */
-    int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
-    int cache_prefixes;                          /* of those that are free, with prefixes of closed sequences */
-    int32_t fork_token, child_token;             /* by which sequences fork; -1: none */
+    int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64; free */
+    int cache_prefixes;                          /* free tokens that hold prefixes of closed sequences */
+    int32_t fork_token, child_token;             /* tokens of forks: config.fork_token, config.child_token; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
-    size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
+    size_t state_bytes;                          /* of recurrent layers, for one sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
-    uint64_t screened_rows;                      /* rows of logits that were bounds first: see specdec_screening; */
-    uint64_t screened_read, screened_whole;      /* rows of the matrix read for them; those read whole after all */
-    int64_t screened_bytes;                      /* that steps did not read by that */
+    uint64_t screened_rows;                      /* rows of logits that were bounds first: see specdec_screening */
+    uint64_t screened_read, screened_whole;      /* rows of the matrix read for them; rows of logits read whole */
+    int64_t screened_bytes;                      /* bytes of weights that steps did not read by screening */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 
@@ -1094,7 +1098,7 @@ SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 enum {
     SPECDEC_TOKENIZE_BEGIN = 1,   /* put the token that begins texts first, if the model wants one (add_bos_token) */
     SPECDEC_TOKENIZE_END = 2,     /* put the token that ends texts last, if the model wants one (add_eos_token) */
-    SPECDEC_TOKENIZE_SPECIAL = 4, /* recognise control tokens written in the text, as it does user-defined ones */
+    SPECDEC_TOKENIZE_SPECIAL = 4, /* recognise control tokens spelled in the text, as user-defined ones always are */
     SPECDEC_TOKENIZE_INSIDE = 8   /* the text goes on behind other text: no space is put before it */
 };
 
@@ -1109,9 +1113,9 @@ SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const ch
 
 /* Messages, and the format in which a model reads them. */
 typedef struct specdec_conversation {
-    const char *chat_format; /* NULL: as the model says */
-    const specdec_message *messages;
-    int count;
+    const char *chat_format;         /* NULL: as the model says */
+    const specdec_message *messages; /* (count) oldest first */
+    int count;                       /* how many messages there are */
 } specdec_conversation;
 
 /* Returns the bytes of working memory for specdec_chat_tokens; 0 when that call would fail. */
@@ -1126,12 +1130,12 @@ SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const
 
 /* Kinds of a token, as bits: a token may be of several kinds. */
 enum {
-    SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
+    SPECDEC_TOKEN_CONTROL = 1,      /* a control token, which is no text: <|im_start|> */
     SPECDEC_TOKEN_END = 2,          /* ends an answer */
     SPECDEC_TOKEN_BEGIN = 4,        /* begins texts */
     SPECDEC_TOKEN_USER_DEFINED = 8, /* is text that is always this token, wherever it is spelled */
     SPECDEC_TOKEN_BYTE = 16,        /* stands for a byte that is in no other token */
-    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for what has no token */
+    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for text that has no token */
     SPECDEC_TOKEN_UNUSED = 64
 };
 
@@ -1160,8 +1164,8 @@ extern "C" {
 /* The candidates at one position: tokens that may be sampled. */
 typedef struct specdec_candidates {
     specdec_candidate *items; /* [vocab], the caller's memory; the first count are filled, in no promised order */
-    int count;
-    int greedy;               /* not zero: no noise, the best logit wins */
+    int count;                /* how many candidates there are */
+    int greedy;               /* not 0: no noise, the largest logit wins */
 } specdec_candidates;
 
 /* Turns logits[vocab] into candidates: biased, then by the samplers in their order, shifted so that the best is 0, the
@@ -1189,8 +1193,8 @@ SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates 
 /* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
    decision 0. Independent of the noise in specdec_sample_top for the same seed. */
 typedef struct specdec_uniform {
-    uint64_t seed, position;
-    uint32_t decision; /* counts up by itself; below 2^31 */
+    uint64_t seed, position; /* of the sampling; of the token in the text */
+    uint32_t decision;       /* counts up by itself; below 2^31 */
 } specdec_uniform;
 
 /* Returns the next uniform number, strictly between 0 and 1 (NULL: 0). */
@@ -1207,7 +1211,7 @@ SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
 typedef struct specdec_tree {
     int32_t *parents; /* [capacity]; -1 for the root */
     int32_t *ranks;   /* [capacity]; 0 for the root, then 1, 2, ... among the children of a node */
-    int capacity;
+    int capacity;     /* nodes that the arrays have room for */
     int n;            /* nodes, root included */
 } specdec_tree;
 
@@ -1275,17 +1279,17 @@ SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, 
 /* One decision: the distributions after a node and the node's children. Only the random source changes. */
 typedef struct specdec_choice {
     const float *target;     /* [vocab], not negative; need not sum to 1 */
-    const float *draft;      /* [vocab], the same; may be NULL for the last two rules, or without children */
+    const float *draft;      /* [vocab], likewise; may be NULL for the last two rules, or without children */
     const int32_t *children; /* [child_count] tokens, in draw order */
-    int vocab;
-    int child_count;
+    int vocab;               /* tokens of the vocabulary */
+    int child_count;         /* how many children there are */
     specdec_uniform *random; /* at decision 0 of the position being decided; NULL is enough for the greedy rule */
 } specdec_choice;
 
 /* The result of a specdec_choice. */
 typedef struct specdec_verdict {
-    int child;     /* index of the accepted child; -1: none, token is then the bonus token */
-    int32_t token; /* the token at this position, either way */
+    int child;     /* index of the accepted child; -1: none, and token is the bonus token */
+    int32_t token; /* the token at this position in either case */
 } specdec_verdict;
 
 /* Decides which child of a node is accepted, by any rule but coupled (see specdec_verify_match). A child drawn twice
@@ -1330,23 +1334,22 @@ typedef struct specdec_token_trie specdec_token_trie;
 typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_JSON,    /* any JSON value; no text */
     SPECDEC_CONSTRAINT_SCHEMA,  /* a JSON schema (2020-12, also as older ones write it): see docs/manual.md */
-    SPECDEC_CONSTRAINT_GBNF,    /* a grammar as llama.cpp has them, whose first rule is root */
+    SPECDEC_CONSTRAINT_GBNF,    /* a grammar of llama.cpp, whose first rule is root */
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
-    SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
-                                   it; choices, if there are any, are the names of those that may be called. In the
-                                   form of `calls`, whichever that is */
+    SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as in requests;
+                                   choices, if any, name the tools that may be called. In the form `calls` */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
 /* The source of a constraint. It is read by the call alone. */
 typedef struct specdec_constraint_source {
-    specdec_constraint_kind kind;
-    const char *text;           /* the schema, grammar or expression, */
-    size_t length;              /* of so many bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
+    specdec_constraint_kind kind; /* what text is */
+    const char *text;           /* the schema, grammar or expression */
+    size_t length;              /* its bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
     const char *const *choices; /* (choice_count) texts to choose from */
-    int choice_count;
-    const char *calls;          /* tools: how the model writes calls (specdec_model_info) */
+    int choice_count;           /* how many choices there are */
+    const char *calls;          /* of tools: the form in which the model writes calls (specdec_model_info) */
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
 
@@ -1413,8 +1416,8 @@ SPECDEC_DEF int specdec_constraint_token(const specdec_constraint *constraint, c
 
 /* Bytes in memory that another object owns. A string of a file is not terminated and need not be UTF-8. */
 typedef struct specdec_bytes {
-    const unsigned char *data;
-    size_t size;
+    const unsigned char *data; /* the first byte; NULL: none */
+    size_t size;               /* number of bytes */
 } specdec_bytes;
 
 /* Types of metadata values, by their numbers in files. */
@@ -1426,23 +1429,23 @@ typedef enum specdec_gguf_type {
 
 /* A metadata value. Its bytes are as in the file: little-endian, not aligned. */
 typedef struct specdec_gguf_value {
-    uint32_t type;              /* a specdec_gguf_type; for an array, that of its items */
-    int is_array;
+    uint32_t type;              /* a specdec_gguf_type; of an array, the type of its items */
+    int is_array;               /* not 0: an array */
     uint64_t count;             /* items of an array; bytes of a string; else 1 */
-    const unsigned char *items;
-    size_t bytes;               /* at items */
+    const unsigned char *items; /* the value, in the file */
+    size_t bytes;               /* all bytes of the value or items */
 } specdec_gguf_value;
 
 /* A metadata pair. */
 typedef struct specdec_gguf_pair {
-    specdec_bytes key;
-    specdec_gguf_value value;
+    specdec_bytes key;          /* such as "general.architecture" */
+    specdec_gguf_value value;   /* the value of the key */
     specdec_bytes record;       /* the pair as it stands in the file, to be copied */
 } specdec_gguf_pair;
 
 /* A tensor. */
 typedef struct specdec_gguf_tensor {
-    specdec_bytes name;
+    specdec_bytes name;         /* such as "blk.0.attn_q.weight" */
     uint32_t type;              /* number of its type: see specdec_type_by_number */
     int dimensions;             /* 1..4 */
     uint64_t shape[4];          /* shape[0] is the length of a row; unused ones are 1 */
@@ -1450,18 +1453,18 @@ typedef struct specdec_gguf_tensor {
     size_t size;                /* bytes at data; 0 for a type that is not known */
 } specdec_gguf_tensor;
 
-#define SPECDEC_GGUF_LONG 8 /* long arrays that are passed over in one leap */
+#define SPECDEC_GGUF_LONG 8 /* long arrays whose ends are stored */
 
-/* An open GGUF file. Read what you like, write nothing. */
+/* An open GGUF file. Its members may be read, not written. */
 typedef struct specdec_gguf {
-    specdec_bytes file;
-    uint64_t pair_count, tensor_count;
+    specdec_bytes file;         /* the whole file */
+    uint64_t pair_count, tensor_count; /* metadata pairs, tensors */
     size_t alignment;           /* of tensors, in bytes */
-    size_t pairs_at, tensors_at, tensors_end, data_at;
+    size_t pairs_at, tensors_at, tensors_end, data_at; /* offsets in the file */
     struct {
         size_t from, to;
-    } strings[SPECDEC_GGUF_LONG]; /* where arrays of strings lie, whose end only a walk over all of them finds */
-    int strings_count;
+    } strings[SPECDEC_GGUF_LONG]; /* long arrays of strings, whose end only a walk over all strings finds */
+    int strings_count;            /* how many `strings` are filled in */
 } specdec_gguf;
 
 /* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure:
@@ -1498,11 +1501,11 @@ SPECDEC_DEF specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, con
 typedef struct specdec_type {
     uint32_t number;  /* in files (ggml_type) */
     const char *name; /* "Q4_0" */
-    int block, bytes; /* values of a block; its bytes */
+    int block, bytes; /* values of a block; bytes of a block */
     int writable;     /* specdec_type_from_float writes it */
 } specdec_type;
 
-#define SPECDEC_TYPE_NUMBERS 43 /* the numbers of types are below this; not all of those below are known */
+#define SPECDEC_TYPE_NUMBERS 43 /* numbers of types are smaller; not every smaller number is a type */
 
 /* Find a type by its number or name. Return 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
@@ -1532,19 +1535,19 @@ SPECDEC_DEF int specdec_processors(void);
 typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
-    int has_template;                       /* it brings a chat template, recognised or not */
-    const char *call_format, *thought_format; /* how it writes calls of tools and thoughts; NULL: not known */
-    int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
-    int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
-    int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
-    const char *recurrent;                  /* of which kind they are; NULL: there are none */
-    const char *drafts;                     /* what it is if it can only draft: "DSpark"; NULL: it writes texts */
+    int has_template;                       /* not 0: the file has a chat template, recognised or not */
+    const char *call_format, *thought_format; /* how the model writes calls of tools and thoughts; NULL: unknown */
+    int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that the model was trained for */
+    int heads, kv_heads, head_size, experts, chosen; /* experts of a layer, 0: none; chosen for a token */
+    int recurrent_layers;                   /* layers with a recurrent state, instead of keys or besides */
+    const char *recurrent;                  /* the kind of the recurrent layers; NULL: there are none */
+    const char *drafts;                     /* kind of a model that can only draft: "DSpark"; NULL: it can decode */
     int block;                              /* tokens that it drafts in one pass, the root's included; 0: one */
-    size_t state_bytes;                     /* of a text */
+    size_t state_bytes;                     /* of the recurrent state of a sequence */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
-    const specdec_gguf *gguf;               /* its file; of several, the first */
+    const specdec_gguf *gguf;               /* the model's file; of several files the first */
 } specdec_model_info;
 
 /* Fills in the facts about a model; their strings are valid as long as the model. Errors: ARGUMENT. */
@@ -15284,10 +15287,10 @@ typedef specdec_gguf specdec__gguf;
 typedef specdec_gguf_value specdec__gguf_value;
 typedef specdec_gguf_tensor specdec__gguf_tensor;
 
-/* A read position in a file, which only moves forward. bad: 1 for good after the first read beyond the end. */
+/* A read position in a file, which only moves forward. After the first read beyond the end it is bad for good. */
 typedef struct specdec__cursor {
     const unsigned char *data; /* the file */
-    size_t size, at;           /* bytes of the file; offset of the next byte */
+    size_t size, offset;       /* bytes of the file; offset of the next byte */
     int is_bad;                /* 1: a read went beyond the end */
 } specdec__cursor;
 
@@ -15298,7 +15301,7 @@ static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_
 
     c.data = data;
     c.size = size;
-    c.at = 0;
+    c.offset = 0;
     c.is_bad = 0;
     return c;
 }
@@ -15306,13 +15309,13 @@ static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_
 /* Moves a cursor past some bytes and returns their address; NULL: the end is nearer, and the cursor becomes bad. */
 static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
 {
-    const unsigned char *from = c->data + c->at;
+    const unsigned char *from = c->data + c->offset;
 
-    if (c->is_bad || bytes > c->size - c->at) {
+    if (c->is_bad || bytes > c->size - c->offset) {
         c->is_bad = 1;
         return NULL;
     }
-    c->at += (size_t)bytes;
+    c->offset += (size_t)bytes;
     return from;
 }
 
@@ -15362,7 +15365,7 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         c->is_bad = 1;
         return value;
     }
-    from = c->at;
+    from = c->offset;
     value.items = c->data + from;
     if (value.type != SPECDEC_GGUF_STRING) {
         size_t item = specdec__gguf_type_size[value.type];
@@ -15378,7 +15381,7 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         value.bytes = text.size;
         return value;
     }
-    value.bytes = c->at - from;
+    value.bytes = c->offset - from;
     return value;
 }
 
@@ -15442,16 +15445,16 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
     int i;
 
     for (i = 0; i < gguf->strings_count; i++)
-        if (gguf->strings[i].from == c->at) {
+        if (gguf->strings[i].from == c->offset) {
             specdec__gguf_value value;
 
             memset(&value, 0, sizeof value);
             value.type = SPECDEC_GGUF_STRING;
             value.is_array = 1;
-            value.count = specdec__load_u64(c->data + c->at + 8);
-            value.items = c->data + c->at + 16;
-            value.bytes = gguf->strings[i].to - c->at - 16;
-            c->at = gguf->strings[i].to;
+            value.count = specdec__load_u64(c->data + c->offset + 8);
+            value.items = c->data + c->offset + 16;
+            value.bytes = gguf->strings[i].to - c->offset - 16;
+            c->offset = gguf->strings[i].to;
             return value;
         }
     return specdec__cursor_value(c);
@@ -15463,7 +15466,7 @@ static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, 
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = gguf->pairs_at;
+    c.offset = gguf->pairs_at;
     for (i = 0; i < gguf->pair_count; i++) {
         const int found = specdec__bytes_are(specdec__cursor_string(&c), key);
         const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
@@ -15588,7 +15591,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
 
     for (i = 0; i < gguf->pair_count; i++) {
         specdec__bytes key = specdec__cursor_string(c);
-        const size_t from = c->at;
+        const size_t from = c->offset;
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
@@ -15600,7 +15603,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
                                  (int)(key.size < 64 ? key.size : 64), key.data ? (const char *)key.data : "");
         if (value.is_array && value.type == SPECDEC_GGUF_STRING && gguf->strings_count < SPECDEC_GGUF_LONG) {
             gguf->strings[gguf->strings_count].from = from;
-            gguf->strings[gguf->strings_count++].to = c->at;
+            gguf->strings[gguf->strings_count++].to = c->offset;
         }
     }
     return SPECDEC_OK;
@@ -15635,13 +15638,13 @@ static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specd
         return name;
     }
     dimensions = specdec__cursor_u32(c);
-    c->at += (size_t)dimensions * 8 + 12;
+    c->offset += (size_t)dimensions * 8 + 12;
     return name;
 }
 
 /* The next 64 records of a file, sorted by a number that each record has; equal numbers in the order of the file. There
    is no memory for all records: each walk over the file gives the next 64. */
-#define SPECDEC__GGUF_SORTED 64
+#define SPECDEC__GGUF_SORTED 64 /* records that an order holds */
 typedef struct specdec__gguf_order {
     uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
     size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */
@@ -15685,11 +15688,11 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
+    c.offset = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
     for (i = 0; i < count; i++) {
-        const size_t record = from + c.at;
+        const size_t record = from + c.offset;
         const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
-        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.at - 8)
+        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.offset - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
 
         if (specdec__gguf_comes_before(number, at, own, record))
@@ -15736,7 +15739,7 @@ static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t 
 
     memset(&tensor, 0, sizeof tensor);
     if (before) {
-        c.at = before;
+        c.offset = before;
         specdec__gguf_read_tensor(gguf, &c, &tensor);
         if (!tensor.size) /* of an unknown type */
             return SPECDEC_OK;
@@ -15801,7 +15804,7 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
     c = specdec__cursor_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
-    c.at = 4;
+    c.offset = 4;
     version = specdec__cursor_u32(&c);
     if (version && !(version & 0xFFFF))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a big-endian GGUF file (little-endian ones are read)");
@@ -15812,7 +15815,7 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
     if (gguf->tensor_count > SPECDEC__GGUF_MAX_TENSORS || gguf->pair_count > SPECDEC__GGUF_MAX_PAIRS)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "impossible counts: %llu tensors, %llu metadata pairs",
                              (unsigned long long)gguf->tensor_count, (unsigned long long)gguf->pair_count);
-    gguf->pairs_at = c.at;
+    gguf->pairs_at = c.offset;
     result = specdec__gguf_check_pairs(gguf, &c, error);
     if (result)
         return result;
@@ -15822,12 +15825,12 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
     if (alignment & (alignment - 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "general.alignment is no power of two");
     gguf->alignment = (size_t)alignment;
-    gguf->tensors_at = c.at;
+    gguf->tensors_at = c.offset;
     result = specdec__gguf_check_tensors(gguf, &c, error);
     if (result)
         return result;
-    gguf->tensors_end = c.at;
-    gguf->data_at = specdec__size_add(c.at, gguf->alignment - 1) & ~(gguf->alignment - 1);
+    gguf->tensors_end = c.offset;
+    gguf->data_at = specdec__size_add(c.offset, gguf->alignment - 1) & ~(gguf->alignment - 1);
     return SPECDEC_OK;
 }
 
@@ -15839,7 +15842,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
     int by;
 
-    c.at = gguf->tensors_at;
+    c.offset = gguf->tensors_at;
     if (!result)
         result = specdec__gguf_check_tensors(gguf, &c, error);
     for (by = SPECDEC__GGUF_BY_KEY; !result && by <= SPECDEC__GGUF_BY_OFFSET; by++)
@@ -15855,7 +15858,7 @@ static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf
     specdec__gguf_tensor tensor;
     uint64_t i;
 
-    c.at = gguf->tensors_at;
+    c.offset = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
         size_t end;
 
@@ -15873,12 +15876,12 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = gguf->tensors_at;
+    c.offset = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
-        const size_t record = c.at;
+        const size_t record = c.offset;
 
         if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
-            c.at = record;
+            c.offset = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;
         }
@@ -15951,7 +15954,7 @@ enum {
 /* Well-known texts of tokens, and the type or purpose of a token with such a text. */
 static const struct specdec__vocab_marked {
     const char *text;
-    unsigned char kind, has, gap;
+    unsigned char kind, has, gap; /* SPECDEC__MARK_...; bit for marks_present; SPECDEC__GAP_... */
 } specdec__vocab_marks[] = {
     {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
@@ -16557,6 +16560,7 @@ SPECDEC__FOR_SIZE
 
 enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
 
+/* Kinds of JSON values. */
 enum {
     SPECDEC__JSON_NULL, SPECDEC__JSON_FALSE, SPECDEC__JSON_TRUE, SPECDEC__JSON_NUMBER, SPECDEC__JSON_STRING,
     SPECDEC__JSON_ARRAY, SPECDEC__JSON_OBJECT
@@ -16568,7 +16572,7 @@ typedef struct specdec__json_node {
     uint32_t from, to; /* byte offsets of the value's text, a string's quotes included */
     uint32_t next;
     uint32_t count;    /* items of an array; members of an object */
-    uint8_t kind;
+    uint8_t kind; /* SPECDEC__JSON_... */
     uint8_t escaped;   /* string: it has escapes; number: it has a fraction or an exponent */
 } specdec__json_node;
 
@@ -16767,8 +16771,8 @@ static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_
 
 /* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
-    uint32_t node, count;
-    int object;
+    uint32_t node, count; /* its node; items or members so far */
+    int object; /* 1: an object, 0: an array */
 } specdec__json_open;
 
 /* Counts a node, and stores it while there is room. */
@@ -17261,9 +17265,10 @@ SPECDEC__FOR_SIZE
    of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
    function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
+/* A stage of a pre-tokenizer. */
 typedef struct specdec__text_stage {
     specdec__text_match_function *match; /* NULL: end of the list */
-    int kind;
+    int kind; /* SPECDEC__STAGE_... */
 } specdec__text_stage;
 
 /* How far a stage looks behind a match, so that a part of a text can be split without the rest. EXACT: one character;
@@ -17305,10 +17310,12 @@ static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
     return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
 }
+/* Is a character in [\p{P}\p{S}]? */
 static int specdec__text_is_sign(const specdec__text_character *c)
 {
     return (c->facts & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
 }
+/* Is a character in [\p{L}\p{M}]? */
 static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
@@ -17318,10 +17325,12 @@ static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
 }
+/* Is a character in [A-Za-z]? */
 static int specdec__text_is_latin(const specdec__text_character *c)
 {
     return (c->code | 32) >= 'a' && (c->code | 32) <= 'z';
 }
+/* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* [\p{P}$+<=>^~|`] */
 static int specdec__text_is_falcon_sign(const specdec__text_character *c)
@@ -17426,6 +17435,7 @@ static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
 }
+/* Is a character a sign of Chinese texts, as Youtu lists them? */
 static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
@@ -17433,6 +17443,7 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
+/* Is a character Bopomofo? */
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
@@ -17656,7 +17667,7 @@ enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 typedef struct specdec__vocab_words {
     const char *name;
     specdec__text_word_function *word;
-    size_t digits;
+    size_t digits; /* most digits of a number in one word */
     int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
     int add_bos;       /* default of add_bos_token; 2: overrides the file */
     const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
@@ -17739,8 +17750,8 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
    (or, where no file was at hand, by a special token). Some of these pre-tokenizers are not supported: files are then
    refused with their name. */
 static const struct {
-    uint32_t merges, id;
-    const char *text, *words;
+    uint32_t merges, id; /* number of merges; id of the token */
+    const char *text, *words; /* text of the token; name of the pre-tokenizer */
 } specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
                             {151387, 10000, "\xc4\xa0rise", "qwen2"},
                             {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
@@ -17841,7 +17852,7 @@ static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__b
 typedef struct specdec__text_stretch {
     const unsigned char *text;
     size_t length; /* bytes, the prefix included */
-    size_t prefix; /* 0 or 1 */
+    size_t prefix; /* 1: byte 0 is an added space; else 0 */
 } specdec__text_stretch;
 
 /* A byte of a stretch, as plain text. */
@@ -18085,7 +18096,7 @@ static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__b
 /* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
 static const struct {
     const char *key;
-    unsigned short at;
+    unsigned short at; /* offset in specdec__vocab */
     unsigned char is_flag;
 } specdec__vocab_id_table[] = {
     {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
@@ -18268,7 +18279,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         specdec__bytes text;
         int type, byte;
 
-        v->text_offset[id] = (uint32_t)c.at;
+        v->text_offset[id] = (uint32_t)c.offset;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte(v, text);
@@ -18509,7 +18520,7 @@ SPECDEC__FOR_SIZE
 /* An array that receives tokens; count also counts tokens beyond the capacity. */
 typedef struct specdec__text_sink {
     int32_t *tokens;
-    size_t capacity, count;
+    size_t capacity, count; /* room for tokens; tokens so far */
     int after_unknown; /* the last token was the unknown token: SPM writes it once for several unknown characters in a
                           row */
 } specdec__text_sink;
@@ -18527,12 +18538,12 @@ static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
    byte. */
 typedef struct specdec__text_merger {
     const specdec__vocab *vocab;
-    specdec__text_stretch run;
+    specdec__text_stretch stretch;
     uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
     uint32_t *symbol_token; /* (n) token id of a symbol, or none */
     uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
     uint32_t *tournament;   /* (2 * blocks) offsets: best of each block from index blocks on, best of all at index 1 */
-    size_t blocks;
+    size_t blocks; /* number of blocks of SPECDEC__TEXT_MERGE_BLOCK bytes */
 } specdec__text_merger;
 
 /* A score as a key: higher scores give lower keys, but never SPECDEC__TEXT_NONE. */
@@ -18551,14 +18562,14 @@ static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
     size_t next = at + m->symbol_bytes[at];
     int32_t id;
 
-    if (next >= m->run.length)
+    if (next >= m->stretch.length)
         return SPECDEC__TEXT_NONE;
     if (SPECDEC__VOCAB_IS_BPE(m->vocab->model)) {
         if (m->symbol_token[at] == SPECDEC__TEXT_NONE || m->symbol_token[next] == SPECDEC__TEXT_NONE)
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find_stretch(m->vocab, &m->run, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
     return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
 }
 
@@ -18576,7 +18587,7 @@ static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
     size_t at = block * SPECDEC__TEXT_MERGE_BLOCK, end = at + SPECDEC__TEXT_MERGE_BLOCK;
     uint32_t best = (uint32_t)at;
 
-    for (end = end < m->run.length ? end : m->run.length; at < end; at++)
+    for (end = end < m->stretch.length ? end : m->stretch.length; at < end; at++)
         best = specdec__text_better_offset(m, best, (uint32_t)at);
     m->tournament[m->blocks + block] = best;
 }
@@ -18595,22 +18606,22 @@ static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t k
 /* Creates the first symbols: bytes for byte-level BPE, else characters. */
 static void specdec__text_create_symbols(specdec__text_merger *m)
 {
-    size_t n = m->run.length, at, size = 1, node;
+    size_t n = m->stretch.length, at, size = 1, node;
 
     for (at = 0; at < n; at += size) {
-        unsigned char byte = specdec__text_stretch_byte(&m->run, at);
+        unsigned char byte = specdec__text_stretch_byte(&m->stretch, at);
         int32_t id;
 
         if (SPECDEC__VOCAB_IS_BYTES(m->vocab->model)) {
             id = m->vocab->byte_token[byte];
         } else {
             if (byte >= 0x80) {
-                int sequence = specdec__utf8_sequence_bytes(m->run.text + at - m->run.prefix, n - at);
+                int sequence = specdec__utf8_sequence_bytes(m->stretch.text + at - m->stretch.prefix, n - at);
                 size = sequence > 0 ? (size_t)sequence : 1;
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
+            id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
         }
         for (node = at; node < at + size; node++)
             m->merge_key[node] = SPECDEC__TEXT_NONE;
@@ -18634,7 +18645,7 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
-        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
         specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
         if (at) {
@@ -18654,7 +18665,7 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
 
     for (pass = 0; pass < 2 && known; pass++)
         for (i = at; i < at + m->symbol_bytes[at]; i++) {
-            spelled[0] = specdec__text_stretch_byte(&m->run, i);
+            spelled[0] = specdec__text_stretch_byte(&m->stretch, i);
             size = SPECDEC__VOCAB_IS_BYTES(m->vocab->model)
                        ? 1
                        : specdec__text_spell_byte(m->vocab->model, spelled[0], spelled);
@@ -18699,7 +18710,7 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
                              "a word of %zu bytes needs %zu bytes of scratch, %zu are left",
                              n, specdec__text_merge_scratch(n), scratch_size);
     m.vocab = v;
-    m.run = *run;
+    m.stretch = *run;
     m.symbol_bytes = scratch;
     m.symbol_token = scratch + n;
     m.merge_key = scratch + 2 * n;
@@ -18977,7 +18988,7 @@ typedef struct specdec__text_stream {
     int held_count;
     int drop_space;        /* 1: the next plain token begins a text, so that the space that SPM put in front is
                               dropped */
-    int show_special;
+    int show_special; /* 1: control tokens are written as they are spelled */
 } specdec__text_stream;
 
 /* Begins a decoded text. previous: the token in front of the first one; -1: none. */
@@ -19210,7 +19221,7 @@ enum {
 /* How a family of models writes tool calls. NULL: the mark is not written. */
 typedef struct specdec__calls {
     const char *name;
-    int form, flags;
+    int form, flags; /* SPECDEC__CALLS_... */
     const char *section, *mark, *id; /* in front of all calls; in front of each call; between a call's identifier and
                                         its name */
     const char *middle;              /* between name and arguments; "": white space or "<" */
@@ -20532,15 +20543,15 @@ enum {
 
 /* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
-    uint8_t kind;
+    uint8_t kind; /* SPECDEC__TEMPLATE_... */
     uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
     uint16_t spare;
-    uint32_t size;
+    uint32_t size; /* bytes, items or members */
     union {
         int64_t integer;
         double real;
-        const void *at;
-    } of;
+        const void *data;
+    } as;
 } specdec__template_value;
 
 /* A variable of a scope, or an attribute of a namespace: a list of names and values. */
@@ -20584,7 +20595,7 @@ typedef struct specdec__template_name {
 /* A compiled macro: its parameters, and whether its body uses caller, varargs or kwargs. */
 typedef struct specdec__template_macro {
     specdec__template_value name, parameters; /* a list of names */
-    int caller, varargs, kwargs;
+    int caller, varargs, kwargs; /* 1: the body uses these names */
 } specdec__template_macro;
 
 /* A macro as a value: its code, and the scope in which it was defined. */
@@ -20608,19 +20619,19 @@ typedef struct specdec__template_frame {
 
 /* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
 typedef struct specdec__template_block {
-    int kind;
+    int kind; /* the letter of its statement, such as 'i': if, 'f': for */
     int32_t begin, middle;          /* indices of instructions */
     int32_t end_jumps, break_jumps; /* heads of chains of jumps, each naming the one before; -1: empty */
     size_t source;                  /* byte offset in the text */
     specdec__template_macro *macro;
-    specdec__template_value name, attribute;
+    specdec__template_value name, attribute; /* of a macro or block; of a namespace */
 } specdec__template_block;
 
-/* A token of a tag. */
+/* A token of Jinja within a tag {{ }} or {% %}. */
 typedef struct specdec__template_token {
     int kind;       /* SPECDEC__TEMPLATE_TAG_END to _QUOTED, or an operator's characters */
-    size_t from, to;
-    specdec__template_value value;
+    size_t from, to; /* byte offsets in the text */
+    specdec__template_value value; /* of a name or literal */
 } specdec__template_token;
 
 /* A template that is being compiled and run. Memory grows from both ends: values from the front, code and names from
@@ -20662,8 +20673,8 @@ typedef struct specdec__template {
 
 /* Arguments of a call: positional ones, and pairs of a name and a value. */
 typedef struct specdec__template_call {
-    const specdec__template_value *value, *named;
-    int count, names;
+    const specdec__template_value *positional, *named; /* named: pairs of a name and a value */
+    int positional_count, named_count;
 } specdec__template_call;
 
 /* A pointer and a size as specdec__bytes. */
@@ -20685,7 +20696,7 @@ static specdec__template_value specdec__template_number_value(int kind, int64_t 
 
     memset(&value, 0, sizeof value);
     value.kind = (uint8_t)kind;
-    value.of.integer = number;
+    value.as.integer = number;
     return value;
 }
 
@@ -20695,26 +20706,30 @@ static specdec__template_value specdec__template_undefined_value(void)
     return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
+/* Jinja's none. */
 static specdec__template_value specdec__template_none_value(void)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
+/* true or false as a value. */
 static specdec__template_value specdec__template_bool_value(int truth)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
+/* An integer as a value. */
 static specdec__template_value specdec__template_integer_value(int64_t number)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
+/* A double as a value. */
 static specdec__template_value specdec__template_double_value(double number)
 {
     specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);
 
-    value.of.real = number;
+    value.as.real = number;
     return value;
 }
 
@@ -20723,7 +20738,7 @@ static specdec__template_value specdec__template_sized_value(int kind, const voi
 {
     specdec__template_value value = specdec__template_number_value(kind, 0);
 
-    value.of.at = at;
+    value.as.data = at;
     value.size = (uint32_t)size;
     return value;
 }
@@ -20737,13 +20752,13 @@ static specdec__template_value specdec__template_string_value(const char *text)
 /* The bytes of a string value. */
 static const char *specdec__template_string_bytes(const specdec__template_value *value)
 {
-    return (const char *)value->of.at;
+    return (const char *)value->as.data;
 }
 
 /* The items of a list, tuple or dict. */
 static const specdec__template_value *specdec__template_list_items(const specdec__template_value *value)
 {
-    return (const specdec__template_value *)value->of.at;
+    return (const specdec__template_value *)value->as.data;
 }
 
 /* ---- Errors; memory. */
@@ -20875,7 +20890,7 @@ static specdec__template_value specdec__template_finish_string(const specdec__te
 /* Does string a end at the end of the memory in use, so that it can be extended in place? */
 static int specdec__template_is_last_string(const specdec__template *t, const specdec__template_value *a)
 {
-    const size_t place = specdec__template_memory_offset(t, a->of.at);
+    const size_t place = specdec__template_memory_offset(t, a->as.data);
 
     return place != SIZE_MAX && place + a->size == t->used && place >= t->kept_bytes;
 }
@@ -20885,11 +20900,11 @@ static specdec__template_value specdec__template_concatenate(specdec__template *
                                                              const specdec__template_value *b)
 {
     const int behind = specdec__template_is_last_string(t, a);
-    const size_t from = behind ? specdec__template_memory_offset(t, a->of.at) : t->used;
+    const size_t from = behind ? specdec__template_memory_offset(t, a->as.data) : t->used;
 
     if (!behind)
-        specdec__template_append(t, a->of.at, a->size);
-    specdec__template_append(t, b->of.at, b->size);
+        specdec__template_append(t, a->as.data, a->size);
+    specdec__template_append(t, b->as.data, b->size);
     return specdec__template_finish_string(t, from);
 }
 
@@ -20931,7 +20946,7 @@ static specdec__template_value specdec__template_substring(const specdec__templa
 {
     specdec__template_value out = *string;
 
-    out.of.at = specdec__template_string_bytes(string) + from;
+    out.as.data = specdec__template_string_bytes(string) + from;
     out.size = (uint32_t)(to - from);
     return out;
 }
@@ -20958,7 +20973,7 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
     for (; what->size <= in->size && from <= in->size - what->size; from++) {
         if (!what->size)
             return from;
-        if (text[from] == *specdec__template_string_bytes(what) && memcmp(text + from, what->of.at, what->size) == 0)
+        if (text[from] == *specdec__template_string_bytes(what) && memcmp(text + from, what->as.data, what->size) == 0)
             return from;
     }
     return (size_t)in->size + 1;
@@ -20968,12 +20983,12 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
 static int specdec__template_string_is(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
-           memcmp(value->of.at, text, value->size) == 0;
+           memcmp(value->as.data, text, value->size) == 0;
 }
 
 /* ---- Comparing values. */
 
-/* Is a value a list, tuple, view or iterator, whose items are at value->of.at? */
+/* Is a value a list, tuple, view or iterator, whose items are at value->as.data? */
 static int specdec__template_is_list_like(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_ITERATOR;
@@ -20988,7 +21003,7 @@ static int specdec__template_is_number(const specdec__template_value *value)
 /* The value of a number as a double. */
 static double specdec__template_as_double(const specdec__template_value *value)
 {
-    return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->of.real : (double)value->of.integer;
+    return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->as.real : (double)value->as.integer;
 }
 
 /* Is a value true, as in Python: not zero, not empty? */
@@ -20996,8 +21011,8 @@ static int specdec__template_is_true(const specdec__template_value *value)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
-    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->of.integer != 0;
-    case SPECDEC__TEMPLATE_DOUBLE: return value->of.real != 0;
+    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->as.integer != 0;
+    case SPECDEC__TEMPLATE_DOUBLE: return value->as.real != 0;
     case SPECDEC__TEMPLATE_STRING: case SPECDEC__TEMPLATE_LIST: case SPECDEC__TEMPLATE_TUPLE:
     case SPECDEC__TEMPLATE_VIEW: case SPECDEC__TEMPLATE_DICT: return value->size > 0;
     default: return 1;
@@ -21038,7 +21053,7 @@ static int specdec__template_values_equal(specdec__template *t, const specdec__t
         return a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE
                    ? !(specdec__template_as_double(a) < specdec__template_as_double(b)) &&
                          !(specdec__template_as_double(a) > specdec__template_as_double(b))
-                   : a->of.integer == b->of.integer;
+                   : a->as.integer == b->as.integer;
     if (a->kind != b->kind)
         return 0;
     if (a->kind <= SPECDEC__TEMPLATE_NONE)
@@ -21048,13 +21063,13 @@ static int specdec__template_values_equal(specdec__template *t, const specdec__t
         if (a->size != b->size)
             return 0;
     } else {
-        return a->of.at == b->of.at;
+        return a->as.data == b->as.data;
     }
-    if (!a->size || a->of.at == b->of.at)
+    if (!a->size || a->as.data == b->as.data)
         return 1;
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
         specdec__template_count_work(t, a->size);
-        return memcmp(a->of.at, b->of.at, a->size) == 0;
+        return memcmp(a->as.data, b->as.data, a->size) == 0;
     }
     if (!depth) {
         specdec__template_fail(t, "it compares what is too deep");
@@ -21082,7 +21097,7 @@ static const specdec__template_value *specdec__template_find_member(specdec__tem
         const specdec__template_value *own = specdec__template_list_items(dict) + 2 * i;
 
         if (own->kind == SPECDEC__TEMPLATE_STRING && name->kind == SPECDEC__TEMPLATE_STRING) {
-            if (own->size == name->size && (!own->size || memcmp(own->of.at, name->of.at, own->size) == 0))
+            if (own->size == name->size && (!own->size || memcmp(own->as.data, name->as.data, own->size) == 0))
                 return own + 1;
         } else if (specdec__template_values_equal(t, own, name, 4)) {
             return own + 1;
@@ -21105,11 +21120,11 @@ static int specdec__template_compare_values(specdec__template *t, const specdec_
         const double x = specdec__template_as_double(a), y = specdec__template_as_double(b);
 
         if (a->kind != SPECDEC__TEMPLATE_DOUBLE && b->kind != SPECDEC__TEMPLATE_DOUBLE)
-            return a->of.integer < b->of.integer ? -1 : a->of.integer > b->of.integer;
+            return a->as.integer < b->as.integer ? -1 : a->as.integer > b->as.integer;
         return x < y ? -1 : x > y;
     }
     if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
-        order = common ? memcmp(a->of.at, b->of.at, common) : 0;
+        order = common ? memcmp(a->as.data, b->as.data, common) : 0;
         return order ? (order < 0 ? -1 : 1) : a->size < b->size ? -1 : a->size > b->size;
     }
     if (a->kind != b->kind || (a->kind != SPECDEC__TEMPLATE_LIST && a->kind != SPECDEC__TEMPLATE_TUPLE) || !depth) {
@@ -21392,7 +21407,7 @@ typedef struct specdec__template_level {
 static void specdec__template_append_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
-        specdec__template_append(t, string->of.at, string->size);
+        specdec__template_append(t, string->as.data, string->size);
 }
 
 /* Appends a line end and the indentation of a level. */
@@ -21454,11 +21469,11 @@ static void specdec__template_append_plain(specdec__template *t, const specdec__
     switch (value->kind) {
     case SPECDEC__TEMPLATE_NONE: specdec__template_append_text(t, form->json ? "null" : "None"); break;
     case SPECDEC__TEMPLATE_BOOL:
-        specdec__template_append_text(t, value->of.integer ? (form->json ? "true" : "True")
+        specdec__template_append_text(t, value->as.integer ? (form->json ? "true" : "True")
                                                         : (form->json ? "false" : "False"));
         break;
-    case SPECDEC__TEMPLATE_INTEGER: specdec__template_append_integer(t, value->of.integer); break;
-    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_append_double(t, value->of.real, form->json); break;
+    case SPECDEC__TEMPLATE_INTEGER: specdec__template_append_integer(t, value->as.integer); break;
+    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_append_double(t, value->as.real, form->json); break;
     case SPECDEC__TEMPLATE_STRING: specdec__template_append_quoted_string(t, form, value); break;
     default:
         if (form->json || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
@@ -21502,7 +21517,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
         if (!depth || t->failed)
             return;
         if (level[depth - 1].next_item)
-            specdec__template_append(t, form->item_separator.of.at, form->item_separator.size);
+            specdec__template_append(t, form->item_separator.as.data, form->item_separator.size);
         specdec__template_append_line_end(t, form, depth);
         value = specdec__template_list_items(&level[depth - 1].value);
         if (level[depth - 1].value.kind == SPECDEC__TEMPLATE_DICT) {
@@ -21510,7 +21525,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
                                                   level[depth - 1].next_item ? level[depth - 1].name : NULL);
             level[depth - 1].name = value;
             specdec__template_append_plain(t, value, form, 1);
-            specdec__template_append(t, form->name_separator.of.at, form->name_separator.size);
+            specdec__template_append(t, form->name_separator.as.data, form->name_separator.size);
             value++;
         } else {
             value += level[depth - 1].next_item;
@@ -21548,11 +21563,11 @@ static const specdec__template_value *specdec__template_get_argument(const specd
 {
     int i;
 
-    if (index >= 0 && index < call->count)
-        return &call->value[index];
-    for (i = 0; name && i < call->names; i++)
+    if (index >= 0 && index < call->positional_count)
+        return &call->positional[index];
+    for (i = 0; name && i < call->named_count; i++)
         if (call->named[2 * i].size == strlen(name) &&
-            memcmp(call->named[2 * i].of.at, name, call->named[2 * i].size) == 0)
+            memcmp(call->named[2 * i].as.data, name, call->named[2 * i].size) == 0)
             return &call->named[2 * i + 1];
     return NULL;
 }
@@ -21576,7 +21591,7 @@ static int64_t specdec__template_integer_argument(specdec__template *t, const sp
         return otherwise;
     if (value->kind != SPECDEC__TEMPLATE_INTEGER && value->kind != SPECDEC__TEMPLATE_BOOL)
         specdec__template_fail(t, "an argument is no integer");
-    return value->of.integer;
+    return value->as.integer;
 }
 
 /* The string of an argument; otherwise: its default. An absent argument without default has size 0. */
@@ -21795,7 +21810,7 @@ static specdec__template_value specdec__template_replace_string(specdec__templat
         if (found > self->size)
             break;
         specdec__template_append(t, specdec__template_string_bytes(self) + at, found - at);
-        specdec__template_append(t, by->of.at, by->size);
+        specdec__template_append(t, by->as.data, by->size);
         at = found + old->size;
         if (!old->size) { /* an empty string occurs between all characters */
             if (found == self->size)
@@ -21820,7 +21835,7 @@ static specdec__template_value specdec__template_method_replace(specdec__templat
     const specdec__template_value by = specdec__template_string_argument(t, call, 1, "new", "");
 
     (void)unused;
-    if (call->count < 2 && call->names == 0)
+    if (call->positional_count < 2 && call->named_count == 0)
         return specdec__template_fail(t, "replace needs two strings");
     return specdec__template_replace_string(t, self, &old, &by,
                                             specdec__template_integer_argument(t, call, 2, "count", -1));
@@ -21833,7 +21848,7 @@ static size_t specdec__template_find_last_string(const specdec__template_value *
     size_t at;
 
     for (at = to >= what->size ? to - what->size + 1 : 0; at-- > 0;)
-        if (!what->size || memcmp(specdec__template_string_bytes(in) + at, what->of.at, what->size) == 0)
+        if (!what->size || memcmp(specdec__template_string_bytes(in) + at, what->as.data, what->size) == 0)
             return at;
     return (size_t)in->size + 1;
 }
@@ -21974,7 +21989,7 @@ static specdec__template_value specdec__template_method_begins(specdec__template
         specdec__template_count_work(t, what[i].size);
         if (what[i].kind == SPECDEC__TEMPLATE_STRING && what[i].size <= self->size &&
             (!what[i].size || memcmp(specdec__template_string_bytes(self) + (end ? self->size - what[i].size : 0),
-                                     what[i].of.at, what[i].size) == 0))
+                                     what[i].as.data, what[i].size) == 0))
             return specdec__template_bool_value(1);
     }
     return specdec__template_bool_value(0);
@@ -21990,7 +22005,7 @@ static specdec__template_value specdec__template_method_find(specdec__template *
     specdec__template_value head = *self;
     size_t at, count = 0;
 
-    if (call->count < 1)
+    if (call->positional_count < 1)
         return specdec__template_fail(t, "it looks for nothing");
     specdec__template_count_work(t, self->size);
     if (how == 4) {
@@ -22019,9 +22034,9 @@ static specdec__template_value specdec__template_join_list(specdec__template *t,
         const specdec__template_value *item = specdec__template_list_items(list) + i;
 
         if (i)
-            specdec__template_append(t, between->of.at, between->size);
+            specdec__template_append(t, between->as.data, between->size);
         if (item->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, item->of.at, item->size);
+            specdec__template_append(t, item->as.data, item->size);
         else if (!any)
             specdec__template_fail(t, "it joins what are no strings");
         else if (item->kind != SPECDEC__TEMPLATE_UNDEFINED)
@@ -22128,7 +22143,7 @@ static specdec__template_value specdec__template_method_pad(specdec__template *t
 
     if (left <= 0)
         return *self;
-    specdec__template_append(t, self->of.at, (size_t)sign);
+    specdec__template_append(t, self->as.data, (size_t)sign);
     specdec__template_append_times(t, &fill, before);
     specdec__template_append(t, specdec__template_string_bytes(self) + sign, self->size - (size_t)sign);
     specdec__template_append_times(t, &fill, left - before);
@@ -22162,14 +22177,14 @@ static specdec__template_value specdec__template_method_format(specdec__template
             number = next++;
         if (number >= 0)
             value = specdec__template_get_argument(call, number, NULL);
-        for (i = 0; number < 0 && i < call->names; i++)
+        for (i = 0; number < 0 && i < call->named_count; i++)
             if (call->named[2 * i].size == end - at - 1 &&
-                memcmp(call->named[2 * i].of.at, text + at + 1, end - at - 1) == 0)
+                memcmp(call->named[2 * i].as.data, text + at + 1, end - at - 1) == 0)
                 value = &call->named[2 * i + 1];
         if (text[at] == '}' || end >= self->size || !value)
             return specdec__template_fail(t, "a field of a format is not known");
         if (value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->of.at, value->size);
+            specdec__template_append(t, value->as.data, value->size);
         else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
             specdec__template_append_value(t, value, &form);
         at = end;
@@ -22273,6 +22288,7 @@ typedef struct specdec__template_method {
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
 
+/* Kinds of values that have a method. */
 #define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
 #define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
 #define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
@@ -22346,7 +22362,7 @@ static specdec__template_value specdec__template_undefined_name(const specdec__t
     specdec__template_value out = specdec__template_undefined_value();
 
     if (name->kind == SPECDEC__TEMPLATE_STRING) {
-        out.of.at = name->of.at;
+        out.as.data = name->as.data;
         out.size = name->size;
     }
     return out;
@@ -22357,7 +22373,7 @@ static specdec__template_value specdec__template_fail_undefined(specdec__templat
                                                                 const specdec__template_value *value)
 {
     return specdec__template_fail_with(t, "it uses what is not defined",
-                                       specdec__template_as_bytes(value->of.at, value->of.at ? value->size : 0));
+                                       specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
 }
 
 /* The method of a value with a name, bound to the value; undefined: the value has no method of this name. */
@@ -22383,7 +22399,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {
-    const specdec__template_loop *loop = (const specdec__template_loop *)self->of.at;
+    const specdec__template_loop *loop = (const specdec__template_loop *)self->as.data;
     const int64_t index = (int64_t)loop->index, count = (int64_t)loop->count;
     const struct { const char *name; int64_t value; } numbers[] = {
         {"index", index + 1}, {"index0", index}, {"revindex", count - index}, {"revindex0", count - index - 1},
@@ -22402,7 +22418,7 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     if (specdec__template_string_is(name, "nextitem") && index + 1 < count)
         return loop->items[index + 1];
     if (specdec__template_string_is(name, "cycle") || specdec__template_string_is(name, "changed"))
-        return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->of.at,
+        return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
                                              specdec__template_string_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
     return specdec__template_undefined_name(name);
 }
@@ -22426,15 +22442,16 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     if (name->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_undefined_name(name);
     if (self->kind == SPECDEC__TEMPLATE_SPACE) {
-        for (binding = ((const specdec__template_scope *)self->of.at)->first_binding; binding; binding = binding->next)
-            if (binding->name.size == name->size && memcmp(binding->name.of.at, name->of.at, name->size) == 0)
+        for (binding = ((const specdec__template_scope *)self->as.data)->first_binding; binding;
+             binding = binding->next)
+            if (binding->name.size == name->size && memcmp(binding->name.as.data, name->as.data, name->size) == 0)
                 return binding->value;
         return specdec__template_undefined_name(name);
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
     if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_is(name, "name"))
-        return ((const specdec__template_closure *)self->of.at)->macro->name;
+        return ((const specdec__template_closure *)self->as.data)->macro->name;
     method = specdec__template_bind_method(t, self, name);
     if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
         return method;
@@ -22455,7 +22472,7 @@ static int specdec__template_slice_bounds(specdec__template *t, const specdec__t
             specdec__template_fail(t, "the bounds of a slice are no integers");
             return 0;
         }
-    bounds[2] = part[2].kind == SPECDEC__TEMPLATE_NONE ? 1 : part[2].of.integer;
+    bounds[2] = part[2].kind == SPECDEC__TEMPLATE_NONE ? 1 : part[2].as.integer;
     if (!bounds[2]) {
         specdec__template_fail(t, "a slice has steps of nothing");
         return 0;
@@ -22466,8 +22483,8 @@ static int specdec__template_slice_bounds(specdec__template *t, const specdec__t
         if (part[i].kind == SPECDEC__TEMPLATE_NONE) {
             bounds[i] = (i == 0) == (bounds[2] > 0) ? least : most;
         } else {
-            bounds[i] = part[i].of.integer < 0 ? (part[i].of.integer < -count ? least : part[i].of.integer + count)
-                                               : part[i].of.integer;
+            bounds[i] = part[i].as.integer < 0 ? (part[i].as.integer < -count ? least : part[i].as.integer + count)
+                                               : part[i].as.integer;
             bounds[i] = bounds[i] < least ? least : bounds[i] > most ? most : bounds[i];
         }
     }
@@ -22521,7 +22538,7 @@ static specdec__template_value specdec__template_get_item(specdec__template *t, 
                                                           const specdec__template_value *key)
 {
     const int string = self->kind == SPECDEC__TEMPLATE_STRING;
-    int64_t count, index = key->of.integer;
+    int64_t count, index = key->as.integer;
     size_t at;
 
     if (key->kind == SPECDEC__TEMPLATE_SLICE)
@@ -22657,8 +22674,8 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     case SPECDEC__TEMPLATE_IS_DEFINED: return kind != SPECDEC__TEMPLATE_UNDEFINED;
     case SPECDEC__TEMPLATE_IS_UNDEFINED: return kind == SPECDEC__TEMPLATE_UNDEFINED;
     case SPECDEC__TEMPLATE_IS_NONE: return kind == SPECDEC__TEMPLATE_NONE;
-    case SPECDEC__TEMPLATE_IS_TRUE: return kind == SPECDEC__TEMPLATE_BOOL && value->of.integer;
-    case SPECDEC__TEMPLATE_IS_FALSE: return kind == SPECDEC__TEMPLATE_BOOL && !value->of.integer;
+    case SPECDEC__TEMPLATE_IS_TRUE: return kind == SPECDEC__TEMPLATE_BOOL && value->as.integer;
+    case SPECDEC__TEMPLATE_IS_FALSE: return kind == SPECDEC__TEMPLATE_BOOL && !value->as.integer;
     case SPECDEC__TEMPLATE_IS_BOOLEAN: return kind == SPECDEC__TEMPLATE_BOOL;
     case SPECDEC__TEMPLATE_IS_INTEGER: return kind == SPECDEC__TEMPLATE_INTEGER;
     case SPECDEC__TEMPLATE_IS_FLOAT: return kind == SPECDEC__TEMPLATE_DOUBLE;
@@ -22685,7 +22702,7 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     default:
         if (!specdec__template_is_number(value) || kind == SPECDEC__TEMPLATE_DOUBLE)
             specdec__template_fail(t, "it asks whether something is even that is no integer");
-        return value->of.integer % 2 == 0 ? how == SPECDEC__TEMPLATE_IS_EVEN : how == SPECDEC__TEMPLATE_IS_ODD;
+        return value->as.integer % 2 == 0 ? how == SPECDEC__TEMPLATE_IS_EVEN : how == SPECDEC__TEMPLATE_IS_ODD;
     }
 }
 
@@ -22701,24 +22718,24 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
         return 0;
     }
     how = specdec__template_tests[which].how;
-    if (call->count != (how >= SPECDEC__TEMPLATE_IS_IN) || call->names) {
+    if (call->positional_count != (how >= SPECDEC__TEMPLATE_IS_IN) || call->named_count) {
         specdec__template_fail(t, "a test has the wrong number of arguments");
         return 0;
     }
     switch (how) {
     case SPECDEC__TEMPLATE_IS_IN: return specdec__template_is_in(t, other, value);
     case SPECDEC__TEMPLATE_IS_SAME:
-        return value->kind == other->kind && (specdec__template_is_number(value) || value->of.at == other->of.at) &&
+        return value->kind == other->kind && (specdec__template_is_number(value) || value->as.data == other->as.data) &&
                specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH);
     case SPECDEC__TEMPLATE_IS_DIVISIBLE:
         if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
-            !other->of.integer || other->of.integer == -1) {
+            !other->as.integer || other->as.integer == -1) {
             if (specdec__template_is_true(other))
                 return 1;
             specdec__template_fail(t, "it divides by nothing");
             return 0;
         }
-        return value->of.integer % other->of.integer == 0;
+        return value->as.integer % other->as.integer == 0;
     case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
         return specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
                (how == SPECDEC__TEMPLATE_IS_EQUAL);
@@ -22982,7 +22999,7 @@ static specdec__template_value specdec__template_parse_number(const specdec__tem
     if (*found)
         return specdec__template_integer_value(negative ? -integer : integer);
     memset(&number, 0, sizeof number);
-    number.text = (const unsigned char *)text->of.at;
+    number.text = (const unsigned char *)text->as.data;
     number.size = text->size;
     number.nodes = &node;
     number.room = 1;
@@ -23010,14 +23027,14 @@ static specdec__template_value specdec__template_filter_number(specdec__template
         number = specdec__template_parse_number(&number, base, &found);
     }
     if (found && !real && number.kind == SPECDEC__TEMPLATE_DOUBLE) {
-        found = number.of.real > -9e18 && number.of.real < 9e18;
+        found = number.as.real > -9e18 && number.as.real < 9e18;
         if (found)
-            number = specdec__template_integer_value((int64_t)number.of.real);
+            number = specdec__template_integer_value((int64_t)number.as.real);
     }
     if (!found)
         return otherwise ? *otherwise : real ? specdec__template_double_value(0) : specdec__template_integer_value(0);
     return real ? specdec__template_double_value(specdec__template_as_double(&number))
-                : specdec__template_integer_value(number.of.integer);
+                : specdec__template_integer_value(number.as.integer);
 }
 
 /* Filter abs: the absolute value of a number. */
@@ -23027,11 +23044,11 @@ static specdec__template_value specdec__template_filter_abs(specdec__template *t
     (void)call;
     (void)unused;
     if (!specdec__template_is_number(value) ||
-        (value->kind != SPECDEC__TEMPLATE_DOUBLE && value->of.integer == INT64_MIN))
+        (value->kind != SPECDEC__TEMPLATE_DOUBLE && value->as.integer == INT64_MIN))
         return specdec__template_fail(t, "abs needs a number");
     if (value->kind == SPECDEC__TEMPLATE_DOUBLE)
-        return specdec__template_double_value(value->of.real < 0 ? -value->of.real : value->of.real);
-    return specdec__template_integer_value(value->of.integer < 0 ? -value->of.integer : value->of.integer);
+        return specdec__template_double_value(value->as.real < 0 ? -value->as.real : value->as.real);
+    return specdec__template_integer_value(value->as.integer < 0 ? -value->as.integer : value->as.integer);
 }
 
 /* Filter round(precision=0, method='common'): a number rounded to decimal places. */
@@ -23048,7 +23065,7 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
     if (!specdec__template_is_number(value) || precision < 0 || precision > 15)
         return specdec__template_fail(t, "round needs a number");
     if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_is(&method, "common"))
-        return specdec__template_integer_value(value->of.integer);
+        return specdec__template_integer_value(value->as.integer);
     for (i = 0; i < precision; i++)
         scale *= 10;
     number *= scale;
@@ -23077,7 +23094,7 @@ static specdec__template_value specdec__template_filter_length(specdec__template
     if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
         return specdec__template_integer_value(0);
     if (value->kind == SPECDEC__TEMPLATE_LOOP)
-        return specdec__template_integer_value((int64_t)((const specdec__template_loop *)value->of.at)->count);
+        return specdec__template_integer_value((int64_t)((const specdec__template_loop *)value->as.data)->count);
     if (value->kind < SPECDEC__TEMPLATE_LIST || value->kind > SPECDEC__TEMPLATE_DICT ||
         value->kind == SPECDEC__TEMPLATE_ITERATOR)
         return specdec__template_fail(t, "it asks for the length of what has none");
@@ -23152,8 +23169,8 @@ static specdec__template_call specdec__template_rest_arguments(const specdec__te
 {
     specdec__template_call rest = *call;
 
-    rest.value += from < call->count ? from : call->count;
-    rest.count -= from < call->count ? from : call->count;
+    rest.positional += from < call->positional_count ? from : call->positional_count;
+    rest.positional_count -= from < call->positional_count ? from : call->positional_count;
     return rest;
 }
 
@@ -23177,13 +23194,14 @@ static specdec__template_value specdec__template_filter_map(specdec__template *t
     size_t i;
 
     (void)unused;
-    if (!attribute && (!call->count || call->value[0].kind != SPECDEC__TEMPLATE_STRING))
+    if (!attribute && (!call->positional_count || call->positional[0].kind != SPECDEC__TEMPLATE_STRING))
         return specdec__template_fail(t, "map needs an attribute or a filter");
     for (i = 0; out && i < list.size && !t->failed; i++) {
         const specdec__template_value *item = specdec__template_list_items(&list) + i;
 
-        out[i] = attribute ? specdec__template_attribute_path(t, item, attribute, otherwise)
-                           : specdec__template_run_filter(t, specdec__template_find_filter(call->value), item, &rest);
+        out[i] = attribute
+                     ? specdec__template_attribute_path(t, item, attribute, otherwise)
+                     : specdec__template_run_filter(t, specdec__template_find_filter(call->positional), item, &rest);
     }
     return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
 }
@@ -23199,16 +23217,16 @@ static specdec__template_value specdec__template_filter_select(specdec__template
     specdec__template_value *out = specdec__template_new_list(t, list.size);
     size_t i, count = 0;
 
-    if (call->count < test)
+    if (call->positional_count < test)
         return specdec__template_fail(t, "it chooses by an attribute that is missing");
     for (i = 0; out && i < list.size && !t->failed; i++) {
         specdec__template_value item = specdec__template_list_items(&list)[i];
         int wanted;
 
         if (test)
-            item = specdec__template_attribute_path(t, &item, call->value, NULL);
-        wanted = call->count > test
-                     ? specdec__template_run_test(t, specdec__template_find_test(call->value + test), &item, &rest)
+            item = specdec__template_attribute_path(t, &item, call->positional, NULL);
+        wanted = call->positional_count > test
+                     ? specdec__template_run_test(t, specdec__template_find_test(call->positional + test), &item, &rest)
                      : specdec__template_is_true(&item);
         if (wanted != how % 2)
             out[count++] = specdec__template_list_items(&list)[i];
@@ -23354,18 +23372,18 @@ static specdec__template_value specdec__template_add(specdec__template *t, const
     if (lists) {
         items = specdec__template_new_list(t, (size_t)a->size + b->size);
         if (items && a->size)
-            memcpy(items, a->of.at, a->size * sizeof *items);
+            memcpy(items, a->as.data, a->size * sizeof *items);
         if (items && b->size)
-            memcpy(items + a->size, b->of.at, b->size * sizeof *items);
+            memcpy(items + a->size, b->as.data, b->size * sizeof *items);
         return specdec__template_sized_value(a->kind, items, items ? (size_t)a->size + b->size : 0);
     }
     if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
         return specdec__template_fail(t, "it adds what cannot be added");
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
         return specdec__template_double_value(specdec__template_as_double(a) + specdec__template_as_double(b));
-    if (b->of.integer > 0 ? a->of.integer > INT64_MAX - b->of.integer : a->of.integer < INT64_MIN - b->of.integer)
+    if (b->as.integer > 0 ? a->as.integer > INT64_MAX - b->as.integer : a->as.integer < INT64_MIN - b->as.integer)
         return specdec__template_fail(t, "a number is too large");
-    return specdec__template_integer_value(a->of.integer + b->of.integer);
+    return specdec__template_integer_value(a->as.integer + b->as.integer);
 }
 
 /* Filter sum(attribute, start): the sum of the items or their attributes. */
@@ -23521,10 +23539,10 @@ static specdec__template_value specdec__template_format_percent(specdec__templat
         if (!value || !kind || !strchr("srd", kind) || (kind == 'd' && !specdec__template_is_number(value)))
             return specdec__template_fail(t, "a field of a format is not known, or its value is missing");
         if (kind == 's' && value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->of.at, value->size);
+            specdec__template_append(t, value->as.data, value->size);
         else if (kind == 'd')
-            specdec__template_append_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->of.real
-                                                                                    : value->of.integer);
+            specdec__template_append_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->as.real
+                                                                                    : value->as.integer);
         else if (kind == 'r' || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
             specdec__template_append_value(t, value, &form);
         used++;
@@ -23542,7 +23560,7 @@ static specdec__template_value specdec__template_filter_format(specdec__template
     const specdec__template_value text = specdec__template_to_string(t, value);
 
     (void)unused;
-    return specdec__template_format_percent(t, &text, call->value, (size_t)call->count);
+    return specdec__template_format_percent(t, &text, call->positional, (size_t)call->positional_count);
 }
 
 /* Filter center(width=80): the string between spaces. */
@@ -23555,7 +23573,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
     return specdec__template_method_pad(t, &text, call, how);
 }
 
-/* Jinja's filters by name. */
+/* Jinja's filters, by name. how: the last argument of call(). */
 static const struct {
     const char *name;
     int how;
@@ -23589,7 +23607,7 @@ static const struct {
     {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_wordcount},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
-/* Is a row a filter of the table? */
+/* Is `which` the number of a row of the table of filters? */
 static int specdec__template_is_filter(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);
@@ -23942,7 +23960,7 @@ static specdec__template_value specdec__template_intern_name(specdec__template *
         hash = hash * 31 + (unsigned char)specdec__template_string_bytes(&name)[i];
     head = &t->names[(hash ^ hash >> 6) % SPECDEC__COUNT(t->names)];
     for (own = *head; own; own = own->next)
-        if (own->value.size == name.size && memcmp(own->value.of.at, name.of.at, name.size) == 0)
+        if (own->value.size == name.size && memcmp(own->value.as.data, name.as.data, name.size) == 0)
             return own->value;
     own = (specdec__template_name *)specdec__template_take_permanent(t, sizeof *own);
     if (!own)
@@ -24404,7 +24422,7 @@ static void specdec__template_compile_comparison(specdec__template *t, int op)
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
-static void specdec__template_compile_choice(specdec__template *t, int32_t begin)
+static void specdec__template_compile_conditional(specdec__template *t, int32_t begin)
 {
     int32_t middle = (int32_t)t->code_count, no, end;
 
@@ -24450,7 +24468,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
             specdec__template_emit_code(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
-        specdec__template_compile_choice(t, begin);
+        specdec__template_compile_conditional(t, begin);
     t->depth--;
 }
 
@@ -24483,7 +24501,7 @@ static specdec__template_block *specdec__template_innermost_block(specdec__templ
     return NULL;
 }
 
-/* {% if %} */
+/* Compiles {% if %}. */
 static void specdec__template_compile_if(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'i');
@@ -24493,7 +24511,7 @@ static void specdec__template_compile_if(specdec__template *t)
         block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* {% elif %} */
+/* Compiles {% elif %}. */
 static void specdec__template_compile_elif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
@@ -24519,7 +24537,7 @@ static void specdec__template_end_iterations(specdec__template *t, specdec__temp
     block->kind = 'e';
 }
 
-/* {% else %} of an if or a for. */
+/* Compiles {% else %} of an if or a for. */
 static void specdec__template_compile_else(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -24538,7 +24556,7 @@ static void specdec__template_compile_else(specdec__template *t)
     block->begin = -1;
 }
 
-/* {% endif %} */
+/* Compiles {% endif %}. */
 static void specdec__template_compile_endif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
@@ -24592,7 +24610,7 @@ static void specdec__template_compile_target(specdec__template *t, int attribute
     specdec__template_exchange_code(t, begin, unpack);
 }
 
-/* {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
+/* Compiles {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
 static void specdec__template_compile_for(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'f');
@@ -24622,7 +24640,7 @@ static void specdec__template_compile_for(specdec__template *t)
         block->begin = block->middle = next;
 }
 
-/* {% endfor %} */
+/* Compiles {% endfor %}. */
 static void specdec__template_compile_endfor(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -24636,7 +24654,7 @@ static void specdec__template_compile_endfor(specdec__template *t)
     t->blocks--;
 }
 
-/* {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
+/* Compiles {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
 static void specdec__template_compile_leave(specdec__template *t, int breaks)
 {
     int i = t->blocks - 1, inner = 0;
@@ -24655,7 +24673,9 @@ static void specdec__template_compile_leave(specdec__template *t, int breaks)
         specdec__template_jump_back(t, t->block[i].middle);
 }
 
+/* Compiles {% break %}. */
 static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_leave(t, 1); }
+/* Compiles {% continue %}. */
 static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_leave(t, 0); }
 
 /* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
@@ -24686,7 +24706,7 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
     t->blocks--;
 }
 
-/* {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
+/* Compiles {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
 static void specdec__template_compile_set(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
@@ -24705,10 +24725,10 @@ static void specdec__template_compile_set(specdec__template *t)
     specdec__template_begin_capture(t, 's', begin);
 }
 
-/* {% endset %} */
+/* Compiles {% endset %}. */
 static void specdec__template_compile_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
 
-/* {% filter FILTERS %} */
+/* Compiles {% filter FILTERS %}. */
 static void specdec__template_compile_filter_block(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
@@ -24720,7 +24740,7 @@ static void specdec__template_compile_filter_block(specdec__template *t)
     specdec__template_begin_capture(t, 'l', begin);
 }
 
-/* {% endfilter %} */
+/* Compiles {% endfilter %}. */
 static void specdec__template_compile_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
 
 /* Compiles the parameters of a macro, with their defaults, which are computed at the beginning of the macro. Returns
@@ -24776,7 +24796,7 @@ static specdec__template_macro *specdec__template_compile_definition(specdec__te
     return macro;
 }
 
-/* {% macro NAME(PARAMETERS) %} */
+/* Compiles {% macro NAME(PARAMETERS) %}. */
 static void specdec__template_compile_macro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -24793,7 +24813,7 @@ static void specdec__template_compile_macro(specdec__template *t)
     macro->parameters = specdec__template_compile_parameters(t);
 }
 
-/* {% endmacro %} */
+/* Compiles {% endmacro %}. */
 static void specdec__template_compile_endmacro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'm');
@@ -24808,8 +24828,8 @@ static void specdec__template_compile_endmacro(specdec__template *t)
     t->blocks--;
 }
 
-/* {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order of the
-   code: arguments of the call, macro, call. */
+/* Compiles {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order
+   of the code: arguments of the call, macro, call. */
 static void specdec__template_compile_call_block(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -24848,7 +24868,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
         specdec__template_copy_code(t, begin + 1, last);
 }
 
-/* {% endcall %} */
+/* Compiles {% endcall %}. */
 static void specdec__template_compile_endcall(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'c');
@@ -24863,14 +24883,14 @@ static void specdec__template_compile_endcall(specdec__template *t)
     t->blocks--;
 }
 
-/* {% generation %}: a block with a scope of its own. */
+/* Compiles {% generation %}: a block with a scope of its own. */
 static void specdec__template_compile_scope(specdec__template *t)
 {
     if (specdec__template_open_block(t, 'w'))
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
-/* {% with NAME = VALUE, ... %} */
+/* Compiles {% with NAME = VALUE, ... %}. */
 static void specdec__template_compile_with(specdec__template *t)
 {
     specdec__template_compile_scope(t);
@@ -24885,7 +24905,7 @@ static void specdec__template_compile_with(specdec__template *t)
     }
 }
 
-/* {% block NAME %} */
+/* Compiles {% block NAME %}. */
 static void specdec__template_compile_block(specdec__template *t)
 {
     specdec__template_compile_scope(t);
@@ -24904,7 +24924,7 @@ static void specdec__template_compile_end_scope(specdec__template *t)
     }
 }
 
-/* {{ EXPRESSION }} */
+/* Compiles {{ EXPRESSION }}. */
 static void specdec__template_compile_print(specdec__template *t)
 {
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);
@@ -25172,7 +25192,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
         return specdec__template_fail(t, "it needs too much memory");
     out = specdec__template_new_list(t, specdec__size_multiply(a->size, (size_t)times));
     for (i = 0; out && a->size && i < times; i++)
-        memcpy(out + (size_t)i * a->size, a->of.at, a->size * sizeof *out);
+        memcpy(out + (size_t)i * a->size, a->as.data, a->size * sizeof *out);
     return specdec__template_sized_value(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
@@ -25180,7 +25200,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
 static specdec__template_value specdec__template_multiply(specdec__template *t, const specdec__template_value *a,
                                                           const specdec__template_value *b)
 {
-    const int64_t x = a->of.integer, y = b->of.integer;
+    const int64_t x = a->as.integer, y = b->as.integer;
 
     if (a->kind == SPECDEC__TEMPLATE_INTEGER && b->kind >= SPECDEC__TEMPLATE_STRING &&
         b->kind <= SPECDEC__TEMPLATE_TUPLE)
@@ -25230,14 +25250,14 @@ static specdec__template_value specdec__template_divide(specdec__template *t, in
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
         return specdec__template_double_value(op == SPECDEC__TEMPLATE_FLOOR ? specdec__template_floor(x / y)
                                                                       : x - specdec__template_floor(x / y) * y);
-    if (b->of.integer == -1)
-        return op == SPECDEC__TEMPLATE_FLOOR && a->of.integer == INT64_MIN
+    if (b->as.integer == -1)
+        return op == SPECDEC__TEMPLATE_FLOOR && a->as.integer == INT64_MIN
                    ? specdec__template_fail(t, "a number is too large")
-                   : specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? -a->of.integer : 0);
-    whole = a->of.integer / b->of.integer;
-    whole -= a->of.integer % b->of.integer && (a->of.integer < 0) != (b->of.integer < 0);
+                   : specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? -a->as.integer : 0);
+    whole = a->as.integer / b->as.integer;
+    whole -= a->as.integer % b->as.integer && (a->as.integer < 0) != (b->as.integer < 0);
     return specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? whole
-                                                                         : a->of.integer - whole * b->of.integer);
+                                                                         : a->as.integer - whole * b->as.integer);
 }
 
 /* Python's a ** b. */
@@ -25248,10 +25268,10 @@ static specdec__template_value specdec__template_power(specdec__template *t, con
     int64_t i;
 
     if (!specdec__template_is_number(a) ||
-        (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) || b->of.integer < 0 ||
-        b->of.integer > 1000)
+        (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) || b->as.integer < 0 ||
+        b->as.integer > 1000)
         return specdec__template_fail(t, "it raises to a power that is not known");
-    for (i = 0; i < b->of.integer && !t->failed; i++)
+    for (i = 0; i < b->as.integer && !t->failed; i++)
         out = specdec__template_multiply(t, &out, a);
     return out;
 }
@@ -25265,11 +25285,11 @@ static specdec__template_value specdec__template_subtract(specdec__template *t, 
     if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
         return specdec__template_fail(t, "it subtracts what cannot be subtracted");
     if (b->kind == SPECDEC__TEMPLATE_DOUBLE)
-        negative.of.real = -b->of.real;
-    else if (b->of.integer == INT64_MIN)
+        negative.as.real = -b->as.real;
+    else if (b->as.integer == INT64_MIN)
         return specdec__template_fail(t, "a number is too large");
     else
-        negative.of.integer = -b->of.integer;
+        negative.as.integer = -b->as.integer;
     return specdec__template_add(t, a, &negative);
 }
 
@@ -25365,7 +25385,7 @@ static specdec__template_binding *specdec__template_find_variable(const specdec_
 {
     specdec__template_binding *binding = scope->first_binding;
 
-    while (binding && (binding->name.of.at != name->of.at || binding->name.size != name->size))
+    while (binding && (binding->name.as.data != name->as.data || binding->name.size != name->size))
         binding = binding->next;
     return binding;
 }
@@ -25411,8 +25431,8 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
         return;
     }
     if (value.kind >= SPECDEC__TEMPLATE_STRING && value.size)
-        place = specdec__template_memory_offset(t, value.of.at);
-    if (specdec__template_set_variable(t, (specdec__template_scope *)(uintptr_t)binding->value.of.at, &names[1],
+        place = specdec__template_memory_offset(t, value.as.data);
+    if (specdec__template_set_variable(t, (specdec__template_scope *)(uintptr_t)binding->value.as.data, &names[1],
                                        value) ||
         (place != SIZE_MAX && place >= t->kept_bytes && place >= t->input_end && place < t->limit))
         t->kept_bytes = t->used;
@@ -25463,12 +25483,12 @@ static specdec__template_value specdec__template_call_range(specdec__template *t
     int64_t from = 0, to, step, count, i;
     specdec__template_value *out;
 
-    to = specdec__template_integer_argument(t, call, call->count > 1, NULL, 0);
-    if (call->count > 1)
+    to = specdec__template_integer_argument(t, call, call->positional_count > 1, NULL, 0);
+    if (call->positional_count > 1)
         from = specdec__template_integer_argument(t, call, 0, NULL, 0);
     step = specdec__template_integer_argument(t, call, 2, NULL, 1);
-    if (!call->count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 || to > 1000000000 ||
-        step < -1000000000 || step > 1000000000)
+    if (!call->positional_count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 ||
+        to > 1000000000 || step < -1000000000 || step > 1000000000)
         return specdec__template_fail(t, "a range is not allowed");
     count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
     count = count < 0 ? 0 : count;
@@ -25485,7 +25505,7 @@ static specdec__template_value specdec__template_call_namespace(specdec__templat
                                                                 const specdec__template_call *call)
 {
     specdec__template_scope *space = (specdec__template_scope *)specdec__template_take_memory(t, 1, sizeof *space);
-    const specdec__template_value *dict = call->count ? call->value : NULL;
+    const specdec__template_value *dict = call->positional_count ? call->positional : NULL;
     size_t i;
 
     if (!space)
@@ -25500,7 +25520,7 @@ static specdec__template_value specdec__template_call_namespace(specdec__templat
             specdec__template_set_variable(t, space, &own, specdec__template_list_items(dict)[2 * i + 1]);
         }
     }
-    for (i = 0; i < (size_t)call->names; i++) {
+    for (i = 0; i < (size_t)call->named_count; i++) {
         specdec__template_value name = call->named[2 * i];
 
         name.kind = SPECDEC__TEMPLATE_STRING;
@@ -25535,21 +25555,24 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
 /* dict(NAME=VALUE, ...). */
 static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
-    if (call->count && (call->count > 1 || call->value->kind != SPECDEC__TEMPLATE_DICT || call->names))
+    if (call->positional_count &&
+        (call->positional_count > 1 || call->positional->kind != SPECDEC__TEMPLATE_DICT || call->named_count))
         return specdec__template_fail(t, "dict is not known with such arguments");
-    return call->count ? *call->value : specdec__template_new_dict(t, call->named, (size_t)call->names);
+    return call->positional_count ? *call->positional
+                                  : specdec__template_new_dict(t, call->named, (size_t)call->named_count);
 }
 
 /* raise_exception(MESSAGE): the template stops with an error. */
 static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
-    const specdec__template_value text = specdec__template_to_string(t, call->count ? call->value : &nothing);
+    const specdec__template_value text = specdec__template_to_string(t, call->positional_count ? call->positional
+                                                                                               : &nothing);
 
     if (!t->failed)
         t->raised = 1;
     return specdec__template_fail_with(t, "the template refuses the conversation",
-                                       specdec__template_as_bytes(text.of.at, text.size));
+                                       specdec__template_as_bytes(text.as.data, text.size));
 }
 
 /* Appends a number with leading zeros. */
@@ -25654,7 +25677,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     return specdec__template_finish_string(t, from);
 }
 
-/* Functions by name. */
+/* Functions that every template may call, by name. */
 static const struct {
     const char *name;
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
@@ -25711,10 +25734,10 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
                                          : specdec__template_list_items(&more_named)[i - 2 * (size_t)names];
     for (i = 2 * (size_t)names; i < 2 * ((size_t)names + more_named.size); i += 2)
         named[i] = specdec__template_intern_name(t, named[i]);
-    call->value = value;
+    call->positional = value;
     call->named = named;
-    call->count = count + (int)more.size;
-    call->names = names + (int)more_named.size;
+    call->positional_count = count + (int)more.size;
+    call->named_count = names + (int)more_named.size;
     t->values -= count + 2 * names;
 }
 
@@ -25724,9 +25747,9 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     specdec__template_call call;
 
     memset(&call, 0, sizeof call);
-    call.count = packed & 255;
-    call.names = packed >> 8 & 255;
-    if (t->values < call.count + 2 * call.names) {
+    call.positional_count = packed & 255;
+    call.named_count = packed >> 8 & 255;
+    if (t->values < call.positional_count + 2 * call.named_count) {
         specdec__template_fail(t, "its stack is empty");
         return call;
     }
@@ -25734,9 +25757,9 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
         specdec__template_expand_arguments(t, packed, &call);
         return call;
     }
-    t->values -= call.count + 2 * call.names;
-    call.value = t->stack + t->values;
-    call.named = call.value + call.count;
+    t->values -= call.positional_count + 2 * call.named_count;
+    call.positional = t->stack + t->values;
+    call.named = call.positional + call.positional_count;
     return call;
 }
 
@@ -25747,20 +25770,20 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     const specdec__template_value *names = specdec__template_list_items(&macro->parameters);
     const specdec__template_value varargs = specdec__template_intern_name(t, specdec__template_string_value("varargs"));
     const specdec__template_value kwargs = specdec__template_intern_name(t, specdec__template_string_value("kwargs"));
-    specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->names), *rest, name;
+    specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->named_count), *rest, name;
     size_t others = 0, count = macro->parameters.size, k;
     int i;
 
-    for (i = 0; i < call->count && (size_t)i < count; i++)
-        specdec__template_set_variable(t, t->scope, &names[i], call->value[i]);
-    if ((size_t)call->count > count && !macro->varargs)
+    for (i = 0; i < call->positional_count && (size_t)i < count; i++)
+        specdec__template_set_variable(t, t->scope, &names[i], call->positional[i]);
+    if ((size_t)call->positional_count > count && !macro->varargs)
         specdec__template_fail(t, "a macro is given too many arguments");
-    for (i = 0; i < call->names && pairs && !t->failed; i++) {
+    for (i = 0; i < call->named_count && pairs && !t->failed; i++) {
         name = call->named[2 * i];
         name.kind = SPECDEC__TEMPLATE_STRING;
-        for (k = 0; k < count && (names[k].of.at != name.of.at || names[k].size != name.size); k++)
+        for (k = 0; k < count && (names[k].as.data != name.as.data || names[k].size != name.size); k++)
             ;
-        if (k < count ? k < (size_t)call->count
+        if (k < count ? k < (size_t)call->positional_count
                       : !macro->kwargs && !(macro->caller && specdec__template_string_is(&name, "caller")))
             specdec__template_fail(t, "a macro is given an argument twice, or one that it has not");
         if (k < count || (macro->caller && specdec__template_string_is(&name, "caller"))) {
@@ -25774,10 +25797,10 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
         specdec__template_set_variable(t, t->scope, &kwargs,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, pairs, others));
     if (macro->varargs && !t->failed) {
-        others = (size_t)call->count > count ? (size_t)call->count - count : 0;
+        others = (size_t)call->positional_count > count ? (size_t)call->positional_count - count : 0;
         rest = specdec__template_new_list(t, others);
         if (rest && others)
-            memcpy(rest, call->value + count, others * sizeof *rest);
+            memcpy(rest, call->positional + count, others * sizeof *rest);
         specdec__template_set_variable(t, t->scope, &varargs,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, rest, rest ? others : 0));
     }
@@ -25787,19 +25810,19 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
 static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_call *call)
 {
-    specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->of.at;
-    const specdec__template_value list = specdec__template_list_value(call->value, (size_t)call->count);
+    specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->as.data;
+    const specdec__template_value list = specdec__template_list_value(call->positional, (size_t)call->positional_count);
     specdec__template_value *own;
 
     if (self->size == UINT32_MAX)
-        return call->count ? call->value[loop->index % (size_t)call->count]
+        return call->positional_count ? call->positional[loop->index % (size_t)call->positional_count]
                            : specdec__template_fail(t, "cycle needs values");
     if (loop->changed_called &&
         specdec__template_values_equal(t, &loop->last_changed, &list, SPECDEC__TEMPLATE_COMPARE_DEPTH))
         return specdec__template_bool_value(0);
     own = specdec__template_new_list(t, list.size);
     if (own && list.size)
-        memcpy(own, list.of.at, list.size * sizeof *own);
+        memcpy(own, list.as.data, list.size * sizeof *own);
     loop->changed_called = 1;
     loop->last_changed = specdec__template_list_value(own, list.size);
     t->kept_bytes = t->used;
@@ -25811,7 +25834,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
 {
     const specdec__template_call call = specdec__template_take_arguments(t, packed);
     const specdec__template_value callee = specdec__template_pop_value(t);
-    const specdec__template_closure *closure = (const specdec__template_closure *)callee.of.at;
+    const specdec__template_closure *closure = (const specdec__template_closure *)callee.as.data;
     specdec__template_value out;
     specdec__template_frame *frame;
 
@@ -25949,7 +25972,7 @@ static void specdec__template_write_value(specdec__template *t)
     const specdec__template_value value = specdec__template_pop_value(t);
     const specdec__template_value text = specdec__template_to_string(t, &value);
 
-    specdec__template_write_output(t, text.of.at, text.size);
+    specdec__template_write_output(t, text.as.data, text.size);
     specdec__template_release_memory(t);
 }
 
@@ -25978,7 +26001,7 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
         constant = (const specdec__template_value *)specdec__template_constant(t, argument);
     switch (op) {
-    case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->of.at, constant->size); return;
+    case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->as.data, constant->size); return;
     case SPECDEC__TEMPLATE_EMIT: specdec__template_write_value(t); return;
     case SPECDEC__TEMPLATE_CONSTANT: specdec__template_push_value(t, *constant); return;
     case SPECDEC__TEMPLATE_LOAD: specdec__template_push_value(t, specdec__template_load_name(t, constant)); return;
@@ -26001,7 +26024,7 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     case SPECDEC__TEMPLATE_NEGATE: case SPECDEC__TEMPLATE_PLUS:
         below = specdec__template_integer_value(0);
         if (op == SPECDEC__TEMPLATE_NEGATE && top.kind == SPECDEC__TEMPLATE_DOUBLE)
-            specdec__template_push_value(t, specdec__template_double_value(-top.of.real));
+            specdec__template_push_value(t, specdec__template_double_value(-top.as.real));
         else
             specdec__template_push_value(t, op == SPECDEC__TEMPLATE_NEGATE ? specdec__template_subtract(t, &below, &top)
                                                                      : specdec__template_add(t, &below, &top));
@@ -26223,7 +26246,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
             continue;
         if (depth == SPECDEC__TEMPLATE_NESTED)
             return specdec__template_fail(t, "its messages are too deep");
-        open[depth].next = (specdec__template_value *)(uintptr_t)slot->of.at;
+        open[depth].next = (specdec__template_value *)(uintptr_t)slot->as.data;
         open[depth++].left = (size_t)slot->size * (slot->kind == SPECDEC__TEMPLATE_DICT ? 2 : 1);
     }
     return t->failed ? specdec__template_undefined_value() : all;
@@ -26412,6 +26435,7 @@ typedef struct specdec__chat {
     specdec__bytes culprit;             /* the part of the template that caused the failure */
 } specdec__chat;
 
+/* Sizes of buffers for recognising a template. */
 enum {
     SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
     SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of the template's texts that are kept */
@@ -26426,12 +26450,12 @@ typedef struct specdec__chat_found {
 /* Working memory for recognising a template; memory[bytes] is for running the template. */
 typedef struct specdec__chat_work {
     specdec__template running_template;
-    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES];
-    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8];
+    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES]; /* of the template; of a format */
+    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: it comes from a message */
     specdec__chat_found *found;
     void *memory;
     size_t bytes;
-    int64_t local_time;
+    int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and plain[], a bit for each byte of the text; 1: the byte is a message's and
@@ -27027,11 +27051,11 @@ static specdec__bytes specdec__text_bytes(specdec_text text)
 
 /* A JSON text that is being read into a specdec_chat_input, whose parts are put into the arena. */
 typedef struct specdec__reader {
-    specdec__json j;
+    specdec__json json;
     specdec__arena *arena;
     specdec_error *error;
     int message;          /* number of the message being read, for errors; -1: none */
-    specdec_result failed;
+    specdec_result failed; /* the first error; SPECDEC_OK: none */
 } specdec__reader;
 
 /* Stores an error, unless an earlier one is stored. */
@@ -27056,9 +27080,9 @@ static void *specdec__reader_take_memory(specdec__reader *r, size_t count, size_
 /* The node of an object's member; 0: the member is absent or null. */
 static size_t specdec__reader_find_member(const specdec__reader *r, size_t object, const char *name)
 {
-    const size_t node = specdec__json_find_member(&r->j, object, name);
+    const size_t node = specdec__json_find_member(&r->json, object, name);
 
-    return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
+    return node && r->json.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
 }
 
 /* The value of a JSON string, copied with a terminating zero; empty for node 0. what: its name for errors. */
@@ -27070,15 +27094,15 @@ static specdec_text specdec__reader_read_string(specdec__reader *r, size_t node,
 
     if (!node)
         return text;
-    if (r->j.nodes[node].kind != SPECDEC__JSON_STRING) {
+    if (r->json.nodes[node].kind != SPECDEC__JSON_STRING) {
         specdec__reader_fail(r, what);
         return text;
     }
-    most = r->j.nodes[node].to - r->j.nodes[node].from;
+    most = r->json.nodes[node].to - r->json.nodes[node].from;
     bytes = (char *)specdec__reader_take_memory(r, most, 1);
     if (bytes) {
         text.bytes = bytes;
-        text.length = specdec__json_string_value(&r->j, node, bytes, most - 1);
+        text.length = specdec__json_string_value(&r->json, node, bytes, most - 1);
     }
     return text;
 }
@@ -27091,7 +27115,7 @@ static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t no
 
     if (!node)
         return text;
-    raw = specdec__json_raw_text(&r->j, node);
+    raw = specdec__json_raw_text(&r->json, node);
     text.bytes = (const char *)raw.data;
     text.length = raw.size;
     return text;
@@ -27101,7 +27125,7 @@ static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t no
 static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node)
 {
     static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
-    const specdec__json_node *nodes = r->j.nodes;
+    const specdec__json_node *nodes = r->json.nodes;
     specdec_text text = {NULL, 0};
     size_t part = node + 1, room;
     uint32_t i;
@@ -27111,18 +27135,18 @@ static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node
         return specdec__reader_read_string(r, node, wrong);
     bytes = (char *)specdec__reader_take_memory(r, (size_t)nodes[node].to - nodes[node].from, 1);
     for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
-        const size_t type = specdec__json_find_member(&r->j, part, "type"),
-                     say = specdec__json_find_member(&r->j, part, "text");
+        const size_t type = specdec__json_find_member(&r->json, part, "type"),
+                     say = specdec__json_find_member(&r->json, part, "text");
 
         room = nodes[node].to - nodes[node].from - text.length;
         if (!say || nodes[say].kind != SPECDEC__JSON_STRING ||
-            (type && !specdec__json_string_equals(&r->j, type, "text", 4))) {
+            (type && !specdec__json_string_equals(&r->json, type, "text", 4))) {
             specdec__reader_fail(r, wrong);
             break;
         }
         if (i)
             bytes[text.length++] = '\n';
-        text.length += specdec__json_string_value(&r->j, say, bytes + text.length, room - 1);
+        text.length += specdec__json_string_value(&r->json, say, bytes + text.length, room - 1);
     }
     text.bytes = bytes;
     return text;
@@ -27131,7 +27155,7 @@ static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node
 /* Reads the tool_calls of an assistant's message. */
 static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
-    const specdec__json_node *nodes = r->j.nodes;
+    const specdec__json_node *nodes = r->json.nodes;
     specdec_tool_call *calls;
     size_t call = node + 1;
     uint32_t i;
@@ -27146,7 +27170,7 @@ static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_
     for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
         const size_t inner = specdec__reader_find_member(r, call, "function"), of = inner ? inner : call;
         const size_t arguments = specdec__reader_find_member(r, of, "arguments"),
-                     name = specdec__json_find_member(&r->j, of, "name");
+                     name = specdec__json_find_member(&r->json, of, "name");
 
         if (!name)
             specdec__reader_fail(r, "a call has no name");
@@ -27166,7 +27190,7 @@ static void specdec__reader_read_message(specdec__reader *r, size_t node, specde
 {
     size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
 
-    if (r->j.nodes[node].kind != SPECDEC__JSON_OBJECT) {
+    if (r->json.nodes[node].kind != SPECDEC__JSON_OBJECT) {
         specdec__reader_fail(r, "it is no object");
         return;
     }
@@ -27191,7 +27215,7 @@ static void specdec__reader_read_tool_choice(specdec__reader *r, size_t node, sp
     if (!node)
         return;
     for (i = 0; i < 3; i++)
-        if (specdec__json_string_equals(&r->j, node, words[i], strlen(words[i]))) {
+        if (specdec__json_string_equals(&r->json, node, words[i], strlen(words[i]))) {
             input->tool_choice = (specdec_tool_choice)i;
             return;
         }
@@ -27210,20 +27234,20 @@ static void specdec__reader_read_members(specdec__reader *r, specdec_chat_input 
     specdec_chat_message *messages;
     size_t node = list + 1;
 
-    if (!list || r->j.nodes[list].kind != SPECDEC__JSON_ARRAY) {
+    if (!list || r->json.nodes[list].kind != SPECDEC__JSON_ARRAY) {
         specdec__reader_fail(r, "there is no list of messages");
         return;
     }
-    messages = (specdec_chat_message *)specdec__reader_take_memory(r, r->j.nodes[list].count, sizeof *messages);
-    for (r->message = 0; messages && r->message < (int)r->j.nodes[list].count && !r->failed;
-         r->message++, node = r->j.nodes[node].next)
+    messages = (specdec_chat_message *)specdec__reader_take_memory(r, r->json.nodes[list].count, sizeof *messages);
+    for (r->message = 0; messages && r->message < (int)r->json.nodes[list].count && !r->failed;
+         r->message++, node = r->json.nodes[node].next)
         specdec__reader_read_message(r, node, &messages[r->message]);
     input->messages = messages;
-    input->count = (int)r->j.nodes[list].count;
+    input->count = (int)r->json.nodes[list].count;
     r->message = -1;
     input->tools = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "tools"));
     input->arguments = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "chat_template_kwargs"));
-    input->continues = continues && r->j.nodes[continues].kind == SPECDEC__JSON_TRUE;
+    input->continues = continues && r->json.nodes[continues].kind == SPECDEC__JSON_TRUE;
     specdec__reader_read_tool_choice(r, specdec__reader_find_member(r, 0, "tool_choice"), input);
 }
 
@@ -27238,14 +27262,14 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
     r.arena = arena;
     r.error = error;
     r.message = -1;
-    r.j.text = (const unsigned char *)text;
-    r.j.size = size;
-    if (!specdec__json_parse(&r.j))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.error_at,
-                             r.j.failed);
-    r.j.room = r.j.count;
-    r.j.nodes = (specdec__json_node *)specdec__reader_take_memory(&r, r.j.room, sizeof *r.j.nodes);
-    if (r.j.nodes && specdec__json_parse(&r.j))
+    r.json.text = (const unsigned char *)text;
+    r.json.size = size;
+    if (!specdec__json_parse(&r.json))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.json.error_at,
+                             r.json.failed);
+    r.json.room = r.json.count;
+    r.json.nodes = (specdec__json_node *)specdec__reader_take_memory(&r, r.json.room, sizeof *r.json.nodes);
+    if (r.json.nodes && specdec__json_parse(&r.json))
         specdec__reader_read_members(&r, input);
     return r.failed;
 }
@@ -27456,7 +27480,7 @@ typedef struct specdec__conversation_work {
     specdec__bytes text;  /* text of the template */
     unsigned char *memory;
     size_t bytes;
-    int64_t local_time;
+    int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__conversation_work;
 
 /* Renders a conversation by a template, with the beginning of the model's turn. Errors: ARGUMENT (the template refuses
@@ -27716,8 +27740,8 @@ enum {
    characters beyond ASCII; bit 7: all other bytes, and <, with which the marks of tool calls begin. The live kinds in a
    header: any SPECDEC__LIVE_BYTES bytes of these kinds, in any order, are allowed from the state on. */
 #define SPECDEC__LIVE(header) ((header) >> 25)
-#define SPECDEC__LIVE_SHIFT 25
-#define SPECDEC__LIVE_BYTES 40
+#define SPECDEC__LIVE_SHIFT 25 /* bits of a header below the live kinds */
+#define SPECDEC__LIVE_BYTES 40 /* bytes of live kinds that may follow in any order */
 #define SPECDEC__KINDS_PLAIN 127u /* all kinds but KIND_OTHER */
 #define SPECDEC__KIND_WIDE 64u    /* characters beyond ASCII */
 #define SPECDEC__KIND_OTHER 128u
@@ -27745,7 +27769,7 @@ enum {
     SPECDEC__OBJECT_OTHER, SPECDEC__OBJECT_END, SPECDEC__OBJECT_AFTER, SPECDEC__OBJECT_COUNTS_MEMBERS,
     SPECDEC__OBJECT_WORDS
 };
-#define SPECDEC__OBJECT_UNLISTED UINT32_MAX
+#define SPECDEC__OBJECT_UNLISTED UINT32_MAX /* in a SET record: the key names no property of the schema */
 
 /* Words of an array (JSON). LEAST, MOST: numbers of items; CAP: the counter stops here; END: state behind the closing
    bracket; AFTER, BEFORE: states AFTER_ITEM, BEFORE_ITEM. Behind these words: (count + 1) rules of the items; the last
@@ -27755,6 +27779,7 @@ enum {
     SPECDEC__ARRAY_AFTER, SPECDEC__ARRAY_BEFORE, SPECDEC__ARRAY_WORDS
 };
 
+/* Limits of an automaton. */
 enum {
     SPECDEC__AUTOMATON_THREADS = 32, /* most threads of a state; further alternatives are dropped */
     SPECDEC__STACK_NODES = 64,  /* most stack nodes of a state */
@@ -27788,15 +27813,15 @@ typedef struct specdec__automaton_thread {
 typedef struct specdec__stack_node {
     uint32_t return_state; /* the state to which the called rule returns */
     uint32_t counter;      /* repetitions or items so far; for an object: next property | members so far << 16 */
-    uint16_t parent, height;
+    uint16_t parent, height; /* parent: the level below; height: levels of the stack up to this one */
 } specdec__stack_node;
 
 /* The state of a text in a constraint. It holds no pointers, so a copy of it is a state of its own. */
 struct specdec_constraint_state {
     uint16_t threads, nodes; /* numbers of both; nodes[0] is never used */
     uint32_t dropped;        /* not 0: alternatives were dropped for lack of room */
-    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS];
-    specdec__stack_node node[SPECDEC__STACK_NODES];
+    specdec__automaton_thread thread[SPECDEC__AUTOMATON_THREADS]; /* (threads) the open alternatives */
+    specdec__stack_node node[SPECDEC__STACK_NODES]; /* (nodes) the stacks of all threads */
 };
 
 /* The working memory of reading one byte: stack nodes of the state, and behind them the nodes that are new. */
@@ -27808,9 +27833,9 @@ typedef struct specdec__automaton {
     specdec__stack_node *new_nodes;          /* (new_count of new_room) nodes behind those of the state */
     specdec__automaton_thread *next_threads; /* (next_count) threads behind the byte */
     specdec__automaton_thread *visits;       /* (visit_count of SPECDEC__BYTE_VISITS) states that the byte visits */
-    uint32_t state_node_count, new_count;
+    uint32_t state_node_count, new_count; /* numbers of stack nodes */
     uint32_t first_new, new_room; /* new nodes below this one belong to earlier bytes */
-    uint32_t next_count, visit_count;
+    uint32_t next_count, visit_count; /* numbers of threads behind the byte, and of visited states */
     uint32_t dropped; /* not 0: an alternative was dropped for lack of room */
 } specdec__automaton;
 
@@ -28364,8 +28389,8 @@ SPECDEC__FOR_SIZE
 
 /* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
-    uint32_t *data;
-    uint32_t count, room;
+    uint32_t *data; /* (count of capacity) items */
+    uint32_t count, capacity;
 } specdec__vector;
 
 /* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
@@ -28397,6 +28422,7 @@ typedef struct specdec__build {
     size_t error_at;                              /* byte offset of the error in the source */
 } specdec__build;
 
+/* Kinds of nodes of a syntax tree. */
 enum {
     SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
     SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
@@ -28457,16 +28483,16 @@ static uint32_t *specdec__build_reserve_scratch(specdec__build *b, size_t count)
 /* Appends room for `count` items to a vector. Returns the index of the first one; UINT32_MAX: the block is full. */
 static uint32_t specdec__vector_extend(specdec__build *b, specdec__vector *v, uint32_t count)
 {
-    if (count > v->room - v->count) {
-        const uint32_t room = v->room + count > 2 * v->room ? v->room + count + 16 : 2 * v->room;
-        uint32_t *data = v->room < 1u << 28 ? specdec__build_reserve_scratch(b, room) : NULL;
+    if (count > v->capacity - v->count) {
+        const uint32_t room = v->capacity + count > 2 * v->capacity ? v->capacity + count + 16 : 2 * v->capacity;
+        uint32_t *data = v->capacity < 1u << 28 ? specdec__build_reserve_scratch(b, room) : NULL;
 
         if (!data)
             return UINT32_MAX;
         if (v->count)
             memcpy(data, v->data, (size_t)v->count * 4);
         v->data = data;
-        v->room = room;
+        v->capacity = room;
     }
     v->count += count;
     return v->count - count;
@@ -28808,7 +28834,7 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
 
 /* A DFA over classes of bytes, which are intervals. State 0 rejects, state 1 is the first. */
 typedef struct specdec__dfa {
-    uint32_t states, classes;
+    uint32_t states, classes; /* numbers of states and of classes of bytes */
     unsigned char class_first[257];     /* (classes) first byte of each class */
     unsigned char class_of[256];        /* class of each byte */
     specdec__vector next;               /* (states, classes) next state */
@@ -29330,7 +29356,7 @@ SPECDEC__FOR_SIZE
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
     const unsigned char *text;
-    size_t size, at;
+    size_t size, at; /* bytes of the text; bytes that were parsed */
     int depth; /* number of open brackets */
 } specdec__source;
 
@@ -30529,6 +30555,7 @@ SPECDEC__FOR_SIZE
 /* The DFAs of this part read the text of a JSON string between its quotes. Each character is spelled in one way only
    (control characters also as \u00XX), so that products of two DFAs compare equal texts. */
 
+/* Parts of the regular expressions of formats. */
 #define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
 #define SPECDEC__LEAP "([02468][048]|[13579][26])" /* two digits that are divisible by 4 */
 #define SPECDEC__DATE \
@@ -30759,7 +30786,8 @@ SPECDEC__FOR_SIZE
 /* A decimal number: its digits, `whole` of them in front of the point, without leading zeros, `fraction` of them behind
    it, without trailing zeros. */
 typedef struct specdec__decimal {
-    int negative, whole, fraction;
+    int negative;        /* 1: with a minus sign */
+    int whole, fraction; /* digits in front of the point, behind it */
     char digits[SPECDEC__DECIMAL_DIGITS];
 } specdec__decimal;
 
@@ -31062,6 +31090,7 @@ SPECDEC__FOR_SIZE
    (anyOf, oneOf, not, if ...) become branches. A shape is the set of facts that one choice of an option in every branch
    gives; all combinations are tried in turn. */
 
+/* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
 #define SPECDEC__TYPE_NULL 1u
 #define SPECDEC__TYPE_FALSE 2u
 #define SPECDEC__TYPE_TRUE 4u
@@ -31157,8 +31186,8 @@ typedef struct specdec__fact {
 
 /* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
 typedef struct specdec__schema {
-    specdec__build *b;
-    specdec__json j;
+    specdec__build *build; /* the constraint that is being built */
+    specdec__json json;    /* the parsed text of the schemas */
     int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
     int free_space;
     uint32_t error_node;                         /* JSON node of the error */
@@ -31167,12 +31196,14 @@ typedef struct specdec__schema {
     specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
     specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
     specdec__vector pending_terms, opened_terms; /* terms of the current shape: to be taken apart; taken apart */
-    uint32_t types, branch_index, depth, shapes, keywords_seen;
+    uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
+    uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
+    uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
     /* the rule that is being built: */
     uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
     specdec__vector literals;     /* nodes of listed values (enum, const) */
     specdec__vector alternatives; /* first state of each */
-    uint32_t number_rule, integer_rule;
+    uint32_t number_rule, integer_rule; /* rules of any JSON number, any integer */
     specdec__dfa string_dfa;      /* any JSON string, between its quotes */
     uint32_t *string_states;      /* the states of string_dfa */
     uint32_t space_tree;          /* white space between tokens of JSON */
@@ -31192,23 +31223,23 @@ typedef struct specdec__schema {
 /* Refuses a schema because of a keyword. Returns 0. */
 static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
-    if (!s->b->failed) {
+    if (!s->build->failed) {
         s->error_node = owner;
         s->error_key = key;
     }
-    return specdec__build_fail(s->b, code, why);
+    return specdec__build_fail(s->build, code, why);
 }
 
 /* A JSON node of the schema's text. */
 static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
-    return &s->j.nodes[node];
+    return &s->json.nodes[node];
 }
 
 /* The value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
-    return (uint32_t)specdec__json_find_member(&s->j, object, name);
+    return (uint32_t)specdec__json_find_member(&s->json, object, name);
 }
 
 /* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
@@ -31230,13 +31261,13 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
     uint32_t i, p = a + 1, q = c + 1;
 
-    if (x->kind != y->kind || !specdec__build_count_work(s->b, 1))
+    if (x->kind != y->kind || !specdec__build_count_work(s->build, 1))
         return 0;
     if (x->kind == SPECDEC__JSON_NUMBER) {
         specdec__decimal one, two;
 
-        if (!specdec__decimal_read(specdec__json_raw_text(&s->j, a), &one) ||
-            !specdec__decimal_read(specdec__json_raw_text(&s->j, c), &two))
+        if (!specdec__decimal_read(specdec__json_raw_text(&s->json, a), &one) ||
+            !specdec__decimal_read(specdec__json_raw_text(&s->json, c), &two))
             return 0;
         return !specdec__decimal_compare(&one, &two);
     }
@@ -31245,12 +31276,13 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
         size_t size;
 
         if (!x->escaped)
-            return specdec__json_string_equals(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
-        text = (char *)specdec__build_reserve_scratch(s->b, (x->to - x->from) / 4 + 1);
+            return specdec__json_string_equals(&s->json, c, (const char *)s->json.text + x->from + 1,
+                                               x->to - x->from - 2u);
+        text = (char *)specdec__build_reserve_scratch(s->build, (x->to - x->from) / 4 + 1);
         if (!text)
             return 0;
-        size = specdec__json_string_value(&s->j, a, text, x->to - x->from);
-        return specdec__json_string_equals(&s->j, c, text, size);
+        size = specdec__json_string_value(&s->json, a, text, x->to - x->from);
+        return specdec__json_string_equals(&s->json, c, text, size);
     }
     if (x->kind < SPECDEC__JSON_NUMBER)
         return 1;
@@ -31265,7 +31297,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
             continue;
         }
         for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_json_node(s, q + 1)->next)
-            if (!specdec__build_count_work(s->b, 1))
+            if (!specdec__build_count_work(s->build, 1))
                 return 0;
         if (q >= y->next || !specdec__json_equal(s, p + 1, q + 1))
             return 0;
@@ -31281,7 +31313,7 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
 
     if (!object || specdec__schema_json_node(s, object)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->build, 1))
         if (at == name || specdec__json_equal(s, at, name))
             found = at + 1;
     return found;
@@ -31292,7 +31324,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
 {
     int64_t value;
 
-    if (!specdec__json_read_integer(&s->j, fact->node, &value) || value < 0) {
+    if (!specdec__json_read_integer(&s->json, fact->node, &value) || value < 0) {
         specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
         return 0;
     }
@@ -31308,7 +31340,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw_text(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
+    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
@@ -31320,7 +31352,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
     uint32_t i, at = 0, all = 0;
 
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
-        while (specdec__schema_next_child(s, node, &at) && !s->b->failed)
+        while (specdec__schema_next_child(s, node, &at) && !s->build->failed)
             all |= specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING
                        ? specdec__schema_read_types(s, at)
                        : (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT,
@@ -31328,7 +31360,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
         return all;
     }
     for (i = 0; i < 8; i++)
-        if (specdec__json_string_equals(&s->j, node, names[i], strlen(names[i])))
+        if (specdec__json_string_equals(&s->json, node, names[i], strlen(names[i])))
             return types[i];
     return (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
 }
@@ -31369,7 +31401,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
             uint32_t place = 0;
 
             while (specdec__schema_next_child(s, node, &place))
-                if (specdec__json_string_equals(&s->j, place, name, count))
+                if (specdec__json_string_equals(&s->json, place, name, count))
                     item = place + 1;
         } else if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
             uint32_t number = 0;
@@ -31380,7 +31412,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
                 for (item = node + 1; number; number--)
                     item = specdec__schema_json_node(s, item)->next;
         }
-        if (!item || !specdec__build_count_work(s->b, 8))
+        if (!item || !specdec__build_count_work(s->build, 8))
             return (uint32_t)(*found = 0);
         node = item;
     }
@@ -31405,19 +31437,19 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
 
     while (!anchor && from && text[from - 1] != '/')
         from--;
-    for (node = 0; node < s->j.count && specdec__build_count_work(s->b, 1); node++) {
+    for (node = 0; node < s->json.count && specdec__build_count_work(s->build, 1); node++) {
         uint32_t id, name;
         specdec__bytes raw;
 
         if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             continue;
         name = anchor ? specdec__schema_get_member(s, node, "$anchor") : 0;
-        if (name && specdec__json_string_equals(&s->j, name, (const char *)text, size))
+        if (name && specdec__json_string_equals(&s->json, name, (const char *)text, size))
             return node;
         id = specdec__schema_get_id(s, node);
         if (!id)
             continue;
-        raw = specdec__json_raw_text(&s->j, id);
+        raw = specdec__json_raw_text(&s->json, id);
         raw.data++;
         raw.size -= 2;
         if (raw.size && raw.data[raw.size - 1] == '#')
@@ -31454,12 +31486,13 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
 
-    for (at = 0; at < node && specdec__build_count_work(s->b, 1); at++)
+    for (at = 0; at < node && specdec__build_count_work(s->build, 1); at++)
         if (specdec__schema_json_node(s, at)->next > node &&
             specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT && at != 0) {
             const uint32_t id = specdec__schema_get_id(s, at);
 
-            if ((id && s->j.text[specdec__schema_json_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
+            if ((id && s->json.text[specdec__schema_json_node(s, id)->from + 1] != '#') ||
+                specdec__schema_is_root(s, at))
                 base = at;
         } else if (specdec__schema_json_node(s, at)->next <= node &&
                    specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
@@ -31471,7 +31504,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 /* The schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, ref);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
     const unsigned char *text = raw.data + 1;
     size_t size = raw.size - 2, hash = 0;
     uint32_t node;
@@ -31507,7 +31540,7 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
 static void specdec__schema_push_fact(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node,
                                       uint32_t owner, uint32_t more)
 {
-    const uint32_t at = specdec__vector_extend(s->b, v, 4);
+    const uint32_t at = specdec__vector_extend(s->build, v, 4);
 
     if (at == UINT32_MAX)
         return;
@@ -31538,13 +31571,13 @@ static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t
 /* Adds a schema, or its negation, to the terms that are to be taken apart. */
 static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
-    specdec__vector_push(s->b, &s->pending_terms, node << 1 | negated);
+    specdec__vector_push(s->build, &s->pending_terms, node << 1 | negated);
 }
 
 /* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {
@@ -31591,7 +31624,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     case SPECDEC__KEY_ALL:
         if (value != SPECDEC__JSON_ARRAY)
             specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
-        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+        while (!s->build->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_add_term(s, at, 0);
         break;
     case SPECDEC__KEY_ANY: case SPECDEC__KEY_ONE:
@@ -31606,7 +31639,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     case SPECDEC__KEY_DEPENDENT:
         if (value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
-        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+        while (!s->build->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_push_fact(s, &s->branches, key->kind, at, owner, 0);
         break;
     case SPECDEC__KEY_ENUM:
@@ -31639,7 +31672,7 @@ static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
     for (i = 0; i < s->opened_terms.count; i++)
         if (s->opened_terms.data[i] == term)
             return;
-    specdec__vector_push(s->b, &s->opened_terms, term);
+    specdec__vector_push(s->build, &s->opened_terms, term);
     if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
         if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
             s->types = 0;
@@ -31659,7 +31692,7 @@ static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
         return;
     }
     s->keywords_seen = 0;
-    while (!s->b->failed && specdec__schema_next_child(s, node, &at) && specdec__build_count_work(s->b, 4)) {
+    while (!s->build->failed && specdec__schema_next_child(s, node, &at) && specdec__build_count_work(s->build, 4)) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
@@ -31696,7 +31729,7 @@ static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branc
     if (!mine)
         return 0;
     specdec__schema_add_term(s, mine, 0);
-    for (at = 0, k = 0; specdec__schema_next_child(s, branch->node, &at) && !s->b->failed; k++)
+    for (at = 0, k = 0; specdec__schema_next_child(s, branch->node, &at) && !s->build->failed; k++)
         if (k != i && !specdec__schema_is_disjoint(s, mine, at, 0))
             specdec__schema_add_term(s, at, 1);
     return 1;
@@ -31755,7 +31788,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     return i == 1;
 }
 
-/* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
+/* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
 static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;
@@ -31851,7 +31884,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
-        if (specdec__json_read_integer(&s->j, node, &number) && number <= 0)
+        if (specdec__json_read_integer(&s->json, node, &number) && number <= 0)
             s->types = 0;
         specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
@@ -31868,7 +31901,7 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
 {
     uint32_t at = 0;
 
-    while (specdec__schema_next_child(s, owner, &at) && specdec__build_count_work(s->b, 4)) {
+    while (specdec__schema_next_child(s, owner, &at) && specdec__build_count_work(s->build, 4)) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
         const uint32_t facts = s->facts.count, pending = s->pending_terms.count, types = s->types;
         uint32_t option;
@@ -31877,7 +31910,7 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
             (s->legacy_refs && key->kind != SPECDEC__KEY_REF && specdec__schema_get_member(s, owner, "$ref")))
             continue;
         /* The number of a keyword's options is found by trying: few keywords have more than two. */
-        for (option = 0; !s->b->failed; option++) {
+        for (option = 0; !s->build->failed; option++) {
             s->facts.count = facts;
             s->pending_terms.count = pending;
             s->types = types;
@@ -31913,11 +31946,11 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
 
-    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->b, 4))
+    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->build, 4))
         return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
     if ((value = specdec__schema_get_member(s, node, "type")) != 0)
         types &= specdec__schema_read_types(s, value);
-    if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->b->failed)
+    if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->build->failed)
         types &= specdec__schema_allowed_types(s, specdec__schema_find_ref(s, node, value), depth + 1);
     if ((value = specdec__schema_get_member(s, node, "const")) != 0)
         types &= specdec__schema_type_of(s, value);
@@ -31934,7 +31967,7 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
 
-    for (i = 0; i < 8 && !s->b->failed; i++) {
+    for (i = 0; i < 8 && !s->build->failed; i++) {
         const uint32_t ref = specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_OBJECT
                                  ? specdec__schema_get_member(s, node, "$ref") : 0;
 
@@ -31956,7 +31989,7 @@ static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32
         return specdec__json_equal(s, single, value);
     if (!list)
         return 1;
-    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
         if (specdec__json_equal(s, at, value))
             return 1;
     return 0;
@@ -31970,7 +32003,7 @@ static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, ui
 
     if (!list || specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
         if (specdec__json_equal(s, at, name))
             return 1;
     return 0;
@@ -31988,7 +32021,7 @@ static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t
         specdec__schema_get_member(s, c, "patternProperties") ||
         specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
         if (!specdec__schema_get_equal(s, properties, at))
             return 1;
     return 0;
@@ -32000,11 +32033,11 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
     const uint32_t types = specdec__schema_allowed_types(s, a, 0) & specdec__schema_allowed_types(s, c, 0);
     uint32_t listed, one, two, at = 0;
 
-    if (!types || s->b->failed || !specdec__build_count_work(s->b, 8))
+    if (!types || s->build->failed || !specdec__build_count_work(s->build, 8))
         return !types;
     a = specdec__schema_follow_refs(s, a);
     c = specdec__schema_follow_refs(s, c);
-    if (s->b->failed || specdec__schema_json_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
+    if (s->build->failed || specdec__schema_json_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
         specdec__schema_json_node(s, c)->kind != SPECDEC__JSON_OBJECT)
         return 0;
     if ((listed = specdec__schema_get_member(s, a, "const")) != 0 && !specdec__schema_lists_value(s, c, listed))
@@ -32024,7 +32057,7 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
         return 1;
     at = 0;
     while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
-           specdec__schema_next_child(s, one, &at) && !s->b->failed) {
+           specdec__schema_next_child(s, one, &at) && !s->build->failed) {
         const uint32_t other = specdec__schema_get_equal(s, two, at);
 
         if (other && (specdec__schema_requires_member(s, a, at) || specdec__schema_requires_member(s, c, at)) &&
@@ -32069,7 +32102,7 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
         j++;
     }
     count = j;
-    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->b, 1); i++) {
+    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->build, 1); i++) {
         const uint32_t *known = specdec__schema_conjunction(s, i);
 
         if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->child_style &&
@@ -32077,16 +32110,16 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
             (!count || memcmp(s->terms.data + known[0], term, (size_t)count * 4) == 0))
             return known[SPECDEC__CONJUNCTION_RULE];
     }
-    rule = specdec__build_add_rule(s->b);
+    rule = specdec__build_add_rule(s->build);
     first = s->terms.count;
     for (i = 0; i < count; i++)
-        specdec__vector_push(s->b, &s->terms, term[i]);
-    specdec__vector_push(s->b, &s->conjunctions, first);
-    specdec__vector_push(s->b, &s->conjunctions, count);
-    specdec__vector_push(s->b, &s->conjunctions, rule);
-    specdec__vector_push(s->b, &s->conjunctions, s->child_style);
-    specdec__vector_push(s->b, &s->conjunctions, tool);
-    return s->b->failed ? 0 : rule;
+        specdec__vector_push(s->build, &s->terms, term[i]);
+    specdec__vector_push(s->build, &s->conjunctions, first);
+    specdec__vector_push(s->build, &s->conjunctions, count);
+    specdec__vector_push(s->build, &s->conjunctions, rule);
+    specdec__vector_push(s->build, &s->conjunctions, s->child_style);
+    specdec__vector_push(s->build, &s->conjunctions, tool);
+    return s->build->failed ? 0 : rule;
 }
 
 SPECDEC__FOR_SPEED
@@ -32100,18 +32133,18 @@ SPECDEC__FOR_SIZE
 /* Adds an alternative to the rule that is being built: its first state. */
 static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 {
-    if (state && !s->b->failed)
-        specdec__vector_push(s->b, &s->alternatives, state);
+    if (state && !s->build->failed)
+        specdec__vector_push(s->build, &s->alternatives, state);
 }
 
 /* A state with one edge: the byte leads to `target`. */
 static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, uint32_t target)
 {
-    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
+    const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
     if (state) {
-        s->b->words[state + 2] = byte | byte << 8;
-        s->b->words[state + 3] = target;
+        s->build->words[state + 2] = byte | byte << 8;
+        s->build->words[state + 3] = target;
     }
     return state;
 }
@@ -32122,8 +32155,8 @@ static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint3
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
-    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
-    uint32_t i, *record = s->b->words + state;
+    const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
+    uint32_t i, *record = s->build->words + state;
 
     if (!state)
         return 0;
@@ -32146,9 +32179,9 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
 {
     uint32_t at;
 
-    while (s->value_states.count < 2 * (rule + 1) && !s->b->failed)
-        specdec__vector_push(s->b, &s->value_states, 0);
-    if (s->b->failed)
+    while (s->value_states.count < 2 * (rule + 1) && !s->build->failed)
+        specdec__vector_push(s->build, &s->value_states, 0);
+    if (s->build->failed)
         return 0;
     at = s->value_states.data[2 * rule];
     if (!at) {
@@ -32165,22 +32198,22 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
-    unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->b, raw.size / 4 + 1);
-    unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->b, 6 * raw.size / 4 + 1);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
+    unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->build, raw.size / 4 + 1);
+    unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->build, 6 * raw.size / 4 + 1);
     size_t count, i, at = 0;
 
     *size = 0;
     if (!text || !out)
         return NULL;
-    count = specdec__json_string_value(&s->j, node, (char *)text, raw.size);
+    count = specdec__json_string_value(&s->json, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
-        const char *known = text[i] && !s->b->raw_strings ? strchr(meant, text[i]) : NULL;
+        const char *known = text[i] && !s->build->raw_strings ? strchr(meant, text[i]) : NULL;
 
         if (known) {
             out[at++] = '\\';
             out[at++] = (unsigned char)names[known - meant];
-        } else if (text[i] < 32 && !s->b->raw_strings) {
+        } else if (text[i] < 32 && !s->build->raw_strings) {
             memcpy(out + at, "\\u00", 4);
             out[at + 4] = (unsigned char)digits[text[i] >> 4];
             out[at + 5] = (unsigned char)digits[text[i] & 15];
@@ -32207,12 +32240,12 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
         return (uint32_t)specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT,
                                                       "this must be a string");
-    size = specdec__json_raw_text(&s->j, fact->node).size;
-    text = (unsigned char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
+    size = specdec__json_raw_text(&s->json, fact->node).size;
+    text = (unsigned char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
     if (!text)
         return 0;
     source.text = text;
-    source.size = specdec__json_string_value(&s->j, fact->node, (char *)text, size);
+    source.size = specdec__json_string_value(&s->json, fact->node, (char *)text, size);
     if (format) {
         for (i = 0; i < SPECDEC__COUNT(specdec__formats); i++)
             if (source.size == strlen(specdec__formats[i].name) &&
@@ -32226,12 +32259,12 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
         source.text = (const unsigned char *)specdec__formats[i].expression;
         source.size = strlen(specdec__formats[i].expression);
     }
-    tree = specdec__regex_parse(s->b, &source, &none, format);
-    if (s->b->failed && !s->error_key) {
+    tree = specdec__regex_parse(s->build, &source, &none, format);
+    if (s->build->failed && !s->error_key) {
         s->error_node = fact->owner;
         s->error_key = "pattern";
-        if (s->b->failed == SPECDEC_ERROR_FORMAT)
-            s->b->failed = SPECDEC_ERROR_UNSUPPORTED;
+        if (s->build->failed == SPECDEC_ERROR_FORMAT)
+            s->build->failed = SPECDEC_ERROR_UNSUPPORTED;
     }
     return tree;
 }
@@ -32239,7 +32272,7 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
 /* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
 static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t at = 0, start;
 
@@ -32268,7 +32301,7 @@ static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint3
 static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
                                              uint32_t *length)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     specdec__dfa one;
     uint32_t tree, least, most, count;
 
@@ -32305,9 +32338,9 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 
     if (length[2] >= length[0] && length[3] <= length[1])
         return;
-    if (!specdec__strings_length_dfa(s->b, &one, length[0], length[1]) ||
-        !specdec__strings_intersect(s->b, d, any, &one, 0))
-        if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+    if (!specdec__strings_length_dfa(s->build, &one, length[0], length[1]) ||
+        !specdec__strings_intersect(s->build, d, any, &one, 0))
+        if (s->build->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
             s->error_node = owner;
             s->error_key = "maxLength";
         }
@@ -32371,10 +32404,11 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
 {
     specdec__dfa other, old = *d;
 
-    return specdec__numbers_regex_dfa(s->b, &other, text, strlen(text)) &&
-           specdec__dfa_product(s->b, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->b, d);
+    return specdec__numbers_regex_dfa(s->build, &other, text, strlen(text)) &&
+           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->build, d);
 }
 
+/* Regular expressions of white space and of any text, for raw strings. */
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
@@ -32388,7 +32422,7 @@ static const char specdec__raw_ambiguous_regex[] =
    line end must be written so. */
 static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
     const char *close = s->calls->value_end;
     const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
@@ -32425,19 +32459,19 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
                                      uint32_t owner)
 {
     if (!any)
-        specdec__strings_length_dfa(s->b, d, length[0], length[1]);
+        specdec__strings_length_dfa(s->build, d, length[0], length[1]);
     else
         specdec__schema_limit_length(s, d, &any, length, owner);
-    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+    if (s->build->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
         s->error_node = owner;
         s->error_key = "maxLength";
     }
-    if (s->b->failed || !specdec__dfa_trim(s->b, d))
+    if (s->build->failed || !specdec__dfa_trim(s->build, d))
         return;
     if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
     if (specdec__raw_add_marks(s, d))
-        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, d, NULL, NULL));
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
 /* The rule of any raw string with its marks. */
@@ -32448,10 +32482,10 @@ static uint32_t specdec__raw_any_rule(specdec__schema *s)
 
     if (s->raw_string_rule)
         return s->raw_string_rule;
-    rule = specdec__build_add_rule(s->b);
-    if (specdec__strings_length_dfa(s->b, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
-        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
-    return s->raw_string_rule = s->b->failed ? 0 : rule;
+    rule = specdec__build_add_rule(s->build);
+    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
+        s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
+    return s->raw_string_rule = s->build->failed ? 0 : rule;
 }
 
 /* Adds the strings that obey all facts to the current rule. */
@@ -32462,7 +32496,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
     int any = 0;
 
     memset(&d, 0, sizeof d);
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         if (fact.kind == SPECDEC__KEY_MIN_LENGTH || fact.kind == SPECDEC__KEY_MAX_LENGTH)
@@ -32470,24 +32504,24 @@ static void specdec__schema_add_strings(specdec__schema *s)
         if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
             return;
     }
-    if (s->b->failed || length[0] > length[1])
+    if (s->build->failed || length[0] > length[1])
         return;
     if (!any && !length[0] && length[1] == UINT32_MAX && !s->ambiguous) {
         s->free_types |= SPECDEC__TYPE_STRING;
         return;
     }
-    if (s->b->raw_strings) {
+    if (s->build->raw_strings) {
         specdec__raw_add_strings(s, &d, any, length, owner);
         return;
     }
     if (!any) {
-        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->b, length[0], length[1]));
+        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->build, length[0], length[1]));
         return;
     }
     specdec__schema_limit_length(s, &d, &any, length, owner);
-    if (s->b->failed || !specdec__dfa_trim(s->b, &d))
+    if (s->build->failed || !specdec__dfa_trim(s->build, &d))
         return;
-    place = specdec__dfa_write_records(s->b, &d, &s->end_state, NULL);
+    place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
     specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '"', place));
 }
 
@@ -32501,10 +32535,10 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
 
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
-    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->j, node), &limit)) {
+    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->json, node), &limit)) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
-    } else if (specdec__numbers_limit_dfa(s->b, &side, &limit, at_least, strict)) {
-        specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
+    } else if (specdec__numbers_limit_dfa(s->build, &side, &limit, at_least, strict)) {
+        specdec__dfa_product(s->build, d, &old, &side, SPECDEC__DFA_BOTH);
     }
 }
 
@@ -32517,8 +32551,8 @@ static void specdec__schema_exclude_number(specdec__schema *s, specdec__dfa *d, 
         return;
     specdec__schema_limit_numbers(s, &above, node, 1, 1);
     specdec__schema_limit_numbers(s, &below, node, 0, 1);
-    if (!s->b->failed)
-        specdec__dfa_product(s->b, d, &above, &below, SPECDEC__DFA_EITHER);
+    if (!s->build->failed)
+        specdec__dfa_product(s->build, d, &above, &below, SPECDEC__DFA_EITHER);
 }
 
 /* Intersects *d with the multiples of a number, or removes them if the fact is negated. */
@@ -32530,7 +32564,7 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
     int i;
 
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
-        !specdec__decimal_read(specdec__json_raw_text(&s->j, fact->node), &unit)) {
+        !specdec__decimal_read(specdec__json_raw_text(&s->json, fact->node), &unit)) {
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
@@ -32542,8 +32576,8 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
                                                              : "the number is not positive");
         return;
     }
-    if (specdec__numbers_multiple_dfa(s->b, &all, value, (uint32_t)unit.fraction))
-        specdec__dfa_product(s->b, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
+    if (specdec__numbers_multiple_dfa(s->build, &all, value, (uint32_t)unit.fraction))
+        specdec__dfa_product(s->build, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
 }
 
 /* Is a minimum or maximum strict by the boolean exclusiveMinimum or exclusiveMaximum of JSON Schema draft 4? */
@@ -32575,7 +32609,8 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
     case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* these facts are negated here */
         if (d && fact->kind == SPECDEC__KEY_CONST)
             specdec__schema_exclude_number(s, d, fact->node);
-        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_next_child(s, fact->node, &at) && !s->b->failed)
+        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_next_child(s, fact->node, &at) &&
+               !s->build->failed)
             specdec__schema_exclude_number(s, d, at);
         return 1;
     default: return 0;
@@ -32594,12 +32629,12 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
 /* Builds the rule of a regular expression over bytes. */
 static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
 {
-    const uint32_t rule = specdec__build_add_rule(s->b);
+    const uint32_t rule = specdec__build_add_rule(s->build);
     specdec__dfa d;
 
-    if (!s->b->failed && specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
-        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
-    return s->b->failed ? 0 : rule;
+    if (!s->build->failed && specdec__numbers_regex_dfa(s->build, &d, text, strlen(text)))
+        s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
+    return s->build->failed ? 0 : rule;
 }
 
 /* Adds the numbers that obey all facts to the current rule. */
@@ -32619,14 +32654,14 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         s->free_types |= types;
         return;
     }
-    if (!specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
+    if (!specdec__numbers_regex_dfa(s->build, &d, text, strlen(text)))
         return;
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         specdec__schema_apply_number_fact(s, &fact, &d);
     }
-    if (!s->b->failed && specdec__dfa_trim(s->b, &d))
-        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, &d, NULL, NULL));
+    if (!s->build->failed && specdec__dfa_trim(s->build, &d))
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, &d, NULL, NULL));
 }
 
 /* ---- Arrays. */
@@ -32651,7 +32686,7 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
 
-    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+    for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t first, rest, at = 0, k = 0;
 
@@ -32666,13 +32701,13 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
         else if (rest)
             term[count++] = rest << 1;
     }
-    return s->b->failed ? 0 : specdec__schema_conjunction_rule(s, term, count);
+    return s->build->failed ? 0 : specdec__schema_conjunction_rule(s, term, count);
 }
 
 /* Adds the arrays that obey all facts to the current rule. */
 static void specdec__schema_add_arrays(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t least = 0, most = UINT32_MAX, prefix = 0, i, array, start, after, before, unique = 0;
 
     for (i = 0; i < s->facts.count / 4 && !b->failed; i++) {
@@ -32737,9 +32772,9 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->b, &d, any_number, sizeof any_number - 1))
+    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
         return 0;
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         at = 0;
@@ -32765,26 +32800,26 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
                                          "it lists arrays or objects beside keywords for these");
         }
     }
-    if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
+    if (type & SPECDEC__TYPE_NUMBER && !s->build->failed) {
+        const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
 
         return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
     }
-    if (type == SPECDEC__TYPE_STRING && !s->b->failed) {
+    if (type == SPECDEC__TYPE_STRING && !s->build->failed) {
         size_t size, k, count = 0;
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);
-        char *plain = (char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
+        char *plain = (char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
 
         if (!text || !plain)
             return 0;
         if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
             return 0;
-        size = specdec__json_string_value(&s->j, node, plain, size);
+        size = specdec__json_string_value(&s->json, node, plain, size);
         for (k = 0; k < size; k++)
             count += ((unsigned char)plain[k] & 0xc0) != 0x80;
         return count >= length[0] && count <= length[1];
     }
-    return !s->b->failed;
+    return !s->build->failed;
 }
 
 /* Appends white space to the concatenation `all`, if it is free. */
@@ -32792,13 +32827,13 @@ static void specdec__literal_append_space(specdec__schema *s, uint32_t all)
 {
     if (s->free_space)
         specdec__syntax_prepend_child(
-            s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
+            s->build, all, specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
 }
 
 /* Appends a byte to the concatenation `all`. */
 static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsigned byte)
 {
-    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_character(s->b, byte, byte));
+    specdec__syntax_prepend_child(s->build, all, specdec__syntax_add_character(s->build, byte, byte));
 }
 
 /* The tree of null, false or true (kind 0, 1, 2) in the current style. */
@@ -32808,13 +32843,13 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
     const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
                                      s->calls->form == SPECDEC__CALLS_PYTHON ? 3 : 0)];
 
-    return specdec__syntax_add_text(s->b, (const unsigned char *)word, strlen(word));
+    return specdec__syntax_add_text(s->build, (const unsigned char *)word, strlen(word));
 }
 
 /* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t rule;
     specdec__dfa d;
@@ -32834,7 +32869,7 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 /* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const specdec__json_node value = *specdec__schema_json_node(s, node);
     uint32_t all, at = 0, first = 1, item;
     size_t size;
@@ -32844,7 +32879,7 @@ static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
     if (value.kind == SPECDEC__JSON_STRING && b->raw_strings)
         return specdec__literal_raw_tree(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
-        return specdec__syntax_add_text(b, s->j.text + value.from, value.to - value.from);
+        return specdec__syntax_add_text(b, s->json.text + value.from, value.to - value.from);
     all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     if (value.kind == SPECDEC__JSON_STRING) {
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);
@@ -32901,14 +32936,15 @@ typedef struct specdec__members {
     specdec__vector required; /* (names) not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
-    unsigned char *text;
+    unsigned char *text; /* the spelled names, one after the other */
     size_t text_size;
     uint32_t patterns; /* number of patternProperties */
-    uint32_t pattern_name[SPECDEC__PATTERNS_MOST], pattern_owner[SPECDEC__PATTERNS_MOST];
-    specdec__dfa pattern[SPECDEC__PATTERNS_MOST];
+    uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
+    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* schema that has it */
+    specdec__dfa pattern[SPECDEC__PATTERNS_MOST]; /* DFA of each pattern */
     specdec__dfa allowed;        /* names that propertyNames allows */
     int names_limited;           /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner; /* numbers of members; schema to name in errors */
+    uint32_t least, most, owner; /* numbers of members allowed; schema to name in errors */
 } specdec__members;
 
 /* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
@@ -32917,14 +32953,14 @@ static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__me
     const specdec__json_node *node = specdec__schema_json_node(s, name);
     uint32_t i;
 
-    for (i = 0; i < m->names.count && specdec__build_count_work(s->b, 1); i++) {
+    for (i = 0; i < m->names.count && specdec__build_count_work(s->build, 1); i++) {
         const specdec__json_node *other = specdec__schema_json_node(s, m->names.data[i]);
 
         if (m->names.data[i] == name)
             return i + 1;
         if (!node->escaped && !other->escaped) {
             if (node->to - node->from == other->to - other->from &&
-                memcmp(s->j.text + node->from, s->j.text + other->from, node->to - node->from) == 0)
+                memcmp(s->json.text + node->from, s->json.text + other->from, node->to - node->from) == 0)
                 return i + 1;
         } else if (specdec__json_equal(s, m->names.data[i], name)) {
             return i + 1;
@@ -32938,7 +32974,7 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
 {
     const uint32_t known = specdec__members_find_name(s, m, name);
 
-    if (s->b->failed)
+    if (s->build->failed)
         return;
     if (specdec__schema_json_node(s, name)->kind != SPECDEC__JSON_STRING) {
         specdec__schema_fail_keyword(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
@@ -32950,8 +32986,8 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
     }
     if (m->names.count == SPECDEC__PROPERTIES_MOST)
         specdec__schema_fail_keyword(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
-    specdec__vector_push(s->b, &m->names, name);
-    specdec__vector_push(s->b, &m->required, required);
+    specdec__vector_push(s->build, &m->names, name);
+    specdec__vector_push(s->build, &m->required, required);
 }
 
 /* Builds the DFA of the strings that a schema in propertyNames allows. Returns 0 when it allows none. */
@@ -32961,14 +32997,14 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     specdec__dfa one;
     int any = 0;
 
-    if (!specdec__strings_length_dfa(s->b, d, 0, UINT32_MAX))
+    if (!specdec__strings_length_dfa(s->build, d, 0, UINT32_MAX))
         return 0;
     any = 1;
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_FALSE)
         return specdec__schema_listed_dfa(s, d, node, 0); /* the empty list: no string is allowed */
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
-    while (specdec__schema_next_child(s, node, &at) && !s->b->failed) {
+    while (specdec__schema_next_child(s, node, &at) && !s->build->failed) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
         specdec__fact fact;
 
@@ -32983,8 +33019,8 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
             const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
-            if (!s->b->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
-                specdec__strings_intersect(s->b, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
+            if (!s->build->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
+                specdec__strings_intersect(s->build, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
         } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_apply_string_fact(s, &fact, d, &any, length);
@@ -32996,7 +33032,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     length[2] = 0;
     length[3] = UINT32_MAX;
     specdec__schema_limit_length(s, d, &any, length, node);
-    return !s->b->failed;
+    return !s->build->failed;
 }
 
 /* Builds the DFAs of a schema's patternProperties. */
@@ -33005,7 +33041,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
     const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
     uint32_t at = 0;
 
-    while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->b->failed) {
+    while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->build->failed) {
         specdec__fact fact;
         uint32_t tree;
 
@@ -33020,7 +33056,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
         tree = specdec__schema_parse_pattern(s, &fact, 0);
         m->pattern_name[m->patterns] = at;
         m->pattern_owner[m->patterns] = owner;
-        if (!s->b->failed && specdec__strings_tree_dfa(s->b, &m->pattern[m->patterns], tree))
+        if (!s->build->failed && specdec__strings_tree_dfa(s->build, &m->pattern[m->patterns], tree))
             m->patterns++;
     }
 }
@@ -33032,7 +33068,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
     uint32_t i, count;
 
     m->most = UINT32_MAX;
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const uint32_t value = fact.node ? specdec__schema_json_node(s, fact.node)->kind : 0;
         uint32_t at = 0, list;
@@ -33042,7 +33078,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
         switch (fact.kind) {
         case SPECDEC__KEY_PROPERTIES:
             list = specdec__schema_get_member(s, fact.owner, "properties");
-            while (list && specdec__schema_next_child(s, list, &at) && !s->b->failed)
+            while (list && specdec__schema_next_child(s, list, &at) && !s->build->failed)
                 specdec__members_add_name(s, m, at, 0);
             specdec__members_build_patterns(s, m, fact.owner);
             break;
@@ -33055,13 +33091,13 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
             break;
         case SPECDEC__KEY_NAMES:
             if (specdec__members_build_allowed(s, fact.node, &one, 0))
-                specdec__strings_intersect(s->b, &m->allowed, &m->names_limited, &one, 0);
+                specdec__strings_intersect(s->build, &m->allowed, &m->names_limited, &one, 0);
             break;
         case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add_name(s, m, fact.node, 0); break;
         default: (void)value; break;
         }
     }
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* required names behind the listed ones, in their
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) { /* required names behind the listed ones, in their
                                                                    order */
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         uint32_t at = 0;
@@ -33069,10 +33105,10 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
         if (fact.kind == SPECDEC__FACT_PRESENT)
             specdec__members_add_name(s, m, fact.node, 1);
         if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-            while (specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+            while (specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
                 specdec__members_add_name(s, m, at, 1);
     }
-    return !s->b->failed && m->least <= m->most;
+    return !s->build->failed && m->least <= m->most;
 }
 
 /* Spells all listed names as in a JSON string. */
@@ -33080,16 +33116,16 @@ static void specdec__members_spell_names(specdec__schema *s, specdec__members *m
 {
     uint32_t i;
 
-    for (i = 0; i < m->names.count && !s->b->failed; i++) {
+    for (i = 0; i < m->names.count && !s->build->failed; i++) {
         size_t size;
         unsigned char *text = specdec__schema_spell_string(s, m->names.data[i], &size);
 
         if (!text)
             return;
-        specdec__vector_push(s->b, &m->texts, (uint32_t)(text - s->b->base));
-        specdec__vector_push(s->b, &m->texts, (uint32_t)size);
+        specdec__vector_push(s->build, &m->texts, (uint32_t)(text - s->build->base));
+        specdec__vector_push(s->build, &m->texts, (uint32_t)size);
     }
-    m->text = s->b->base;
+    m->text = s->build->base;
 }
 
 /* Does name a come before name c, in order of their bytes? */
@@ -33109,8 +33145,8 @@ static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
     uint32_t i, count = m->names.count;
 
     for (i = 0; i < count; i++)
-        specdec__vector_push(s->b, &m->sorted, i);
-    if (s->b->failed || !specdec__build_count_work(s->b, count))
+        specdec__vector_push(s->build, &m->sorted, i);
+    if (s->build->failed || !specdec__build_count_work(s->build, count))
         return;
     for (i = count / 2; i-- > 0;)
         specdec__members_sink(m->sorted.data, m, (int)count, (int)i);
@@ -33143,7 +33179,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         if (m->names_limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
             return UINT32_MAX;
     }
-    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+    for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t before = count, other;
 
@@ -33167,7 +33203,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         if (count == before && other)
             term[count++] = other << 1;
     }
-    if (s->b->failed)
+    if (s->build->failed)
         return 0;
     for (i = 0; i < count; i++)
         if (specdec__schema_json_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
@@ -33179,14 +33215,14 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
    UINT32_MAX: the member is forbidden, so the state leads nowhere. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
-    const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN, 2)
+    const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
                                                : specdec__schema_value_state(s, rule, 1);
-    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_SET, 3);
+    const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_SET, 3);
 
-    if (s->b->failed)
+    if (s->build->failed)
         return 0;
-    s->b->words[state + 1] = before;
-    s->b->words[state + 2] = index;
+    s->build->words[state + 1] = before;
+    s->build->words[state + 2] = index;
     return state;
 }
 
@@ -33195,7 +33231,7 @@ static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t inde
 static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
                                               uint32_t **place)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t ends[32], matched[32], kinds = 0, i, k, none = 1;
     specdec__dfa old, listed;
     int any = 1;
@@ -33264,7 +33300,7 @@ enum {
 static uint32_t specdec__members_add_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
                                             uint32_t other)
 {
-    const uint32_t at = specdec__vector_extend(s->b, tree, SPECDEC__BRANCH_WORDS);
+    const uint32_t at = specdec__vector_extend(s->build, tree, SPECDEC__BRANCH_WORDS);
 
     if (at == UINT32_MAX)
         return 0;
@@ -33282,12 +33318,12 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
     uint32_t i, k;
 
     specdec__members_add_branch(s, tree, 0, 0, other ? 1 : 0);
-    for (i = 0; i < m->sorted.count && !s->b->failed; i++) {
+    for (i = 0; i < m->sorted.count && !s->build->failed; i++) {
         const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
         const unsigned char *text = m->text + m->texts.data[2 * name];
         uint32_t at = 0;
 
-        for (k = 0; k <= size && specdec__build_count_work(s->b, 1); k++) {
+        for (k = 0; k <= size && specdec__build_count_work(s->build, 1); k++) {
             uint32_t child, last = 0;
 
             tree->data[at + SPECDEC__BRANCH_COUNT]++;
@@ -33303,7 +33339,7 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
 
                 child = specdec__members_add_branch(s, tree, text[k], i,
                                                     from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
-                if (s->b->failed)
+                if (s->build->failed)
                     return;
                 tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
                 last = child;
@@ -33317,7 +33353,7 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
 static uint32_t specdec__members_add_key_states(specdec__schema *s, const specdec__members *m, uint32_t object,
                                                 specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t at, child;
 
     for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
@@ -33394,22 +33430,22 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
     const unsigned char *tool = specdec__schema_spell_string(s, s->tool, &length);
     uint64_t hash;
 
-    if (!tool || s->b->failed)
+    if (!tool || s->build->failed)
         return;
     hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
-    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)hash);
-    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)(hash >> 32));
-    specdec__vector_push(s->b, &s->argument_kinds, kind);
-    specdec__vector_push(s->b, &s->argument_kinds, rule);
+    specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)hash);
+    specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)(hash >> 32));
+    specdec__vector_push(s->build, &s->argument_kinds, kind);
+    specdec__vector_push(s->build, &s->argument_kinds, rule);
 }
 
-/* The kind of argument number note / (KIND_WORDS + 1); 0 where two arguments with this hash differ in kind. */
+/* The kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another kind. */
 static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
 
-    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
+    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->build, 1); i += SPECDEC__KIND_WORDS + 1)
         if (s->argument_kinds.data[i] == own[0] && s->argument_kinds.data[i + 1] == own[1] &&
             s->argument_kinds.data[i + 2] != own[2])
             kind = 0;
@@ -33421,7 +33457,7 @@ static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
-    for (i = 0; i < s->argument_kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
+    for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__KIND_WORDS + 1)
         if (s->argument_kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
             return 1;
     return 0;
@@ -33430,20 +33466,21 @@ static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 /* Appends a literal text to the concatenation `all`. */
 static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends up to two characters of white space, which some models write here. */
 static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__syntax_prepend_child(s->b, all,
-                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
 /* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
 static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
     const int says = specdec__answer_mark_tells_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
@@ -33479,7 +33516,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
    member may not be written. */
 static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const int listed = place != UINT32_MAX;
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     const unsigned char *name = listed ? m->text + m->texts.data[2 * place] : (const unsigned char *)"";
@@ -33527,7 +33564,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
 /* The tree of a member behind another one: a comma where the form has commas, then the member. */
 static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t member)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
     if (s->style != SPECDEC__STYLE_ARGUMENTS || s->calls->form != SPECDEC__CALLS_PAIRS) {
@@ -33542,7 +33579,7 @@ static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t membe
    is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
 static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), rest = 0, i, required = 0;
 
     *empty = 1;
@@ -33602,7 +33639,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
 /* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
 static void specdec__argument_add_objects(specdec__schema *s, specdec__members *m)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const int braces = s->style == SPECDEC__STYLE_LITERAL;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     int empty = 0;
@@ -33626,7 +33663,7 @@ static void specdec__argument_add_objects(specdec__schema *s, specdec__members *
 /* Adds the JSON objects that obey all facts to the current rule. */
 static void specdec__schema_add_objects(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     specdec__members *m = (specdec__members *)(void *)specdec__build_reserve_scratch(b, sizeof *m / 4 + 1);
     specdec__dfa *d = (specdec__dfa *)(void *)specdec__build_reserve_scratch(b, sizeof *d / 4 + 1);
     specdec__vector tree;
@@ -33699,7 +33736,7 @@ static void specdec__schema_refuse_keywords(specdec__schema *s)
 {
     uint32_t i;
 
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const struct specdec__keyword *key;
 
@@ -33718,10 +33755,10 @@ static void specdec__schema_add_shape(specdec__schema *s)
     uint32_t i, at;
 
     if (++s->shapes > SPECDEC__SHAPES_MOST) {
-        specdec__build_fail(s->b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
+        specdec__build_fail(s->build, SPECDEC_ERROR_UNSUPPORTED, "too complex");
         return;
     }
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const int list = fact.kind == SPECDEC__KEY_ENUM;
 
@@ -33744,21 +33781,21 @@ static void specdec__schema_add_shape(specdec__schema *s)
             continue;
         }
         if (!list && specdec__schema_value_obeys(s, fact.node))
-            specdec__vector_push(s->b, &s->literals, fact.node);
-        while (list && specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+            specdec__vector_push(s->build, &s->literals, fact.node);
+        while (list && specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
             if (specdec__schema_value_obeys(s, at))
-                specdec__vector_push(s->b, &s->literals, at);
+                specdec__vector_push(s->build, &s->literals, at);
         return;
     }
     specdec__schema_refuse_keywords(s);
     s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
-    if (s->types & SPECDEC__TYPE_NUMBER && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_NUMBER && !s->build->failed)
         specdec__schema_add_numbers(s);
-    if (s->types & SPECDEC__TYPE_STRING && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_STRING && !s->build->failed)
         specdec__schema_add_strings(s);
-    if (s->types & SPECDEC__TYPE_ARRAY && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_ARRAY && !s->build->failed)
         specdec__schema_add_arrays(s);
-    if (s->types & SPECDEC__TYPE_OBJECT && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_OBJECT && !s->build->failed)
         specdec__schema_add_objects(s);
 }
 
@@ -33769,7 +33806,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
 
     if (!(s->types & SPECDEC__TYPE_OBJECT))
         return;
-    for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->b, 1); i++) {
+    for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->build, 1); i++) {
         const specdec__fact absent = specdec__schema_get_fact(&s->facts, i);
 
         for (k = 0; absent.kind == SPECDEC__FACT_ABSENT && k < s->facts.count / 4; k++) {
@@ -33780,7 +33817,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
                 s->types &= ~SPECDEC__TYPE_OBJECT;
             if (fact.kind == SPECDEC__KEY_REQUIRED &&
                 specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-                while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->b, 1))
+                while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->build, 1))
                     if (specdec__json_equal(s, at, absent.node))
                         s->types &= ~SPECDEC__TYPE_OBJECT;
         }
@@ -33794,11 +33831,11 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     uint32_t i, facts, branches, seen, types;
     specdec__fact branch;
 
-    for (i = 0; i < s->pending_terms.count && s->types && !s->b->failed; i++)
+    for (i = 0; i < s->pending_terms.count && s->types && !s->build->failed; i++)
         specdec__schema_open_term(s, s->pending_terms.data[i]);
     s->pending_terms.count = 0;
     specdec__schema_prune_types(s);
-    if (!s->types || s->b->failed || !specdec__build_count_work(s->b, 16))
+    if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
         return;
     if (s->branch_index == s->branches.count / 4) {
         specdec__schema_add_shape(s);
@@ -33815,7 +33852,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     branches = s->branches.count;
     seen = s->opened_terms.count;
     types = s->types;
-    for (i = 0; !s->b->failed && specdec__schema_apply_option(s, &branch, i); i++) {
+    for (i = 0; !s->build->failed && specdec__schema_apply_option(s, &branch, i); i++) {
         specdec__schema_expand_terms(s);
         s->facts.count = facts;
         s->branches.count = branches;
@@ -33834,7 +33871,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
    rule has none. */
 static uint32_t specdec__schema_add_literals(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i, rule;
 
@@ -33858,7 +33895,7 @@ static uint32_t specdec__schema_add_literals(specdec__schema *s)
 /* Adds the listed strings to the current rule, in styles where strings are raw. */
 static void specdec__schema_add_raw_literals(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     specdec__dfa d;
     uint32_t i;
@@ -33888,7 +33925,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->tool = conjunction[SPECDEC__CONJUNCTION_TOOL];
     s->types = types[style];
     s->child_style = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
-    s->b->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
+    s->build->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
     s->ambiguous = style == SPECDEC__STYLE_TEXT &&
                   specdec__argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
@@ -33898,7 +33935,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
 /* Builds the rule of a conjunction. */
 static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
     const uint32_t first = words[SPECDEC__CONJUNCTION_FIRST], count = words[SPECDEC__CONJUNCTION_COUNT];
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
@@ -33969,24 +34006,25 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
     size_t nodes;
 
     memset(s, 0, sizeof *s);
-    s->b = b;
+    s->build = b;
     s->free_space = !compact;
-    s->j.text = text ? text : anything;
-    s->j.size = text ? size : 4;
-    if (s->j.size < UINT32_MAX / 64)
-        specdec__json_parse(&s->j);
-    nodes = s->j.count;
-    s->j.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b, nodes * (sizeof *s->j.nodes / 4));
+    s->json.text = text ? text : anything;
+    s->json.size = text ? size : 4;
+    if (s->json.size < UINT32_MAX / 64)
+        specdec__json_parse(&s->json);
+    nodes = s->json.count;
+    s->json.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b,
+                                                                                 nodes * (sizeof *s->json.nodes / 4));
     if (b->failed)
         return 0;
-    s->j.room = nodes;
-    if (!specdec__json_parse(&s->j)) {
-        b->error_at = s->j.error_at;
-        return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
+    s->json.room = nodes;
+    if (!specdec__json_parse(&s->json)) {
+        b->error_at = s->json.error_at;
+        return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->json.failed ? s->json.failed : "it is too long");
     }
     i = specdec__schema_get_member(s, 0, "$schema");
     if (i) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->j, i);
+        const specdec__bytes raw = specdec__json_raw_text(&s->json, i);
         size_t k;
 
         for (k = 0; k + 8 < raw.size; k++)
@@ -34008,7 +34046,7 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
    failed. */
 static int specdec__schema_build_conjunctions(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t i;
 
     for (i = 0; i < specdec__schema_conjunction_count(s) && !b->failed; i++)
@@ -34054,12 +34092,12 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
 {
     int string = 0;
 
-    for (; *text && !s->b->failed; text++) {
+    for (; *text && !s->build->failed; text++) {
         const int punctuation = !string && strchr("{}[],:", *text) != NULL;
 
         if (!string && specdec__answer_is_space((unsigned char)*text)) { /* a space that some models leave out */
-            specdec__syntax_prepend_child(s->b, all,
-                                          specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
+            specdec__syntax_prepend_child(
+                s->build, all, specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
             continue;
         }
         if (punctuation)
@@ -34099,7 +34137,7 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
     int i;
 
     for (i = 0; i < count; i++)
-        if (specdec__json_string_equals(&s->j, name, choices[i], strlen(choices[i])))
+        if (specdec__json_string_equals(&s->json, name, choices[i], strlen(choices[i])))
             return 1;
     return !count;
 }
@@ -34107,7 +34145,8 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
 /* Appends a literal text to the concatenation `all`. */
 static void specdec__tools_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends the tree of a regular expression to the concatenation `all`. */
@@ -34120,14 +34159,14 @@ static void specdec__tools_append_regex(specdec__schema *s, uint32_t all, const 
     memset(&none, 0, sizeof none);
     source.text = (const unsigned char *)expression;
     source.size = strlen(expression);
-    specdec__syntax_prepend_child(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
+    specdec__syntax_prepend_child(s->build, all, specdec__regex_parse(s->build, &source, &none, 1));
 }
 
 /* Appends up to two characters of white space. */
 static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__syntax_prepend_child(s->b, all,
-                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
 /* Appends what a form of calls writes between its mark and the name of the tool. */
@@ -34170,10 +34209,11 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
-        const uint32_t mark = specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
+        const uint32_t mark = specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
         specdec__tools_append_text(s, mark, row->close);
-        specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
+        specdec__syntax_prepend_child(s->build, all,
+                                      specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
 }
 
@@ -34181,10 +34221,10 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
    arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
@@ -34231,7 +34271,7 @@ static int specdec__tools_calls_are_list(const specdec__calls *row)
 /* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
 static void specdec__tools_store_kinds(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t count = s->argument_kinds.count / (SPECDEC__KIND_WORDS + 1);
     const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__KIND_WORDS) : 0;
     uint32_t i;
@@ -34245,7 +34285,8 @@ static void specdec__tools_store_kinds(specdec__schema *s)
 }
 
 /* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
-static SPECDEC__UNUSED void specdec__tools_tell_splitter(specdec_splitter *splitter, const specdec_constraint *calls)
+static SPECDEC__UNUSED void specdec__tools_set_splitter_kinds(specdec_splitter *splitter,
+                                                              const specdec_constraint *calls)
 {
     splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->argument_kinds : NULL;
     splitter->kind_count = calls ? (int)calls->argument_kind_count : 0;
@@ -34389,7 +34430,7 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
     char path[160];
     size_t used = 0;
     uint32_t at = 0;
-    const specdec__build *b = s->b;
+    const specdec__build *b = s->build;
 
     path[used++] = '#';
     while (at < s->error_node && used < sizeof path - 24) { /* from the root down to the node, name by name */
@@ -34406,7 +34447,7 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
             break;
         path[used++] = '/';
         if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
-            const specdec__bytes raw = specdec__json_raw_text(&s->j, child);
+            const specdec__bytes raw = specdec__json_raw_text(&s->json, child);
             const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
 
             memcpy(path + used, raw.data + 1, size);
@@ -34453,7 +34494,7 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes are too few to compile this in", bytes);
     if (s && s->error_key)
         return specdec__compile_fail_at_keyword(s, error);
-    if (s && (b->error_at || !s->j.nodes || s->j.failed))
+    if (s && (b->error_at || !s->json.nodes || s->json.failed))
         return specdec__compile_fail_at_byte(b, text, size, error);
     if (s && s->error_node)
         return specdec__compile_fail_at_keyword(s, error);
@@ -34484,7 +34525,7 @@ typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
     unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
     uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
-    uint32_t count, entries;
+    uint32_t count, entries; /* numbers of nodes and of entries */
 } specdec__trie_tree;
 
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
@@ -34787,8 +34828,9 @@ enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MAS
 
 /* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
-    uint32_t children_end;
-    uint16_t first_thread, thread_count, new_count;
+    uint32_t children_end; /* index of the trie node behind the children */
+    uint16_t first_thread, thread_count; /* the node's threads among those of the path */
+    uint16_t new_count;                  /* new stack nodes in front of the node */
     unsigned char has_set;  /* 1: byte_sets[depth] holds the bytes that its children may have */
     unsigned char is_plain; /* 1: no byte of the path is KIND_OTHER */
 } specdec__mask_level;
@@ -34799,18 +34841,18 @@ typedef struct specdec__mask_walk {
     const specdec_constraint_state *state;
     const specdec_token_trie *trie;
     const specdec__trie_tree *tree;
-    uint32_t *mask;
+    uint32_t *mask; /* (words) a bit for each token, 1: it may follow */
     uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
     uint32_t threads_most;            /* most threads behind one byte so far */
     uint32_t brief_bytes;             /* plain tokens of up to brief_bytes bytes are in the mask already */
     uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
-    specdec__automaton_thread visits[SPECDEC__BYTE_VISITS];
-    specdec__automaton_thread threads[SPECDEC__MASK_THREADS];
-    specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES];
-    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
+    specdec__automaton_thread visits[SPECDEC__BYTE_VISITS]; /* states that the current byte visits */
+    specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all nodes on the path */
+    specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
+    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2]; /* trie nodes on the path */
     uint32_t key_states[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path */
     uint32_t key_ends[SPECDEC__TRIE_LONGEST + 2];   /* trie nodes behind their children */
-    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES];
+    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: in use */
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
@@ -34940,7 +34982,7 @@ SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t f
     }
 }
 
-/* Is a thread in a state where `height` bytes of these kinds, in any order, may follow? */
+/* May `height` bytes of the given kinds, in any order, follow in the state of a thread? */
 SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
                                                uint32_t kinds, uint32_t height)
 {
@@ -35393,7 +35435,7 @@ typedef struct specdec__mixing {
     int query_channel, key_channel, value_channel; /* first channel of the queries, of the keys, of the values */
     int output_width;         /* width of the layer's output, before its output matrix */
     int input_width;          /* width of the row that the input matrices give for a token */
-    int first_kept, kept;     /* the inputs of the state are [inputs, inputs + kept) of this row */
+    int first_input, input_count; /* the inputs of the state are [first_input, first_input + input_count) of this row */
 } specdec__mixing;
 
 /* Whether a model has recurrent layers, on this rank or another one. */
@@ -35512,7 +35554,7 @@ typedef struct specdec__shape {
 typedef struct specdec__layer {
     specdec__shape shape;                  /* sizes of the layer */
     int index;                             /* number among the layers on this rank */
-    int state;                             /* number among the recurrent layers on this rank; -1: the layer is not
+    int recurrent_index;                   /* number among the recurrent layers on this rank; -1: the layer is not
                                               recurrent */
     float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
@@ -35855,7 +35897,7 @@ typedef struct specdec__reads {
 
 /* Tensors and sizes of a model that drafts a block of tokens in one pass (DFlash: Chen et al. 2026, arXiv 2602.06036).
    The block is the root and mask tokens behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
-     DSpark:  logits[i] + markov_out markov_in[s], with the confidence sigmoid(confidence [state[i], markov_in[s]])
+     DSpark:  logits[i] + markov_out markov_in[s], and as its confidence sigmoid(confidence * [state[i], markov_in[s]])
      DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
               logits[i][t] + sum over r of predecessor[s][r] (hidden state[i])[r] successor[t][r]
    DFlash2 also has a convolution before and one behind each half of a layer: with h the input of the half and
@@ -35980,7 +36022,7 @@ typedef struct specdec_model {
     const specdec__chat *chat;               /* the chat format that the template was recognised as; NULL: no
                                                 template */
     specdec__gguf gguf;                      /* the file; the first one of a model in several files */
-    int parts, tensors;                      /* files of the model: see >>model/parts; tensors in all of them */
+    int file_count, tensors;                 /* files of the model: see >>model/parts; tensors in all of them */
     size_t part_bytes;                       /* bytes of all files in memory */
     specdec__bytes mapped;                   /* the mapping of the file, to be unmapped at the end; empty: the caller's
                                                 memory */
@@ -36174,17 +36216,19 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 /* Whether the model is a mixture of experts. */
 SPECDEC__INLINE int specdec__model_has_experts(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
-/* Whether this rank has the first layers of a model, and so the embedding; whether it has the last layers. */
+/* Whether this rank has the first layers of a model, and so the embedding. */
 SPECDEC__INLINE int specdec__model_has_first_layer(const specdec__model *m)
 {
     return !SPECDEC__PIPE || !m->first_layer || m->reads.count;
 }
+
+/* Whether this rank has the last layers of a model. */
 SPECDEC__INLINE int specdec__model_has_last_layer(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first_layer + m->layers == m->all_layers;
 }
 
-/* Returns what kind of draft model this is, such as "EAGLE-3"; NULL: it is not one, or not bound yet. */
+/* Returns the kind of a draft model, such as "EAGLE-3"; NULL: the model is no draft model, or not bound yet. */
 static SPECDEC__UNUSED const char *specdec__model_draft_kind(const specdec__model *m)
 {
     static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};
@@ -36225,10 +36269,10 @@ static int specdec__part_move_to_next(const specdec__model *m, int i, specdec__g
 {
     specdec__bytes file;
 
-    if (i + 1 >= m->parts)
+    if (i + 1 >= m->file_count)
         return 0;
     file.data = part->file.data + specdec__part_bytes(part);
-    file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
+    file.size = SIZE_MAX / 2; /* the size was checked when the file was mapped */
     return !specdec__gguf_find_sections(part, file, NULL);
 }
 
@@ -36238,7 +36282,7 @@ static int specdec__model_find_tensor(const specdec__model *m, const char *name,
     specdec__gguf part;
     int i, found = specdec__gguf_find_tensor(&m->gguf, name, out);
 
-    if (found || m->parts < 2)
+    if (found || m->file_count < 2)
         return found;
     part = m->gguf;
     for (i = 0; !found && specdec__part_move_to_next(m, i, &part); i++)
@@ -36369,14 +36413,14 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
     unsigned char *at = room;
     int i;
 
-    for (i = 0; i < m->parts; i++) {
+    for (i = 0; i < m->file_count; i++) {
         size_t size, padded;
 
-        (void)specdec__part_write_path(path, i, m->parts, name, NULL);
+        (void)specdec__part_write_path(path, i, m->file_count, name, NULL);
         file.data = NULL;
         if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
             return result;
-        result = specdec__gguf_find_sections(&part, file, error); /* as it was found before */
+        result = specdec__gguf_find_sections(&part, file, error); /* fails only if the file has changed since then */
         size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
         specdec__os_unmap(&file);
@@ -36629,7 +36673,7 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
     int i;
 
     m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
-    if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
+    if (!m->trait[SPECDEC__READS_STATES]) /* blocks of a draft model are its layers */
         m->nextn = specdec__model_read_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
@@ -36753,7 +36797,7 @@ static int specdec__model_layer_is_recurrent(const specdec__model *m, int index,
     int64_t value = 0;
 
     if (!specdec__mixing_exists(&m->mixing) ||
-        index >= (m->all_layers ? m->all_layers : m->layers)) /* blocks that only predict have attention */
+        index >= (m->all_layers ? m->all_layers : m->layers)) /* NextN blocks have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
         return 1;
@@ -36826,7 +36870,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
         x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
-        x->channels = x->kept = x->output_width = m->embedding;
+        x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
         return r.result ? r.result : specdec__model_check_mixing(x, x->input_width, error);
     }
@@ -36840,7 +36884,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
                              x->rows);
-    x->output_width = x->first_kept = inner;
+    x->output_width = x->first_input = inner;
     x->values = inner / x->heads;
     wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
     if (wide > most)
@@ -36851,8 +36895,8 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->value_channel = x->kind == SPECDEC__DELTA ? wide : 0;
     x->keys_by_modulo = m->trait[SPECDEC__KEYS_BY_MODULO];
     x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
-    x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
-    x->input_width = inner + x->kept;
+    x->input_count = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
+    x->input_width = inner + x->input_count;
     return specdec__model_check_mixing(x, wide, error);
 }
 
@@ -36885,7 +36929,7 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.rope_dim = specdec__model_layer_size(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
     s.experts = m->experts && index >= m->leading_dense && (index + 1) % m->expert_interval == 0 &&
-                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: no feed-forward network at all */
                     ? m->experts
                     : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__DENSE_BESIDE_EXPERTS];
@@ -36975,7 +37019,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_layers(specdec__model *m, specdec_error *error)
 {
-    specdec_result result; /* SPECDEC_OK, or the first failure */
+    specdec_result result;
     int i, any = 0;
 
     for (i = m->first_layer; i < m->first_layer + m->layers; i++) {
@@ -37230,7 +37274,7 @@ static specdec_result specdec__model_copy_values(const specdec__model *m, const 
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (vectors == 1 && t.shape[0] == 1) { /* a row may be a column */
+    if (vectors == 1 && t.shape[0] == 1) { /* a vector may be a matrix of one column */
         t.shape[0] = t.shape[1];
         t.shape[1] = 1;
     }
@@ -37344,7 +37388,7 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
 
     m->weight_bytes += matrix->row_bytes * (size_t)rows;
     m->weight_products += (uint64_t)rows * (uint64_t)matrix->columns;
-    m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: more than there is room for */
+    m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: the sum may exceed size_t */
                                       specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
 }
 
@@ -37651,7 +37695,7 @@ static specdec_result specdec__model_bind_layer(specdec__model *m, int index, sp
         memset(layer, 0, sizeof *layer);
         layer->shape = shape;
         layer->index = index - m->first_layer;
-        layer->state = state;
+        layer->recurrent_index = state;
         layer->query_scale = shape.kv_heads ? specdec__model_query_scale(m, &shape) : 0;
     }
     if ((result = specdec__model_bind_matrices(m, index, &shape, size, layer, error)) != SPECDEC_OK ||
@@ -37892,7 +37936,7 @@ static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, co
 }
 
 /* Reads the list of the target's layers whose hidden states a model reads. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_read_layers(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_target_layers(specdec__model *m, specdec_error *error)
 {
     specdec__gguf_value list;
     char key[96];
@@ -37923,7 +37967,7 @@ static int specdec__model_find_tensor_with_word(const specdec__model *m, const c
     uint64_t i;
     size_t k;
 
-    c.at = m->gguf.tensors_at;
+    c.offset = m->gguf.tensors_at;
     for (i = 0; i < m->gguf.tensor_count; i++) {
         const specdec__bytes found = specdec__gguf_skip_record(&m->gguf, &c, 1);
 
@@ -38080,7 +38124,7 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
 
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM)
         return specdec__model_bind_assistant(m, error);
-    if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
+    if ((result = specdec__model_read_target_layers(m, error)) != SPECDEC_OK)
         return result;
     reads->width = specdec__model_read_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
     reads->norm_first = specdec__model_read_count(&r, ".norm_before_residual", 0, 1, 0);
@@ -38198,7 +38242,7 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     size_t k;
 
     specdec__model_tensor_sizes(m, &shape, size);
-    size[SPECDEC__DIM_OWN_KEYS] = 1; /* there may be unused ones */
+    size[SPECDEC__DIM_OWN_KEYS] = 1; /* a layer that shares keys may have unused tensors of its own */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
@@ -38248,7 +38292,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     const char *const whole[] = {
         "token_embd.weight", specdec__model_final_norm_name(m), "output.weight", "rope_freqs.weight",
         "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
-        "cls.output.weight" /* of rerankers; a text needs none */};
+        "cls.output.weight" /* of rerankers, not used */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
     static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -38282,7 +38326,7 @@ static specdec_result specdec__model_refuse_unread_in_part(const specdec__model 
     specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
     uint64_t i;
 
-    c.at = part->tensors_at;
+    c.offset = part->tensors_at;
     for (i = 0; i < part->tensor_count; i++) {
         const specdec__bytes name = specdec__gguf_skip_record(part, &c, 1);
 
@@ -38815,7 +38859,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     }
     if (!file->data)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
-    m->parts = count;
+    m->file_count = count;
     return specdec__parts_load(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
 }
 
@@ -38913,13 +38957,13 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
     specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
     specdec_result result;
 
-    if ((result = m->parts > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
+    if ((result = m->file_count > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
                                : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
         (result = specdec__part_read_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
         return result;
-    if (m->parts > 1)
+    if (m->file_count > 1)
         return specdec__parts_check_duplicates(m, error);
-    m->parts = 1;
+    m->file_count = 1;
     m->tensors = (int)m->gguf.tensor_count;
     if (count == 1 || (vocabulary_only && !number))
         return SPECDEC_OK;
@@ -39041,7 +39085,7 @@ typedef struct specdec__states {
     unsigned char *current_window; /* (count) which of the two windows is the current one: 0 or 1 */
     int checkpoint_distance; /* tokens between two checkpoints, at least */
     int max_checkpoints;   /* checkpoints of one view, at most */
-    size_t input_floats;   /* floats of the stored inputs of one token: (layers, kept) */
+    size_t input_floats;   /* floats of the stored inputs of one token: (layers, input_count) */
     uint64_t bytes_read, bytes_written; /* bytes of states and inputs that all steps so far have read and written */
 } specdec__states;
 
@@ -39096,7 +39140,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
     s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
     s->count = (int)specdec__min_int(views, (1 << 30) / (s->max_checkpoints + 2)) * (s->max_checkpoints + 2);
     s->bytes = specdec__state_bytes(mixing);
-    s->input_floats = (size_t)mixing->layers * (size_t)mixing->kept;
+    s->input_floats = (size_t)mixing->layers * (size_t)mixing->input_count;
     s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
     s->free_slots = SPECDEC__TAKE(arena, int, s->count);
     s->references = SPECDEC__TAKE(arena, int, s->count);
@@ -39141,11 +39185,11 @@ SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slo
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
 
-/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->input_row. */
+/* Returns the stored inputs (input_count) of one token for one recurrent layer. place: an entry of state->input_row. */
 SPECDEC__INLINE float *specdec__state_inputs_address(const specdec__states *s, const specdec__state *state, int place,
                                                      int layer)
 {
-    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.kept;
+    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.input_count;
 }
 
 /* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */
@@ -39423,7 +39467,7 @@ enum {
     SPECDEC__KV_COMMIT,    /* the next first_number entries of path were committed; then second_number entries stay
                               nodes (-1: all later nodes) */
     SPECDEC__KV_TRUNCATE,  /* the view was cut to its first first_number keys */
-    SPECDEC__KV_SHARE,     /* second_number keys of view `other`, from first_number on, were appended */
+    SPECDEC__KV_SHARE,     /* second_number keys of source_view, from first_number on, were appended */
     SPECDEC__KV_EVENTS
 };
 
@@ -39431,7 +39475,7 @@ enum {
 typedef struct specdec__kv_event {
     int kind;                        /* SPECDEC__KV_RESERVE, ... */
     specdec__view *view;             /* the changed view */
-    specdec__view *other;            /* the view whose keys were shared; NULL: none */
+    specdec__view *source_view;      /* the view whose keys were shared; NULL: none */
     int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
     const int *path;                 /* committed nodes, in order; then nodes that stay; NULL: none */
     int renumbered;                  /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes
@@ -39646,7 +39690,7 @@ SPECDEC__INLINE void specdec__kv_notify(const specdec__kv *kv, int kind, specdec
         return;
     news.kind = kind;
     news.view = view;
-    news.other = other;
+    news.source_view = other;
     news.first_number = a;
     news.second_number = b;
     news.path = path;
@@ -39841,7 +39885,7 @@ static int specdec__pages_take_page(specdec__kv *kv, int span)
             return -1;
     page = pages->free_pages[--pages->free_count];
     pages->view_counts[page] = 1;
-    if (page == pages->cleared) /* memory is cleared, and so used, when it is first needed */
+    if (page == pages->cleared) /* a page is cleared, and so takes memory, when it is first used */
         memset(pages->memory + (size_t)pages->cleared++ * pages->bytes, 0, pages->bytes);
     return page;
 }
@@ -39862,7 +39906,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
         page = specdec__pages_take_page(kv, span);
         if (page < 0 && pages->view_counts[last->page] > 1 + pages->kept_counts[last->page])
             return 0;
-        while (page < 0 && pages->view_counts[last->page] > 1) /* kept views alone have a part in it, too */
+        while (page < 0 && pages->view_counts[last->page] > 1) /* all other holders are kept views */
             specdec__kv_evict(kv);
         if (page >= 0) {
             memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
@@ -40059,7 +40103,7 @@ static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, c
         room = specdec__min_int(s->tail_slots, count);
         if (room)
             s->segment[s->count - 1].length += room;
-        for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* the first spare page: a segment */
+        for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* a spare page becomes a segment */
             specdec__segment *last = &s->segment[s->count++];
 
             s->spare_pages--;
@@ -40446,7 +40490,7 @@ typedef struct specdec__batch {
     const int32_t *tokens;         /* (n) token id of each node */
     const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
     specdec__view *const *views;   /* (n) view of each node: the keys of its sequence */
-    const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
+    const unsigned char *wants_logits; /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
                                       run */
     const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
                                       the first nodes of a view, each the parent of the next; read by recurrent layers
@@ -40458,7 +40502,7 @@ typedef struct specdec__batch {
 typedef struct specdec__state_reader {
     const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
     int count;         /* states of each node */
-    int first;         /* the first of the step's nodes whose states are copied */
+    int first_node;    /* the first of the step's nodes whose states are copied */
     float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
 } specdec__state_reader;
 
@@ -40557,8 +40601,9 @@ typedef struct specdec__mix_rows {
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
                                       specdec__forward_mix_run_layer */
     int *row_of_node;              /* (max_nodes) row of each node */
-    int raw_stride, convolved_stride, output_stride; /* floats between rows of `raw`, of `convolved`, of outputs in h */
-    float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
+    int projected_stride, convolved_stride, output_stride; /* floats between rows of `projected`, of `convolved`, of
+                                                              outputs in h */
+    float *projected;              /* (n, projected_stride) outputs of a layer's input matrices */
     float *convolved;              /* (rows, convolved_stride) outputs of the convolution; then the decay and the rate
                                       of each head */
     float *zeros;                  /* (channels) zeros: inputs before the first token */
@@ -40581,7 +40626,8 @@ typedef struct specdec__screen {
                         by */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
-    uint64_t rows, rows_read, whole_steps; /* statistics: see specdec_info */
+    uint64_t rows, rows_read, rows_whole;  /* rows of logits that were bounds first; rows of the matrix read for them;
+                                              rows of logits read whole */
     int64_t saved;   /* bytes of weights that were not read; see specdec_info */
 } specdec__screen;
 
@@ -40594,13 +40640,13 @@ typedef struct specdec__context {
     int threads;               /* threads of the pool that take part */
     int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
                                   change the text */
-    int any_unsound;           /* 1: some row of the step has such a value: see `first_unsound` */
+    int any_unsound;           /* 1: some row of the step has a value that is not sound: see `first_unsound` */
     int *first_unsound;        /* (max_nodes) by row: 2 + the half of a layer (see specdec__scratch) whose values were
                                   the first that are not finite; negative: a key or value there was too large for the
                                   cache; 0: all values are sound */
     /* the current step: */
     const specdec__batch *batch; /* the nodes of the step */
-    int first, n, row_count;     /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+    int first_node, n, row_count; /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
                                     rows have logits */
     /* for all steps: */
     int max_nodes;             /* nodes of a step, at max_nodes */
@@ -40633,7 +40679,7 @@ typedef struct specdec__context {
     float *queries;            /* (max_nodes, q) queries, and their gates if there are any, before RoPE */
     float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
     /* for latent attention (>>forward/latent): */
-    float *low;                /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
+    float *query_latent;       /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
     float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
     float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
                                   sums of latent rows */
@@ -40644,13 +40690,13 @@ typedef struct specdec__context {
                                   chosen, ff of an expert) */
     float *y;                  /* (max_nodes, max(e, ff, stride of experts)) output of `up`, of a router, or what is to
                                   be added to x */
-    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
+    float *up, *expert_outputs; /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
                                   chosen, e or latent), then that of the shared expert (max_nodes, e) */
     float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
     specdec__expert_routes routes; /* which experts each row goes through */
-    specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
+    specdec__mix_rows mix;     /* for recurrent layers; its `projected` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
                                          cache has 8-bit codes */
@@ -40664,12 +40710,12 @@ typedef struct specdec__context {
     /* arrays for a batch: */
     int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
     specdec__view **views;     /* (max_nodes) of specdec__batch */
-    unsigned char *wanted;     /* (max_nodes) of specdec__batch */
+    unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
     unsigned char *certain;    /* (max_nodes) of specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
                                                            drafters */
-    float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
+    float *reads;              /* (n, specdec__forward_states_stride) hidden states of another model that the next step
                                   reads; NULL: x already holds what they give, or the model reads none */
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
@@ -40740,7 +40786,7 @@ SPECDEC__INLINE const specdec__kv_layer *specdec__context_kv_layer(const specdec
 }
 
 /* Returns the floats between rows of the hidden states of another model that a model reads. */
-static int specdec__forward_read_stride(const specdec__model *m)
+static int specdec__forward_states_stride(const specdec__model *m)
 {
     return specdec__forward_stride(m->reads.count * m->reads.width);
 }
@@ -40775,7 +40821,8 @@ static void specdec__context_take_routes(specdec__context *c, specdec__arena *ar
     c->routes.job = SPECDEC__TAKE(arena, specdec__expert_job, columns);
 }
 
-/* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
+/* Takes memory for recurrent layers from an arena, except for `projected`, which shares the memory of attention's
+   buffers. */
 static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
@@ -40784,7 +40831,7 @@ static void specdec__context_take_mix(specdec__context *c, const specdec__kv_dem
     const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.raw_stride = specdec__forward_stride(m->input_width);
+    c->mix.projected_stride = specdec__forward_stride(m->input_width);
     c->mix.output_stride = specdec__forward_stride(m->output_width);
     c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
     c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
@@ -40833,7 +40880,8 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->k_width));
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->v_width));
     if (m->latent_attention.rank) {
-        c->low = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
+        c->query_latent = SPECDEC__TAKE(arena, float,
+                                        n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
         c->absorbed = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->heads *
                                                                                       m->latent_attention.rank));
     }
@@ -40852,15 +40900,15 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_has_experts(m)) {
         c->up = SPECDEC__TAKE(arena, float, inner);
-        c->parts = SPECDEC__TAKE(arena, float,
-                                 columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
+        c->expert_outputs = SPECDEC__TAKE(arena, float,
+                                          columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
         c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
         c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
     specdec__arena_skip_to(arena, end);
     end = specdec__arena_rewind(arena, begin);
     if (SPECDEC__RECURRENT && c->model->mixing.layers)
-        c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
+        c->mix.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.projected_stride);
     specdec__arena_skip_to(arena, end);
 }
 
@@ -40875,7 +40923,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.is_nextn;
     const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->step_nodes, widest, ropes;
-    size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
+    size_t heads = 0, wide = 0; /* columns of latent attention, and their width */
     int i, attended;
 
     memset(c, 0, sizeof *c);
@@ -40913,7 +40961,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
-    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_states_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
@@ -40936,7 +40984,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
     specdec__context_take_halves(c, n, arena);
-    if (heads * wide > specdec__context_max_columns(c) * widest) /* they take the room of one another */
+    if (heads * wide > specdec__context_max_columns(c) * widest) /* both kinds of columns share this memory */
         specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
         specdec__columns_take_memory(&c->columns, specdec__context_max_columns(c), widest, arena);
@@ -40957,7 +41005,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
-    c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
+    c->wants_logits = SPECDEC__TAKE(arena, unsigned char, n);
     c->certain = SPECDEC__TAKE(arena, unsigned char, n);
     c->path = SPECDEC__TAKE(arena, int, n);
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
@@ -41001,7 +41049,7 @@ static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__contex
 }
 
 /* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
-SPECDEC__INLINE int specdec__screen_choice(const specdec__context *c)
+SPECDEC__INLINE int specdec__screen_kind_of_step(const specdec__context *c)
 {
     return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }
@@ -41228,7 +41276,7 @@ static SPECDEC__UNUSED void specdec__forward_multiply_slice(void *argument, int 
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
     int k = slices->number * specdec__pool_active(c->pool) + thread, end, i;
-    specdec__matrix_tile places[4]; /* a pair and the next one */
+    specdec__matrix_tile places[4]; /* a pair of tiles and the next pair */
     float *sums[2];
 
     for (i = 0; i < 4; i++)
@@ -41411,7 +41459,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     const specdec__model *m = c->model;
     const specdec__row_part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
     const int at = part.first_block * 32, width = in->stride - SPECDEC__ROW_PADDING;
-    specdec__columns columns; /* a copy but for what thread 0 is going to write */
+    specdec__columns columns; /* c->columns, before thread 0 sets n, stride and values */
     int i;
 
     columns.codes = c->columns.codes;
@@ -41437,7 +41485,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
                 row + at, in->up      ? in->up + (size_t)i * (size_t)in->up_stride + at
                           : in->xielu ? in->xielu
                                       : row + at, part.end_block * 32 - at);
-        if (in->up || in->ungated) /* the others were checked where they come from */
+        if (in->up || in->ungated) /* other inputs were checked where they were computed */
             specdec__forward_check_row(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
                                        part.end_block * 32 - at, 1);
         c->kernels->quantise(row, part.first_block, part.end_block, i, &columns);
@@ -41517,7 +41565,7 @@ static void specdec__forward_finish_logits(specdec__context *c, int thread)
     int count;
 
     for (i = all; i < to; i++)
-        c->logits[i] = 0; /* what is left there is not checked */
+        c->logits[i] = 0; /* padding: must pass the check */
     for (; at < to; at += (size_t)count) {
         count = (int)(to - at < 4096 ? to - at : 4096);
         specdec__forward_check_logits(c, thread, at, count);
@@ -41540,7 +41588,7 @@ static void specdec__forward_finish_logits(specdec__context *c, int thread)
  * ================================================================================================================== */
 
 /* Multiplies the columns of each head by the matrix of that head: out (n, stride) has `size` values for each head in a
-   row. Columns [head * n, head * n + n) of c->columns belong to a head. */
+   row. Columns [head * n, head * n + n) of c->columns are those of one head. */
 static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
                                             float *out, int size, int stride)
 {
@@ -41834,7 +41882,7 @@ static void specdec__forward_compute_angles(specdec__context *c, int rope, int r
         int a = m->trait[SPECDEC__NEOX] ? i : 2 * i, b = m->trait[SPECDEC__NEOX] ? i + half : 2 * i + 1;
         float s, k;
 
-        specdec__sine_cosine((double)c->position[c->first + row] * c->frequency[rope][i], &s, &k);
+        specdec__sine_cosine((double)c->position[c->first_node + row] * c->frequency[rope][i], &s, &k);
         cosine[a] = cosine[b] = k * scale;
         sine[b] = s * scale;
         sine[a] = -sine[b];
@@ -41878,7 +41926,7 @@ static void specdec__forward_rotate_head(const specdec__context *c, const specde
 static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
-    const int times = m->query_growth > 0 ? c->position[c->first + row] / m->rope_original : 0;
+    const int times = m->query_growth > 0 ? c->position[c->first_node + row] / m->rope_original : 0;
 
     if (!times)
         return l->query_scale;
@@ -41929,7 +41977,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
                                              int head)
 {
     const specdec__kv_layer *to = specdec__context_kv_layer(c, l);
-    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first + row];
+    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first_node + row];
     const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
     const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
     specdec__scratch *s = &c->scratch[thread];
@@ -41940,7 +41988,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
     if (c->absorbed) {
         specdec__forward_join_latent_row(c, l, row, -1, s->out);
         key = s->out;
-        value = s->queries + l->shape.rope_dim; /* the rest of the key */
+        value = s->queries + l->shape.rope_dim; /* the latent part of the key */
     }
     specdec__forward_rotate_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->rope_partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
@@ -42131,7 +42179,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
-    float scales[SPECDEC__KEYS]; /* of values */
+    float scales[SPECDEC__KEYS]; /* scales of values, 0 for hidden keys */
     specdec__softmax_block softening;
     int from, to, i;
 
@@ -42225,7 +42273,7 @@ static int specdec__forward_list_queries(const specdec__context *c, const specde
     int node = first + at / part, own = at % part, i;
 
     for (i = 0; i < count; i++) {
-        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
+        query[i] = (size_t)(node - c->first_node) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
         if (i && own)
             range[i] = range[i - 1];
         else
@@ -42275,7 +42323,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
                                         count);
         specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
                                     next ? next + u->kv->key_bytes : values);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -42286,7 +42334,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
                                                             int block, const unsigned char *keys, int slots)
 {
     const int part = u->end_head - u->first_head, queries = (last - first) * part;
-    /* columns of one node lie together, no others */
+    /* columns of several nodes are contiguous only if the unit has all query heads of its kv head */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
     specdec__key_range range[SPECDEC__COLUMNS];
@@ -42297,11 +42345,12 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
         count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
                                               query, range);
         specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
-                                             specdec__forward_query_column(c, u->layer, first - c->first + at / part,
+                                             specdec__forward_query_column(c, u->layer,
+                                                                           first - c->first_node + at / part,
                                                                            u->first_head + at % part),
                                              count);
         specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -42322,7 +42371,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
         size_t query[4];
 
         for (i = 0; i < count; i++) {
-            query[i] = (size_t)(node - c->first) * heads + (size_t)(at + i);
+            query[i] = (size_t)(node - c->first_node) * heads + (size_t)(at + i);
             range[i] = seen;
         }
         for (done = seen.from; done < seen.to; ) {
@@ -42453,7 +42502,8 @@ static specdec__key_range specdec__forward_seen_stretches(const specdec__context
 static specdec__attention_sums specdec__forward_locate_sums(const specdec__context *c, const specdec__layer *l, int i,
                                                             int node, int head)
 {
-    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
+    const size_t at = ((size_t)i * (size_t)c->n +
+                       (size_t)(node - c->first_node)) * (size_t)l->shape.heads + (size_t)head;
     specdec__attention_sums sums = c->sums;
 
     sums.width = 16 + specdec__context_kv_layer(c, l)->value_dim;
@@ -42477,7 +42527,7 @@ static void specdec__forward_attend_stretch(specdec__context *c, specdec__scratc
         for (head = 0; head < count; head++)
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
-    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first, 0);
+    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first_node, 0);
     for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
         specdec__forward_attend_block(c, s, u, block);
 }
@@ -42513,7 +42563,7 @@ static void specdec__forward_write_attended(specdec__context *c, const specdec__
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
     const specdec__attention_sums sums = specdec__forward_locate_sums(c, l, 0, node, from);
-    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
+    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first_node);
     const size_t apart = c->absorbed ? (size_t)c->n * column : size;
     float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
     float *row = sums.row;
@@ -42538,7 +42588,7 @@ static void specdec__forward_attend_unit(specdec__context *c, int thread, specde
 
     s->page_held[0] = s->page_held[1] = -1;
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
-        const int other = stretch > u->stretches.from; /* merged with the first one at once */
+        const int other = stretch > u->stretches.from; /* into second sums, merged with the first at once */
 
         specdec__forward_attend_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
         for (node = u->first_node; node < u->end_node && other; node++)
@@ -42553,8 +42603,8 @@ SPECDEC__FOR_SIZE
    stretch or all stretches). A unit's sums stay in the second-level cache while it reads pages; each page serves all
    its nodes. */
 typedef struct specdec__attention_division {
-    int rounds, parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units have
-                                            one each, else 1; units in all */
+    int rounds, head_parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units
+                                                 have one each, else 1; units in all */
 } specdec__attention_division;
 
 /* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
@@ -42567,18 +42617,18 @@ static specdec__attention_division specdec__forward_divide_attention(const specd
     const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
     specdec__attention_division by;
 
-    by.parts = by.stretches = 1;
+    by.head_parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
         seen->to - seen->from <= c->max_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
-    while (heads * by.stretches * by.rounds * by.parts < threads && by.parts < group)
+    while (heads * by.stretches * by.rounds * by.head_parts < threads && by.head_parts < group)
         do
-            by.parts++;
-        while (group % by.parts);
-    by.units = heads * by.stretches * by.rounds * by.parts;
+            by.head_parts++;
+        while (group % by.head_parts);
+    by.units = heads * by.stretches * by.rounds * by.head_parts;
     return by;
 }
 
@@ -42587,17 +42637,17 @@ static specdec__attention_unit specdec__forward_make_unit(const specdec__context
                                                           const specdec__attention_division *by, int i)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
-    const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
+    const int part = i / by->stretches % by->head_parts, round = i / by->stretches / by->head_parts % by->rounds;
     specdec__attention_unit u;
 
     memset(&u, 0, sizeof u);
     u.layer = layer;
     u.kv = specdec__context_kv_layer(c, layer);
-    u.kv_head = i / by->stretches / by->parts / by->rounds;
-    u.first_head = u.kv_head * group + part * (group / by->parts);
-    u.end_head = u.first_head + group / by->parts;
-    u.first_node = c->first + c->n * round / by->rounds;
-    u.end_node = c->first + c->n * (round + 1) / by->rounds;
+    u.kv_head = i / by->stretches / by->head_parts / by->rounds;
+    u.first_head = u.kv_head * group + part * (group / by->head_parts);
+    u.end_head = u.first_head + group / by->head_parts;
+    u.first_node = c->first_node + c->n * round / by->rounds;
+    u.end_node = c->first_node + c->n * (round + 1) / by->rounds;
     u.stretches = specdec__forward_seen_stretches(c, u.kv->span, u.first_node, u.end_node);
     if (by->stretches > 1) {
         u.stretches.from = c->stretches[u.kv->span].from + stretch;
@@ -42625,7 +42675,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
         return 0;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
-            const int node = c->first + from % c->n, head = from / c->n * group;
+            const int node = c->first_node + from % c->n, head = from / c->n * group;
 
             for (i = 1; i < by.stretches; i++)
                 specdec__forward_merge_sums(c, layer, i, node, head, head + group);
@@ -42784,7 +42834,7 @@ static const float *specdec__forward_mix_row_inputs(const specdec__context *c, c
                                                     const specdec__mix_row *row)
 {
     if (row->node >= 0)
-        return c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + c->kv.states.mixing.first_kept;
+        return c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + c->kv.states.mixing.first_input;
     return specdec__state_inputs_address(&c->kv.states, &part->view->state, row->input_index, layer);
 }
 
@@ -42828,7 +42878,7 @@ static void specdec__forward_mix_compute_rates(const specdec__context *c, const 
     int i;
 
     for (i = 0; i < m->heads; i++) {
-        const int pair = i / each * 2 * each + i % each; /* of matrices that are one, by groups */
+        const int pair = i / each * 2 * each + i % each; /* index in a joined matrix of rates and decays, by groups */
         const float step = m->kind == SPECDEC__MAMBA2 ? made[i]
                            : m->beta_alpha_joined                ? made[pair + each]
                                                       : made[specdec__round_up(m->heads, 16) + i];
@@ -42858,7 +42908,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
     float *out = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     int i;
 
-    specdec__forward_mix_find_taps(c, part, layer->state, number, m->taps, taps);
+    specdec__forward_mix_find_taps(c, part, layer->recurrent_index, number, m->taps, taps);
     if (!block && m->heads)
         specdec__forward_mix_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
                                            out + m->channels + specdec__round_up(m->heads, 16));
@@ -42871,7 +42921,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
         c->kernels->norm(out + at, c->mix.unit_weights + (block < m->groups ? 0 : m->rows),
                          c->model->epsilon / (float)m->rows, m->rows, 0, m->rows, out + at);
     if (m->kind == SPECDEC__SHORT) {
-        const float *gate = c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + m->channels + at;
+        const float *gate = c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + m->channels + at;
         float *gated = c->h + (size_t)row->node * (size_t)c->mix.output_stride + at;
 
         for (i = 0; i < count; i++)
@@ -42879,7 +42929,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
     }
 }
 
-/* Returns the part that a row belongs to. */
+/* Returns the part, the rows of one view, that holds a row. */
 static const specdec__mix_part *specdec__forward_mix_find_part(const specdec__context *c, int row)
 {
     const specdec__mix_part *part = c->mix.part + c->mix.parts - 1;
@@ -42932,7 +42982,7 @@ static void specdec__forward_mix_run_head(specdec__context *c, int thread, const
 {
     specdec__states *s = &c->kv.states;
     const size_t size = specdec__mixing_head_floats(&s->mixing), bytes = size * sizeof(float);
-    const size_t at = (size_t)layer->state * specdec__state_layer_floats(&s->mixing) +
+    const size_t at = (size_t)layer->recurrent_index * specdec__state_layer_floats(&s->mixing) +
                       2 * specdec__mixing_window_floats(&s->mixing) + (size_t)head * size;
     float *from = part->read_slot < 0 ? NULL : specdec__states_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
@@ -42969,7 +43019,7 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
 {
     specdec__states *s = &c->kv.states;
     const specdec__mixing *m = &s->mixing;
-    const size_t row = (size_t)m->channels, inputs = (size_t)m->kept * sizeof(float);
+    const size_t row = (size_t)m->channels, inputs = (size_t)m->input_count * sizeof(float);
     const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first_row : c->mix.rows;
     const float *taps[SPECDEC__MOST_TAPS];
     int i, half;
@@ -42977,11 +43027,11 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
 
     if (part->written_slot >= 0) {
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
-        window = specdec__states_address(s,
-                                         part->written_slot) + (size_t)layer->state * specdec__state_layer_floats(m) +
+        window = specdec__states_address(s, part->written_slot) +
+                 (size_t)layer->recurrent_index * specdec__state_layer_floats(m) +
                  (half ? specdec__mixing_window_floats(m) : 0);
-        specdec__forward_mix_find_taps(c, part, layer->state, part->base_row < part->first_row ? -1 : part->base_row,
-                                       m->taps - 1, taps);
+        specdec__forward_mix_find_taps(c, part, layer->recurrent_index,
+                                       part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
         for (i = 0; i < m->taps - 1; i++)
             memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
         c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__mixing_window_floats(m) * sizeof(float);
@@ -42990,8 +43040,9 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
     }
     for (i = specdec__max_int(part->base_row + 1, part->first_row); i < end; i++)
         if (c->mix.row[i].node >= 0 && c->mix.row[i].input_index >= 0) {
-            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index, layer->state),
-                   specdec__forward_mix_row_inputs(c, part, layer->state, &c->mix.row[i]), inputs);
+            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index,
+                                                 layer->recurrent_index),
+                   specdec__forward_mix_row_inputs(c, part, layer->recurrent_index, &c->mix.row[i]), inputs);
             c->scratch[thread].state_written += inputs;
         }
 }
@@ -43004,7 +43055,7 @@ static void specdec__forward_mix_apply_gate(specdec__context *c, const specdec__
     const specdec__mixing *m = &c->kv.states.mixing;
     const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
     float *out = c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)group * (size_t)size;
-    float *gate = c->mix.raw + (size_t)node * (size_t)c->mix.raw_stride + (size_t)group * (size_t)size;
+    float *gate = c->mix.projected + (size_t)node * (size_t)c->mix.projected_stride + (size_t)group * (size_t)size;
 
     if (m->kind == SPECDEC__DELTA)
         c->kernels->norm(out, norm, c->model->epsilon, size, 0, size, out);
@@ -43026,7 +43077,7 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
 
     if (m->kind == SPECDEC__SHORT) {
         for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-            float *row = c->mix.raw + (size_t)i * (size_t)c->mix.raw_stride;
+            float *row = c->mix.projected + (size_t)i * (size_t)c->mix.projected_stride;
 
             for (k = 0; k < m->channels; k++)
                 row[k] *= row[2 * m->channels + k];
@@ -43042,15 +43093,15 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.raw, the outputs of its input matrices.
-   Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns 1 when
-   cancelled. */
+/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.projected, the outputs of its input
+   matrices. Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns
+   1 when cancelled. */
 static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->mix.parts * units, from, end = 0;
-    unsigned char *done = c->mix.done + (size_t)layer->state * (size_t)items;
+    unsigned char *done = c->mix.done + (size_t)layer->recurrent_index * (size_t)items;
 
     if (specdec__forward_mix_convolve_rows(c, thread, layer))
         return 1;
@@ -43087,7 +43138,7 @@ static void specdec__forward_mix_finish_layers(void *argument, int thread)
     int i;
 
     for (i = 0; i < c->model->layers; i++)
-        if (c->model->layer[i].state >= 0)
+        if (c->model->layer[i].recurrent_index >= 0)
             specdec__forward_mix_run_layer(c, thread, &c->model->layer[i]);
 }
 
@@ -43122,8 +43173,8 @@ static void specdec__forward_mix_finish_early(specdec__context *c)
     c->n = n;
 }
 
-/* Ends a step for the states of its views: the waiting tokens are in them now; the state with the certain nodes becomes
-   state->uncommitted. done: 0: the step has ended early. */
+/* Ends a step for the states of its views: the states include the waiting tokens now, and a state with the certain
+   nodes becomes state->uncommitted. done: 0: the step has ended early. */
 static void specdec__forward_mix_end_step(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;
@@ -43226,7 +43277,7 @@ static void specdec__forward_convolve_block(specdec__context *c, int thread, con
 }
 
 /* Copies a thread's part of c->conv_output to x. */
-static void specdec__forward_copy_mixed(const specdec__context *c, int thread, float *x)
+static void specdec__forward_copy_conv_output(const specdec__context *c, int thread, float *x)
 {
     const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;
@@ -43439,11 +43490,12 @@ static void specdec__forward_sum_experts(specdec__context *c, int thread, float 
         memset(y, 0, (size_t)count * sizeof *y);
         for (k = i * chosen; k < (i + 1) * chosen; k++)
             c->kernels->add_scaled(y, c->routes.weight[k],
-                                   c->parts + (size_t)c->routes.column[k] * (size_t)stride + at, count);
+                                   c->expert_outputs + (size_t)c->routes.column[k] * (size_t)stride + at, count);
     }
 }
 
-/* Adds the shared expert's output in c->parts to y, times the sigmoid of its router's output, if it has a router. */
+/* Adds the shared expert's output in c->expert_outputs to y, times the sigmoid of its router's output, if it has a
+   router. */
 static void specdec__forward_add_shared_expert(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -43455,7 +43507,7 @@ static void specdec__forward_add_shared_expert(specdec__context *c, int thread, 
         const int routed = layer->matrix[SPECDEC__SHARED_ROUTER].rows;
 
         c->kernels->add_scaled(c->y + begin, routed ? 1 / (1 + specdec__exp(-c->shared_router[i])) : 1,
-                               c->parts + begin, count);
+                               c->expert_outputs + begin, count);
     }
 }
 
@@ -43540,14 +43592,14 @@ static int specdec__forward_project_latent_queries(specdec__context *c, int thre
     const int low = specdec__forward_stride(latent->query_rank);
     specdec__matrix_product t[2];
 
-    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->low, low)
+    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->query_latent, low)
                               : specdec__forward_product(layer, SPECDEC__Q, -1, c->queries, queries);
     t[1] = specdec__forward_product(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
     if (latent->query_rank) {
         in = specdec__forward_make_input(c->h, c->n, low, NULL);
-        in.source = c->low;
+        in.source = c->query_latent;
         in.norm = layer->vector[SPECDEC__LOW_NORM];
         t[0] = specdec__forward_product(layer, SPECDEC__Q_B, -1, c->queries, queries);
         if (specdec__forward_project(c, thread, &in, t, 1))
@@ -43577,7 +43629,7 @@ static int specdec__forward_convolve_half_output(specdec__context *c, int thread
     specdec__forward_convolve_block(c, thread, base, 1, c->y);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_copy_mixed(c, thread, c->y);
+    specdec__forward_copy_conv_output(c, thread, c->y);
     return 0;
 }
 
@@ -43644,28 +43696,29 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
         (c->conv_weights && specdec__forward_convolve_half_output(c, thread,
                                                                   layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
-    if (layer->state >= 0)
+    if (layer->recurrent_index >= 0)
         specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.x_plus_output, c->x);
     else
         specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
-/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.raw they write. Returns how many. */
+/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.projected they write. Returns how many. */
 static int specdec__forward_mix_list_products(const specdec__context *c, const specdec__layer *layer,
                                               specdec__matrix_product *t)
 {
     const specdec__mixing *m = &c->model->mixing;
     const struct { int matrix, at; } made[] = {
-        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->first_kept},
-        {SPECDEC__MIX_BETA, m->first_kept + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_kept + m->channels},
-        {SPECDEC__MIX_ALPHA, m->first_kept + m->channels + specdec__round_up(m->heads, 16)}};
+        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0},
+        {SPECDEC__MIX_QKV, m->first_input},
+        {SPECDEC__MIX_BETA, m->first_input + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_input + m->channels},
+        {SPECDEC__MIX_ALPHA, m->first_input + m->channels + specdec__round_up(m->heads, 16)}};
     int i, count = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
         if (layer->matrix[made[i].matrix].rows)
-            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
-                                                  c->mix.raw_stride);
+            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.projected + made[i].at,
+                                                  c->mix.projected_stride);
     return count;
 }
 
@@ -43741,7 +43794,7 @@ static void specdec__forward_compute_layer_embedding(specdec__context *c, int th
 
     specdec__quant_to_float(inputs->token_table.type,
                             inputs->token_table.file +
-                                (size_t)c->batch->tokens[c->first + i] * inputs->token_table.row_bytes,
+                                (size_t)c->batch->tokens[c->first_node + i] * inputs->token_table.row_bytes,
                             (size_t)all, table);
     c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
     for (at = 0; at < all; at += width) {
@@ -43847,7 +43900,7 @@ static int specdec__forward_end_layer(specdec__context *c, int thread, const spe
         if (specdec__forward_route_streams(c, thread, layer))
             return 1;
         specdec__forward_correct_streams(c, thread, layer);
-        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* which is made of x */
+        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* x times altup_correct_scale */
     }
 
     if (width) {
@@ -43910,7 +43963,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     const int columns = c->n * c->model->chosen_experts, ff = specdec__forward_stride(c->model->expert_ff);
     const int width = c->latent ? specdec__forward_stride(c->model->latent) : c->e;
     const int gated = layer->matrix[SPECDEC__EXPERT_GATE].rows > 0;
-    specdec__matrix_input in = specdec__forward_make_input(c->parts, columns, width, NULL);
+    specdec__matrix_input in = specdec__forward_make_input(c->expert_outputs, columns, width, NULL);
     specdec__matrix_product t[2];
 
     in.norm = layer->vector[SPECDEC__EXPERT_NORM];
@@ -43923,7 +43976,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
         return 1;
     in = specdec__forward_activated_input(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
     in.source_rows = c->routes.row;
-    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
+    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->expert_outputs, width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
     specdec__forward_sum_experts(c, thread, c->latent ? c->latent : c->y, width);
@@ -43936,8 +43989,8 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* Computes y = norm(y) + norm(parts): y is the output of the experts, parts that of the network beside them (the trait
-   DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
+/* Computes y = norm(y) + norm(dense): y is the output of the experts, dense that of the network beside them, which lies
+   in c->expert_outputs (the trait DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
 static int specdec__forward_add_dense_network(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -43952,8 +44005,8 @@ static int specdec__forward_add_dense_network(specdec__context *c, int thread, c
     for (i = part.first_row; i < part.end_row; i++) {
         const size_t row = (size_t)i * (size_t)c->e;
 
-        specdec__forward_norm_function(c)(c->parts + row, layer->vector[SPECDEC__AFTER_NETWORK], c->model->epsilon,
-                                          width, at, to, c->y + row);
+        specdec__forward_norm_function(c)(c->expert_outputs + row, layer->vector[SPECDEC__AFTER_NETWORK],
+                                          c->model->epsilon, width, at, to, c->y + row);
         c->kernels->add_scaled(c->y + row + at, 1, c->h + row + at, to - at);
     }
     return specdec__pool_barrier(c->pool);
@@ -43970,7 +44023,7 @@ static int specdec__forward_run_expert_half(specdec__context *c, int thread, con
     if (specdec__forward_route_rows(c, thread, layer) || specdec__forward_run_experts(c, thread, layer))
         return 1;
     if (layer->shape.feed_forward) {
-        if (specdec__forward_run_network(c, thread, layer, &in, c->parts))
+        if (specdec__forward_run_network(c, thread, layer, &in, c->expert_outputs))
             return 1;
         if (shared)
             specdec__forward_add_shared_expert(c, thread, layer);
@@ -43992,8 +44045,9 @@ static void specdec__forward_copy_states(const specdec__context *c, int thread, 
         const specdec__state_reader *taps = &c->taps[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
-            for (j = taps->first + thread; taps->layers[i] == layer && j < c->n; j += specdec__pool_active(c->pool)) {
-                float *out = taps->out + ((size_t)(j - taps->first) * (size_t)taps->count + (size_t)i) * width;
+            for (j = taps->first_node + thread; taps->layers[i] == layer &&
+                 j < c->n; j += specdec__pool_active(c->pool)) {
+                float *out = taps->out + ((size_t)(j - taps->first_node) * (size_t)taps->count + (size_t)i) * width;
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
@@ -44016,7 +44070,7 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
 
     if (reads->is_nextn) {
         c->kernels->norm(embedding, reads->token_norm, epsilon, width, 0, width, h);
-        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_read_stride(c->model), reads->state_norm,
+        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_states_stride(c->model), reads->state_norm,
                          epsilon, width, 0, width, h + width);
         return;
     }
@@ -44031,7 +44085,7 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
 static int specdec__forward_project_states(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
-    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_read_stride(c->model),
+    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_states_stride(c->model),
                                                            NULL);
     specdec__matrix_product t;
 
@@ -44063,7 +44117,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
             continue;
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
-        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
+        specdec__quant_to_float(table->type,
+                                table->file + (size_t)c->batch->tokens[c->first_node + i] * table->row_bytes,
                                 (size_t)width, row);
         c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
         specdec__forward_check_row(c, thread, i, row, width, SPECDEC__FINITE_FACTOR);
@@ -44072,8 +44127,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
     }
 }
 
-/* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither
-   (specdec__screen_choice). In any case h becomes their hidden states, (row_count, e). A function of the thread
+/* Computes a thread's share of the logits of the wanted rows of x, or of their bounds, or of no logits, as
+   specdec__screen_kind_of_step says. In any case h (row_count, e) becomes their hidden states. A function of the thread
    pool. */
 static void specdec__forward_compute_logits(void *argument, int thread)
 {
@@ -44089,14 +44144,14 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     in.source_rows = c->rows;
     c->scratch[thread].current_half = 2 * m->layers;
     if (thread == 0)
-        c->screen.computed = specdec__screen_choice(c);
-    if (specdec__screen_choice(c) == SPECDEC__SCREEN_LOGITS) {
+        c->screen.computed = specdec__screen_kind_of_step(c);
+    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish_logits(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__screen_choice(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
+    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_compute_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))
@@ -44160,8 +44215,8 @@ static void specdec__forward_run_thread(void *argument, int thread)
         c->scratch[thread].current_half = 2 * i;
         if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
-        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_run_recurrent_half(c, thread,
-                                                                                                &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].recurrent_index >= 0 && specdec__forward_run_recurrent_half(c, thread,
+                                                                                                          &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_run_attention_half(c, thread, &m->layer[i]))
             return;
@@ -44236,7 +44291,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
-        if (batch->wanted == NULL || batch->wanted[i])
+        if (batch->wants_logits == NULL || batch->wants_logits[i])
             c->rows[c->row_count++] = i - batch->done_count;
     }
     if (c->row_count > c->max_rows && !c->model->lacks_output)
@@ -44245,7 +44300,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
     c->batch = batch;
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->stretches[i] = specdec__forward_seen_stretches(c, i, batch->done_count, batch->n);
-    c->first = batch->done_count;
+    c->first_node = batch->done_count;
     c->n = batch->n - batch->done_count;
     return SPECDEC_OK;
 }
@@ -44300,7 +44355,7 @@ static specdec__batch specdec__forward_make_batch(const specdec__context *c, int
     batch.tokens = c->tokens;
     batch.parents = c->parents;
     batch.views = c->views;
-    batch.wanted = batch.certain = NULL;
+    batch.wants_logits = batch.certain = NULL;
     return batch;
 }
 
@@ -44385,20 +44440,20 @@ static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__
     const int skip = specdec__max_int(rows->states_from - at, 0);
 
     c->taps[0] = rows->taps;
-    c->taps[0].first = skip;
+    c->taps[0].first_node = skip;
     if (skip >= n)
         c->taps[0].out = NULL;
     else if (c->taps[0].out)
         c->taps[0].out += (size_t)(at + skip - rows->states_from) * width;
     if (rows->reads)
-        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_read_stride(c->model);
+        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_states_stride(c->model);
 }
 
 /* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
 static void specdec__forward_copy_rows(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
-    const int skip = specdec__max_int(rows->logits_from - at, 0); /* rows come for wanted nodes, in order of nodes */
+    const int skip = specdec__max_int(rows->logits_from - at, 0); /* logits have rows for wanted nodes only */
 
     if (skip >= n || !rows->logits)
         return;
@@ -44425,11 +44480,11 @@ static specdec_result specdec__forward_prefill(specdec__context *c, specdec__vie
         for (i = 0; i < n; i++) {
             c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
             c->parents[i] = i - 1;
-            c->wanted[i] = (unsigned char)(at + i >= rows->logits_from);
+            c->wants_logits[i] = (unsigned char)(at + i >= rows->logits_from);
             c->path[i] = i;
-            c->certain[i] = at + i < count - 1; /* the last token may become a root again */
+            c->certain[i] = at + i < count - 1; /* the last token may be a root later */
         }
-        batch.wanted = c->wanted;
+        batch.wants_logits = c->wants_logits;
         batch.certain = c->certain;
         specdec__forward_set_up_prefill(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
@@ -45777,7 +45832,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 static void specdec__settle_whole(specdec__context *c)
 {
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
-    c->screen.whole_steps++;
+    c->screen.rows_whole++;
     c->screen.saved -= specdec__screen_plane_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
     specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }
@@ -49298,9 +49353,9 @@ enum {
     SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and that of forced tokens */
 };
 
-/* What a drafter proposes for one sequence in a step: a tree of candidates (draft tokens, before some are chosen to be
-   verified). Candidate 0 is the root: the sequence's last token. */
-typedef struct specdec__proposal {
+/* What is asked of a drafter for one sequence in a step. Written by the scheduler (or by a drafter that owns another
+   one); drafters read it. */
+typedef struct specdec__draft_request {
     int at;               /* index of the sequence in the engine */
     int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
     int count;            /* the root is text[count - 1] */
@@ -49310,24 +49365,54 @@ typedef struct specdec__proposal {
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* by which children are drawn; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
-    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
-    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
+    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
+} specdec__draft_request;
+
+/* A drafter's tree of candidates (draft tokens, before some are chosen to be verified). Candidate 0 is the root: the
+   sequence's last token. Written by the drafter while it is asked; before and after that by the scheduler, which sets
+   the root and the shape of a tree to be filled, and drops trees. */
+typedef struct specdec__draft_tree {
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
     int32_t *depth;       /* (capacity): root 0 */
-    unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
     float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
+    unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
+    int extended_count;   /* candidates that were extended, without the root */
+    int32_t *moved;       /* (capacity): after keep, the new index of each candidate; -1: it was dropped */
+} specdec__draft_tree;
+
+/* How a tree grows: which candidates are extended next. Written by the scheduler. */
+typedef struct specdec__draft_frontier {
+    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
+    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
     float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
     int level;            /* index of the first candidate of the newest level */
-    int extended_count;   /* candidates that were extended, without the root */
-    int valid_at;         /* the tree is kept from an earlier step and valid while `count` is this; 0: not kept */
-    int32_t *chosen;      /* (tree size): candidates to be extended next */
+    int32_t *chosen;      /* (count, at most the tree size): candidates to be extended next */
+    int count;
+    int valid_at;         /* the tree is kept from an earlier step and valid while request.count is this; 0: not kept */
+} specdec__draft_frontier;
+
+/* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
+typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count;
     int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
+} specdec__draft_outcome;
+
+/* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin. */
+typedef struct specdec__draft_books {
+    double begun;         /* clock, seconds: when the drafter was asked */
     double seconds;       /* of drafting that count against the drafter */
-    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
+} specdec__draft_books;
+
+/* What a drafter proposes for one sequence in a step, and all that belongs to it. */
+typedef struct specdec__proposal {
+    specdec__draft_request request;
+    specdec__draft_tree drafts;
+    specdec__draft_frontier frontier;
+    specdec__draft_outcome outcome;
+    specdec__draft_books books;
 } specdec__proposal;
 
 /* Arguments of a drafter's init. */
@@ -49381,20 +49466,23 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that it proposes is accepted */
     int size, depth; /* default size and depth of its trees when it drafts alone */
-    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them):
-                  index `views` + i is the i-th. 0: it stores nothing of them */
+    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept_views of
+                  them): index `views` + i is the i-th. 0: it stores nothing of them */
     int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
-    /* Proposes a token for each node of proposal->tree, whose levels are stored one behind the other. A drafter without
+    /* Proposes a token for each node of drafts->tree, whose levels are stored one behind the other. A drafter without
        cost also chooses the tree and sets the shares. */
-    specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
-    /* Appends children, with shares, to each of proposal->chosen[count]. The root is extended first, alone; each
-       candidate once, after its parent. NULL: its trees do not grow. */
-    specdec_result (*extend)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    specdec_result (*fill)(specdec__drafter *drafter, const specdec__draft_request *request,
+                           specdec__draft_tree *drafts, specdec_error *error);
+    /* Appends children, with shares, to each of frontier->chosen, and counts these as extended. The root is extended
+       first, alone; each candidate once, after its parent. NULL: its trees do not grow. */
+    specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
+                             specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
+                             specdec_error *error);
     /* path (count): its candidates that were accepted, without the root. NULL: it prefills them later. */
-    void (*commit)(specdec__drafter *drafter, specdec__proposal *proposal, const int32_t *path, int count);
+    void (*commit)(specdec__drafter *drafter, int at, const int32_t *path, int count);
     /* The sequence will be cut to its first `length` tokens; text still has all. NULL: nothing is stored of it. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
@@ -49406,8 +49494,9 @@ typedef struct specdec__drafter_kind {
     double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
     /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
     int (*behind)(const specdec__drafter *drafter, int at, int count);
-    /* Prefills the first `count` tokens of the proposal's sequence. NULL: prefilling is part of drafting. */
-    specdec_result (*prefill)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
+    specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
+                              specdec_error *error);
     /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
     int (*ready)(const specdec__drafter *drafter, int at, int count);
     /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
@@ -49418,16 +49507,16 @@ typedef struct specdec__drafter_kind {
     int (*followed)(const specdec__drafter *drafter, int at);
     /* The path to an extended candidate was accepted: that becomes the root, and its descendants stay. NULL: no
        candidate can stay. */
-    void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
+    void (*keep)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
     /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
     void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
                     const specdec_sampling *sampling);
     /* Whether it has the children of a candidate now, without waiting. NULL: always. */
-    int (*can_extend)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
+    int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
     /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
-    double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
+    double (*due)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Receives the logits of a verified tree. NULL: it does not use them. */
     void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
@@ -49461,15 +49550,16 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
 /* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
 static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
-    specdec__draft_take_tree(&p->tree, capacity, arena);
-    p->tokens = SPECDEC__TAKE(arena, int32_t, capacity);
-    p->depth = SPECDEC__TAKE(arena, int32_t, capacity);
-    p->extended = SPECDEC__TAKE(arena, unsigned char, capacity);
-    p->share = SPECDEC__TAKE(arena, float, capacity);
-    p->probability = SPECDEC__TAKE(arena, float, capacity);
-    p->place = SPECDEC__TAKE(arena, int32_t, capacity);
-    p->chosen = SPECDEC__TAKE(arena, int32_t, size);
-    p->kept = SPECDEC__TAKE(arena, int32_t, size);
+    specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
+    p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->drafts.depth = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->drafts.extended = SPECDEC__TAKE(arena, unsigned char, capacity);
+    p->drafts.share = SPECDEC__TAKE(arena, float, capacity);
+    p->drafts.moved = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->frontier.probability = SPECDEC__TAKE(arena, float, capacity);
+    p->frontier.chosen = SPECDEC__TAKE(arena, int32_t, size);
+    p->outcome.place = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->outcome.kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
 /* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
@@ -49477,30 +49567,38 @@ static void specdec__draft_take(specdec__proposal *p, int capacity, int size, sp
 static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
                                  specdec_rule rule)
 {
-    p->text = text;
-    p->count = count;
-    p->sampling = sampling;
-    p->constrained = NULL;
-    p->rule = rule;
-    p->kept[0] = 0;
-    p->kept_count = 1;
-    p->seconds = 0;
-    if (p->valid_at == count)
+    specdec__draft_tree *drafts = &p->drafts;
+
+    p->request.text = text;
+    p->request.count = count;
+    p->request.sampling = sampling;
+    p->request.constrained = NULL;
+    p->request.rule = rule;
+    p->outcome.kept[0] = 0;
+    p->outcome.kept_count = 1;
+    p->books.seconds = 0;
+    if (p->frontier.valid_at == count)
         return;
-    p->valid_at = 0;
-    specdec__tree_put(&p->tree, 0, -1, 0);
-    p->tokens[0] = text[count - 1];
-    p->probability[0] = p->share[0] = 1;
-    p->depth[0] = p->chosen[0] = p->extended[0] = 0;
-    p->tree.n = 1;
-    p->extended_count = 0;
+    specdec__tree_put(&drafts->tree, 0, -1, 0);
+    drafts->tree.n = 1;
+    drafts->tokens[0] = text[count - 1];
+    drafts->depth[0] = drafts->extended[0] = 0;
+    drafts->share[0] = 1;
+    drafts->extended_count = 0;
+    p->frontier.probability[0] = 1;
+    p->frontier.chosen[0] = 0;
+    p->frontier.count = 1;
+    p->frontier.valid_at = 0;
 }
 
 /* Marks the first `count` candidates to be verified. */
 static void specdec__draft_keep(specdec__proposal *p, int count)
 {
-    for (p->kept_count = 0; p->kept_count < count; p->kept_count++)
-        p->kept[p->kept_count] = p->kept_count;
+    int i;
+
+    for (i = 0; i < count; i++)
+        p->outcome.kept[i] = i;
+    p->outcome.kept_count = count;
 }
 
 /* The tree of a sequence that the target verifies. */
@@ -49525,40 +49623,41 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
     m->tokens[0] = root;
     m->owner[0] = -1;
     for (i = 0; i < count; i++) {
-        specdec__proposal *p = &drafters[i].proposals[at];
+        const specdec__draft_tree *drafts = &drafters[i].proposals[at].drafts;
+        specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
         const int before = tree->n;
 
-        memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
-        p->place[0] = 0;
-        for (k = 1; k < p->kept_count; k++) {
-            const int node = p->kept[k], parent = p->place[p->tree.parents[node]];
+        memset(outcome->place, -1, (size_t)drafts->tree.n * sizeof *outcome->place);
+        outcome->place[0] = 0;
+        for (k = 1; k < outcome->kept_count; k++) {
+            const int node = outcome->kept[k], parent = outcome->place[drafts->tree.parents[node]];
 
-            if (parent < 0 || p->tokens[node] < 0)
+            if (parent < 0 || drafts->tokens[node] < 0)
                 continue;
             j = specdec__tree_child(tree, parent, parent + 1);
-            while (j < before && m->tokens[j] != p->tokens[node])
+            while (j < before && m->tokens[j] != drafts->tokens[node])
                 j = specdec__tree_child(tree, parent, j + 1);
             if (j >= before) {
                 if (tree->n >= most)
                     continue;
                 j = tree->n++;
                 specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
-                m->tokens[j] = p->tokens[node];
+                m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
-            p->place[node] = j;
+            outcome->place[node] = j;
         }
     }
 }
 
 /* The index of the candidate that is node `node` of the merged tree; -1: none is. */
-static int specdec__draft_candidate(const specdec__proposal *p, int node)
+static int specdec__draft_candidate(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
-    for (k = 0; k < p->kept_count; k++)
-        if (p->place[p->kept[k]] == node)
-            return p->kept[k];
+    for (k = 0; k < outcome->kept_count; k++)
+        if (outcome->place[outcome->kept[k]] == node)
+            return outcome->kept[k];
     return -1;
 }
 
@@ -49584,11 +49683,13 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
     }
     m->tree.n = kept;
     for (i = 0; i < count; i++) {
-        specdec__proposal *p = &drafters[i].proposals[at];
+        const specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
 
-        for (k = 0; k < p->kept_count; k++)
-            if (p->place[p->kept[k]] >= 0)
-                p->place[p->kept[k]] = now[p->place[p->kept[k]]];
+        for (k = 0; k < outcome->kept_count; k++) {
+            int32_t *place = &outcome->place[outcome->kept[k]];
+
+            *place = *place >= 0 ? now[*place] : -1;
+        }
     }
     return kept - 1;
 }
@@ -49599,10 +49700,10 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
     int32_t own[SPECDEC__MAX_TREE];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_candidate(p, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_candidate(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
-    if (d->kind.commit && p->tree.n > 1)
-        d->kind.commit(d, p, own, i - 1);
+    if (d->kind.commit && p->drafts.tree.n > 1)
+        d->kind.commit(d, p->request.at, own, i - 1);
 }
 
 SPECDEC__FOR_SPEED
@@ -49832,7 +49933,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
-    int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
+    int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
     specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
     specdec__context *context; /* of the drafter's model */
     const int32_t *ids; /* (id_count): the tokens of a row of logits; NULL: all, in order */
@@ -49844,11 +49945,13 @@ typedef struct specdec__levels {
     const float *logits; /* rows of the last run, `stride` floats apart */
     size_t stride;
     const float *trust;  /* of each row: the drafter's probability that the row is right; NULL: it has none */
-    /* Begins a tree for a proposal; row 0 becomes that of the root. */
-    specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
+    /* Begins a tree; row 0 becomes that of the root. */
+    specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
+                            const specdec__draft_tree *drafts, specdec_error *error);
     /* Runs candidates[count] of one level, which get the indices from `from` on; row i is that of candidates[i]. */
-    specdec_result (*run)(specdec__drafter *drafter, const specdec__proposal *proposal, const int32_t *candidates,
-                          int from, int count, specdec_error *error);
+    specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
+                          const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
+                          specdec_error *error);
 } specdec__levels;
 
 /* Prepares a row of logits (vocab) for sampling behind text (count), without the tokens that the constraint forbids. */
@@ -49923,26 +50026,27 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
 
 /* Writes the tokens on the path from the root (excluded) to a node behind the sequence. Returns the length of sequence
    and path. */
-static int specdec__draft_path(const specdec__proposal *p, int node)
+static int specdec__draft_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
 {
-    int length = p->count + p->depth[node], at;
+    int length = request->count + drafts->depth[node], at;
 
-    for (at = node; at > 0; at = p->tree.parents[at])
-        p->text[p->count + p->depth[at] - 1] = p->tokens[at];
+    for (at = node; at > 0; at = drafts->tree.parents[at])
+        request->text[request->count + drafts->depth[at] - 1] = drafts->tokens[at];
     return length;
 }
 
-SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
+SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, int at)
 {
-    return m->nodes + (size_t)p->at * (size_t)m->capacity;
+    return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
 /* The index of a candidate's parent among the rows that were run: 0: the root; else 1 + its node. */
-SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
+SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
+                                         int candidate)
 {
-    const int parent = p->tree.parents[candidate];
+    const int parent = drafts->tree.parents[candidate];
 
-    return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
+    return parent ? 1 + specdec__draft_nodes(m, at)[parent] : 0;
 }
 
 /* Row i of the last run, with logits for all tokens; those that a short vocabulary lacks have -infinity. */
@@ -49969,80 +50073,83 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
 
 /* Draws `count` children of a node for a rule of rejection, and stores the distribution that they were drawn from.
    Without replacement, tokens of probability 0 are left out. Returns how many there are. */
-static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
+static int specdec__draft_draw(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
     const specdec_sampling *s = m->chooser.sampling;
-    float *q = p->distributions + (size_t)node * (size_t)m->vocab_rows;
+    float *q = request->distributions + (size_t)node * (size_t)m->vocab_rows;
     specdec__row row;
     int i, found, drawn = 0;
 
-    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length);
+    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, request->text, length);
     specdec__row_weights(&row, q);
-    if (p->rule == SPECDEC_RULE_SEQUOIA) {
-        found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
+    if (request->rule == SPECDEC_RULE_SEQUOIA) {
+        found = specdec__row_top(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
         for (i = 0; i < found; i++)
             if (q[best[i].token] > 0)
                 best[drawn++] = best[i];
         return drawn;
     }
     for (i = 0; i < count; i++)
-        specdec__row_top(&row, specdec__draft_seed(s, p->rule, i + 1), (uint64_t)length, 1, &best[i]);
+        specdec__row_top(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
     return count;
 }
 
 /* The draft's most probable tokens, penalties included: the children for top-k verification. */
-static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal *p, const float *logits,
+static int specdec__draft_likeliest(specdec__levels *m, const specdec__draft_request *request, const float *logits,
                                     int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
     int32_t lowest;
 
-    if (specdec__constrained_is(p->constrained))
-        logits = specdec__constrained_row(p->constrained, logits, m->vocab, p->text, length, &lowest);
+    if (specdec__constrained_is(request->constrained))
+        logits = specdec__constrained_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
     candidates.items = m->chooser.items;
-    if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, p->text, length, NULL))
+    if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, request->text, length, NULL))
         return 0;
     candidates.greedy = 1;
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* The tokens that become children of a node under the proposal's rule. length: of the sequence and the path. Returns
+/* The tokens that become children of a node under the request's rule. length: of the sequence and the path. Returns
    how many there are. */
-static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
+static int specdec__draft_best(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
-    if (!SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED)
-        return specdec__choose(&m->chooser, logits, m->vocab, p->text, length, count, best);
-    return p->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, p, logits, length, count, best)
-                                         : specdec__draft_draw(m, p, node, logits, length, count, best);
+    if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
+        return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
+    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, request, logits, length, count, best)
+                                               : specdec__draft_draw(m, request, node, logits, length, count, best);
 }
 
 /* Chooses the children of a node from row `at` of the last run. */
-static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
+static void specdec__draft_children(specdec__levels *m, const specdec__draft_request *request,
+                                    specdec__draft_tree *drafts, int node, int at)
 {
-    const specdec_tree *tree = &p->tree;
+    const specdec_tree *tree = &drafts->tree;
     const float *logits = specdec__draft_row(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    int first = specdec__tree_child(tree, node, node + 1), count = 0, i, length = specdec__draft_path(p, node), found;
+    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_path(request, drafts, node);
+    int count = 0, found, i;
 
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
-    found = specdec__draft_best(m, p, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    found = specdec__draft_best(m, request, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
-        p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
+        drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
 /* Appends the best tokens of a row behind a node, with their shares of exp(logit), including the noise by which the
    target will choose. Not for rules that need children of a certain distribution. */
-static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int node, int row)
+static void specdec__draft_offer(specdec__levels *m, const specdec__draft_request *request, specdec__draft_tree *drafts,
+                                 int node, int row)
 {
     specdec_candidate best[SPECDEC__OFFERS];
     const float *logits = specdec__draft_row(m, row);
-    const int length = specdec__draft_path(p, node);
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    const int length = specdec__draft_path(request, drafts, node);
+    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__OFFERS], total = 0;
-    const int found = specdec__draft_best(m, p, node, logits, length, most, best);
+    const int found = specdec__draft_best(m, request, node, logits, length, most, best);
     int i;
 
     for (i = 0; i < found; i++) {
@@ -50052,23 +50159,24 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
         total += weight[i];
     }
     for (i = 0; i < found; i++) {
-        int at = p->tree.n++;
+        int at = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, at, node, i + 1);
-        p->tokens[at] = best[i].token;
-        p->depth[at] = p->depth[node] + 1;
-        p->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
-        p->extended[at] = 0;
-        specdec__draft_nodes(m, p)[at] = -1;
+        specdec__tree_put(&drafts->tree, at, node, i + 1);
+        drafts->tokens[at] = best[i].token;
+        drafts->depth[at] = drafts->depth[node] + 1;
+        drafts->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
+        drafts->extended[at] = 0;
+        specdec__draft_nodes(m, request->at)[at] = -1;
     }
 }
 
 /* Runs candidates behind their paths; their rows get the indices from `from` on. */
-static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__proposal *p, const int32_t *candidates,
-                                         int from, int count, specdec_error *error)
+static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__draft_request *request,
+                                         const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                         int count, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    int32_t *nodes = specdec__draft_nodes(m, p);
+    int32_t *nodes = specdec__draft_nodes(m, request->at);
     specdec_result result;
     double start;
     int i;
@@ -50076,7 +50184,7 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
     start = m->own ? specdec__os_seconds() : 0;
-    result = m->run(d, p, candidates, from, count, error);
+    result = m->run(d, request, drafts, candidates, from, count, error);
     if (m->own && !result) {
         specdec__short_see(m->own, specdec__os_seconds() - start);
         m->runs++;
@@ -50087,14 +50195,14 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
 }
 
 /* Begins a tree: chooses whether it is drafted with the short vocabulary or with all rows of the output matrix. */
-static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
+static void specdec__levels_shorten(specdec__levels *m, const specdec__draft_request *request)
 {
     specdec__short *s = m->own;
 
-    specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
+    specdec__short_read(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose(s, 4 * p->wait_seconds);
+    specdec__short_choose(s, 4 * request->wait_seconds);
     if (s->on)
         specdec__short_copy(s);
     m->ids = s->on ? s->ids : NULL;
@@ -50104,112 +50212,117 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
 }
 
 /* Begins a tree: row 0 becomes the root's, and no other node has been run. */
-static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__draft_request *request,
+                                          const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
 
-    memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
-    m->chooser.sampling = p->sampling;
-    m->chooser.constrained = p->constrained;
+    memset(specdec__draft_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
+    m->chooser.sampling = request->sampling;
+    m->chooser.constrained = request->constrained;
     if (m->own)
-        specdec__levels_shorten(m, p);
-    return m->begin(d, p, error);
+        specdec__levels_shorten(m, request);
+    return m->begin(d, request, drafts, error);
 }
 
 /* The fill of drafters by levels: all nodes of a level that have children are run together. */
-static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_levels_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    const specdec_tree *tree = &p->tree;
-    specdec_result result = specdec__draft_root(d, p, error);
+    const specdec_tree *tree = &drafts->tree;
+    specdec_result result = specdec__draft_root(d, request, drafts, error);
     int32_t level[SPECDEC__MAX_TREE];
     int from, to, i, count, n = 0;
 
     if (result)
         return result;
     for (i = 1; i < tree->n; i++)
-        p->tokens[i] = -1;
-    specdec__draft_children(m, p, 0, 0);
-    for (from = 1; from < tree->n && p->depth[from] < d->levels; from = to, n += count) {
+        drafts->tokens[i] = -1;
+    specdec__draft_children(m, request, drafts, 0, 0);
+    for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
-        for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++)
-            if (p->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
+        for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
+            if (drafts->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
                 level[count++] = to;
-        if (count && (result = specdec__draft_run(d, p, level, n, count, error)) != SPECDEC_OK)
+        if (count && (result = specdec__draft_run(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
         for (i = 0; i < count; i++)
-            specdec__draft_children(m, p, level[i], i);
+            specdec__draft_children(m, request, drafts, level[i], i);
     }
     return SPECDEC_OK;
 }
 
 /* The extend of drafters by levels: runs the root, or all chosen candidates together. */
-static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec__proposal *p, int count,
+static specdec_result specdec__draft_levels_extend(specdec__drafter *d, const specdec__draft_request *request,
+                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                    specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    specdec_result result = p->chosen[0] == 0 ? specdec__draft_root(d, p, error)
-                                              : specdec__draft_run(d, p, p->chosen, p->extended_count, count, error);
+    const int32_t *chosen = frontier->chosen;
+    const int root = chosen[0] == 0, count = frontier->count;
+    specdec_result result = root ? specdec__draft_root(d, request, drafts, error)
+                                 : specdec__draft_run(d, request, drafts, chosen, drafts->extended_count, count, error);
     int i;
 
     for (i = 0; !result && i < count; i++) {
-        specdec__draft_offer(m, p, p->chosen[i], i);
-        p->extended[p->chosen[i]] = 1;
+        specdec__draft_offer(m, request, drafts, chosen[i], i);
+        drafts->extended[chosen[i]] = 1;
     }
+    drafts->extended_count += result || root ? 0 : count;
     return result;
 }
 
-/* Makes a candidate the root, and drops all that do not descend from it. p->place[i]: the new index of candidate i; -1:
-   dropped. */
-static void specdec__draft_reroot(specdec__proposal *p, int root)
+/* Makes a candidate the root, and drops all that do not descend from it. */
+static void specdec__draft_reroot(specdec__draft_tree *drafts, int root)
 {
-    int32_t *now = p->place;
-    const int above = p->depth[root];
+    int32_t *now = drafts->moved;
+    const int above = drafts->depth[root];
     int i, n = 1;
 
-    memset(now, -1, (size_t)p->tree.n * sizeof *now);
+    memset(now, -1, (size_t)drafts->tree.n * sizeof *now);
     now[root] = 0;
-    p->tokens[0] = p->tokens[root];
-    for (i = root + 1; i < p->tree.n; i++) {
-        const int parent = now[p->tree.parents[i]];
+    drafts->tokens[0] = drafts->tokens[root];
+    for (i = root + 1; i < drafts->tree.n; i++) {
+        const int parent = now[drafts->tree.parents[i]];
 
         if (parent < 0)
             continue;
-        specdec__tree_put(&p->tree, n, parent, p->tree.ranks[i]);
-        p->tokens[n] = p->tokens[i];
-        p->depth[n] = p->depth[i] - above;
-        p->share[n] = p->share[i];
-        p->extended[n] = p->extended[i];
+        specdec__tree_put(&drafts->tree, n, parent, drafts->tree.ranks[i]);
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->depth[n] = drafts->depth[i] - above;
+        drafts->share[n] = drafts->share[i];
+        drafts->extended[n] = drafts->extended[i];
         now[i] = n++;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* As specdec__draft_reroot, for candidates that are nodes of a drafter's context. */
-static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int root)
+static void specdec__levels_reroot(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
 {
-    int32_t *nodes = specdec__draft_nodes(m, p);
-    const int known = p->tree.n;
+    int32_t *nodes = specdec__draft_nodes(m, at);
+    const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(p, root);
+    specdec__draft_reroot(drafts, root);
     for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            nodes[p->place[i]] = nodes[i];
+        if (drafts->moved[i] >= 0)
+            nodes[drafts->moved[i]] = nodes[i];
     nodes[0] = -1;
 }
 
 /* Makes candidates nodes of a drafter's context, from number `from` on. */
-static void specdec__levels_put(const specdec__levels *m, specdec__context *c, const specdec__proposal *p,
-                                const int32_t *candidates, int from, int count)
+static void specdec__levels_put(const specdec__levels *m, specdec__context *c, int at,
+                                const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
 {
     int i;
 
     for (i = 0; i < count; i++) {
-        const int parent = p->tree.parents[candidates[i]];
+        const int parent = drafts->tree.parents[candidates[i]];
 
-        c->tokens[from + i] = p->tokens[candidates[i]];
-        c->parents[from + i] = parent ? specdec__draft_nodes(m, p)[parent] : -1;
+        c->tokens[from + i] = drafts->tokens[candidates[i]];
+        c->parents[from + i] = parent ? specdec__draft_nodes(m, at)[parent] : -1;
     }
 }
 
@@ -50353,38 +50466,41 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
 }
 
 /* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
-static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    specdec__view *view = &m->views[p->at];
+    specdec__view *view = &m->views[request->at];
 
-    specdec__draft_model_skip(m, p->at, p->count);
-    if (view->length >= p->count - m->skipped[p->at])
-        specdec__view_truncate(view, &m->context.kv, p->count - m->skipped[p->at] - 1);
-    return specdec__draft_model_text(m, p->at, p->text, p->count, 1, error);
+    (void)drafts;
+    specdec__draft_model_skip(m, request->at, request->count);
+    if (view->length >= request->count - m->skipped[request->at])
+        specdec__view_truncate(view, &m->context.kv, request->count - m->skipped[request->at] - 1);
+    return specdec__draft_model_text(m, request->at, request->text, request->count, 1, error);
 }
 
-static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put(&m->levels, c, p, candidates, from, count);
-    batch = specdec__forward_make_view_batch(c, &m->views[p->at], from, from + count);
+    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
+    batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
-static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
+static void specdec__draft_model_commit(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_nodes(&m->levels, p);
+    const int32_t *nodes = specdec__draft_nodes(&m->levels, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
         kept[i] = nodes[path[i]];
-    specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
+    specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
 /* Inserts a number into path[n], rising. */
@@ -50397,24 +50513,25 @@ static void specdec__draft_insert_number(int *path, int n, int number)
 
 /* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
    all slots are taken, then they are dropped. */
-static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p, int root)
+static void specdec__draft_model_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->max_nodes;
-    int at, i, stay = all ? -1 : 0;
+    int32_t *nodes = specdec__draft_nodes(&m->levels, at);
+    const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
+    int i, stay = all ? -1 : 0;
 
-    for (at = root; at > 0; at = p->tree.parents[at])
-        c->path[p->depth[at] - 1] = nodes[at];
-    specdec__levels_reroot(&m->levels, p, root);
-    for (i = 1; i < p->tree.n && !all; i++)
+    for (i = root; i > 0; i = drafts->tree.parents[i])
+        c->path[drafts->depth[i] - 1] = nodes[i];
+    specdec__levels_reroot(&m->levels, at, drafts, root);
+    for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
             specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
-    for (i = 1; i < p->tree.n; i++)
+    for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
-    p->extended_count = specdec__forward_commit_keeping(c, &m->views[p->at], c->path, count, stay, p->extended_count);
+    drafts->extended_count = specdec__forward_commit_keeping(c, &m->views[at], c->path, count, stay,
+                                                             drafts->extended_count);
 }
 
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
@@ -50460,13 +50577,13 @@ static int specdec__draft_model_behind(const specdec__drafter *d, int at, int co
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
-static specdec_result specdec__draft_model_prefill(specdec__drafter *d, specdec__proposal *p, int count,
-                                                   specdec_error *error)
+static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
+                                                   int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
-    specdec__draft_model_skip(m, p->at, p->count);
-    return specdec__draft_model_text(m, p->at, p->text, count, 0, error);
+    specdec__draft_model_skip(m, request->at, request->count);
+    return specdec__draft_model_text(m, request->at, request->text, count, 0, error);
 }
 
 /* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
@@ -50649,18 +50766,20 @@ static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
-static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    specdec__draft_heads_first(m, p->at);
+    specdec__draft_heads_first(m, request->at);
     m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
-    return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
+    return specdec__draft_heads_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
 /* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
-static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
     const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
@@ -50668,17 +50787,17 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int i;
 
     if (!d->model->speculator->chained) {
-        specdec__draft_heads_first(m, p->at);
+        specdec__draft_heads_first(m, request->at);
         m->last.levels.stride = 0;
-        return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
+        return specdec__draft_heads_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
 
-        tokens[i] = p->tokens[candidates[i]];
+        tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
     }
-    return specdec__draft_heads_level(m, p->depth[candidates[0]], tokens, 1 + from, count, error);
+    return specdec__draft_heads_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
 static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
@@ -50746,8 +50865,8 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_pairs {
     specdec__view view; /* keys of the pairs that were run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
-                           none, of a kept sequence */
+    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_states_stride): of `count` pairs from `from` on;
+                           NULL: none, of a kept sequence */
     int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
 } specdec__draft_pairs;
 
@@ -50755,7 +50874,7 @@ typedef struct specdec__draft_layer {
     specdec__levels levels;
     specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
-    float *reads;                /* (tree size, specdec__forward_read_stride): such states, where a step reads them as
+    float *reads;                /* (tree size, specdec__forward_states_stride): such states, where a step reads them as
                                     the target's; NULL: they are its residual stream at once */
     int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
     specdec__context context;
@@ -50779,7 +50898,7 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
     t->count = 0;
     if (t->from || !m->lead || !t->states)
         return;
-    memset(t->states, 0, (size_t)specdec__forward_read_stride(m->context.model) * sizeof *t->states);
+    memset(t->states, 0, (size_t)specdec__forward_states_stride(m->context.model) * sizeof *t->states);
     t->count = 1;
 }
 
@@ -50811,37 +50930,40 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
 }
 
 /* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
-static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__view *view = &m->sequences[p->at].view;
-    const int root = specdec__draft_layer_root(m, p->count);
+    specdec__view *view = &m->sequences[request->at].view;
+    const int root = specdec__draft_layer_root(m, request->count);
     specdec_result result;
 
+    (void)drafts;
     if (view->length > root)
         specdec__view_truncate(view, &m->context.kv, root);
-    result = specdec__draft_layer_run_pairs(m, p->at, p->text, root + 1, 1, error);
+    result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
         specdec__draft_layer_keep(m, 0, 1);
     return result;
 }
 
-static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
     float *to = m->reads ? m->reads : c->x;
-    const int stride = m->reads ? specdec__forward_read_stride(d->model) : c->e;
+    const int stride = m->reads ? specdec__forward_states_stride(d->model) : c->e;
     specdec__batch batch;
     specdec_result result;
     int i;
 
-    specdec__levels_put(&m->levels, c, p, candidates, from, count);
+    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
         memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
-    batch = specdec__forward_make_view_batch(c, &m->sequences[p->at].view, from, from + count);
+    batch = specdec__forward_make_view_batch(c, &m->sequences[request->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
@@ -50879,7 +51001,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
     t->from = other->from;
     t->count = specdec__min_int(other->count, length + m->lead - other->from);
     memcpy(t->states, other->states,
-           (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
+           (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
 
 /* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
@@ -50905,7 +51027,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
                                                   specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
-    const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
+    const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
     const int end = specdec__min_int(t->from + t->count, heard->count - 1 + m->lead);
     specdec_result result;
     int gone;
@@ -50935,7 +51057,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
         const float *from = d->taps.out + (size_t)node * (size_t)width;
         specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
                                                                  : specdec__draft_layer_forget(m, heard, error);
-        float *to = t->states + (size_t)t->count * (size_t)specdec__forward_read_stride(d->model);
+        float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
             return result;
@@ -50973,7 +51095,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     specdec__draft_layer counted, *m = SPECDEC__TAKE(arena, specdec__draft_layer, 1);
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
-    const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
+    const size_t stride = (size_t)specdec__forward_states_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;
@@ -51056,7 +51178,7 @@ typedef struct specdec__draft_assistant {
     const specdec__context *target;
     float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
-    float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
+    float *reads;   /* (tree size, specdec__forward_states_stride): embeddings, and the states before */
     int place, n;   /* of the current level: index of its first state, and number of states */
     /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
@@ -51075,7 +51197,7 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
 {
     const specdec__reads *reads = &m->context.model->reads;
     const specdec__matrix *table = m->target->embedding;
-    float *row = m->reads + (size_t)i * (size_t)specdec__forward_read_stride(m->context.model);
+    float *row = m->reads + (size_t)i * (size_t)specdec__forward_states_stride(m->context.model);
 
     specdec__quant_to_float(table->type, table->file + (size_t)token * table->row_bytes, (size_t)reads->width, row);
     m->target->kernels->scale(row, m->target->model->fact[SPECDEC__EMBEDDING_SCALE], reads->width);
@@ -51157,13 +51279,13 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
         specdec__draft_assistant_narrow(m, thread);
 }
 
-/* Runs the n rows of a level behind the tokens of a proposal; their states are stored from index `place` on. */
-static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
-                                                     int n, specdec_error *error)
+/* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
+static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__draft_request *request,
+                                                     int place, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     /* it only reads the target's view */
-    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)request->view, 0, n);
     specdec_result result;
     int i;
 
@@ -51184,37 +51306,37 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
 }
 
 /* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
-static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
-                                                     specdec_error *error)
+static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
 
-    if (!p->view || p->view->length < 1 || p->view->length != p->count - 1)
+    if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put(m, 0, p->tokens[0], specdec__draft_last_state(&m->last, p->at));
-    return specdec__draft_assistant_level(m, p, 0, 1, error);
+    specdec__draft_assistant_put(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    return specdec__draft_assistant_level(m, request, 0, 1, error);
 }
 
-static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__proposal *p,
-                                                   const int32_t *candidates, int from, int count,
-                                                   specdec_error *error)
+static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__draft_request *request,
+                                                   const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                   int from, int count, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
 
-        specdec__draft_assistant_put(m, i, p->tokens[candidates[i]],
+        specdec__draft_assistant_put(m, i, drafts->tokens[candidates[i]],
                                      m->inner + (size_t)place * specdec__draft_assistant_stride(m));
     }
-    return specdec__draft_assistant_level(m, p, 1 + from, count, error);
+    return specdec__draft_assistant_level(m, request, 1 + from, count, error);
 }
 
 /* Whether the target's hidden state before the root and its keys before the root are there. */
 static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__view *view = d->proposals[at].view;
+    const specdec__view *view = d->proposals[at].request.view;
 
     return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
 }
@@ -51293,7 +51415,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
     m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
-    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
@@ -51336,7 +51458,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__draft_block {
     specdec__levels levels;
     specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
-    float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): states of tokens */
     float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
     float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
@@ -51533,53 +51655,57 @@ static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the tokens of a proposal, for as many rows as the tree may have levels. */
-static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
-                                                specdec_error *error)
+/* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
+static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__draft_request *request,
+                                                const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
-    specdec__view *view = &m->views[p->at];
-    const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
+    specdec__view *view = &m->views[request->at];
+    const int deepest = specdec__max_int(specdec__max_int(request->levels - 1, drafts->depth[drafts->tree.n - 1]), 1);
     const int rows = specdec__min_int(b->size - b->draft_row, deepest);
     specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
     int i;
 
     for (i = 0; i < b->size; i++) {
-        c->tokens[i] = i ? b->mask_token : p->tokens[0];
+        c->tokens[i] = i ? b->mask_token : drafts->tokens[0];
         c->parents[i] = i - 1;
-        c->wanted[i] = i >= b->draft_row && i < b->draft_row + rows;
+        c->wants_logits[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
     specdec__view_free_reserved(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
 /* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
-static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
-    specdec__view *view = &m->views[p->at];
+    specdec__view *view = &m->views[request->at];
     specdec_result result;
 
-    if (view->length > p->count - 1)
-        specdec__view_truncate(view, &m->context.kv, p->count - 1);
-    result = specdec__draft_block_pass(m, p, error);
-    return result ? result : specdec__draft_block_behind(m, 0, p->tokens, 1, error);
+    if (view->length > request->count - 1)
+        specdec__view_truncate(view, &m->context.kv, request->count - 1);
+    result = specdec__draft_block_pass(m, request, drafts, error);
+    return result ? result : specdec__draft_block_behind(m, 0, drafts->tokens, 1, error);
 }
 
-static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
 
+    (void)request;
     (void)from;
     for (i = 0; i < count; i++)
-        tokens[i] = p->tokens[candidates[i]];
-    return specdec__draft_block_behind((specdec__draft_block *)d->state, p->depth[candidates[0]], tokens, count, error);
+        tokens[i] = drafts->tokens[candidates[i]];
+    return specdec__draft_block_behind((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
+                                       error);
 }
 
 static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -51617,7 +51743,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[heard->at];
     const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
-    const size_t stride = (size_t)specdec__forward_read_stride(d->model);
+    const size_t stride = (size_t)specdec__forward_states_stride(d->model);
     const int end = heard->from + heard->n;
     specdec_result result = SPECDEC_OK;
     int i, from, to;
@@ -51675,7 +51801,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
     const specdec__block_model *b = &model->block;
-    const size_t stride = (size_t)specdec__forward_read_stride(model);
+    const size_t stride = (size_t)specdec__forward_states_stride(model);
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;
@@ -51739,48 +51865,49 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
-static void specdec__draft_ngram_obey(specdec__proposal *p)
+static void specdec__draft_ngram_obey(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
     int32_t now[SPECDEC__MAX_TREE];
     int i, n = 1;
 
-    now[0] = p->depth[0] = 0;
-    for (i = 1; i < p->tree.n; i++) {
-        const int parent = now[p->tree.parents[i]];
+    now[0] = drafts->depth[0] = 0;
+    for (i = 1; i < drafts->tree.n; i++) {
+        const int parent = now[drafts->tree.parents[i]];
 
         now[i] = -1;
-        if (parent < 0 || !specdec__constrained_allows(p->constrained, p->text, specdec__draft_path(p, parent),
-                                                       p->tokens[i]))
+        if (parent < 0 || !specdec__constrained_allows(request->constrained, request->text,
+                                                       specdec__draft_path(request, drafts, parent), drafts->tokens[i]))
             continue;
-        specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
-        p->tokens[n] = p->tokens[i];
-        p->share[n] = p->share[i];
-        p->depth[n] = p->depth[parent] + 1;
+        specdec__tree_put(&drafts->tree, n, parent, specdec__tree_rank(&drafts->tree, n, parent));
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->share[n] = drafts->share[i];
+        drafts->depth[n] = drafts->depth[parent] + 1;
         now[i] = n++;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* Proposes the most probable continuations of the sequence, by n-grams of all sequences. */
-static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
-    specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec__ngram_reader *reader = &index->readers[request->at];
     specdec__ngram_wish wish;
     specdec_result result;
     int i;
 
-    wish.n = p->most;
-    wish.d = p->levels;
+    wish.n = request->most;
+    wish.d = request->levels;
     wish.least = SPECDEC__NGRAM_LEAST;
-    wish.coupled = p->rule == SPECDEC_RULE_COUPLED && p->sampling->temperature > 0;
-    wish.seed = p->sampling->seed;
-    specdec__ngram_extend(index, reader, p->text, p->count);
-    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->share, &wish, error);
-    for (i = result ? 0 : p->tree.n - 1; i > 0; i--)
-        p->share[i] /= p->share[p->tree.parents[i]];
-    if (!result && specdec__constrained_is(p->constrained))
-        specdec__draft_ngram_obey(p);
+    wish.coupled = request->rule == SPECDEC_RULE_COUPLED && request->sampling->temperature > 0;
+    wish.seed = request->sampling->seed;
+    specdec__ngram_extend(index, reader, request->text, request->count);
+    result = specdec__ngram_propose(index, reader, &drafts->tree, drafts->tokens, drafts->share, &wish, error);
+    for (i = result ? 0 : drafts->tree.n - 1; i > 0; i--)
+        drafts->share[i] /= drafts->share[drafts->tree.parents[i]];
+    if (!result && specdec__constrained_is(request->constrained))
+        specdec__draft_ngram_obey(request, drafts);
     return result;
 }
 
@@ -51914,21 +52041,23 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
-static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_forced_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    int length = p->count;
+    int length = request->count;
     int32_t token;
 
     (void)d;
     (void)error;
-    p->tree.n = 1;
-    while (specdec__constrained_is(p->constrained) && p->tree.n < p->most && p->tree.n < p->levels &&
-           (token = specdec__constrained_forced(p->constrained, p->text, length)) >= 0) {
-        const int node = p->tree.n++;
+    drafts->tree.n = 1;
+    while (specdec__constrained_is(request->constrained) && drafts->tree.n < request->most &&
+           drafts->tree.n < request->levels &&
+           (token = specdec__constrained_forced(request->constrained, request->text, length)) >= 0) {
+        const int node = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, node, node - 1, 1);
-        p->tokens[node] = p->text[length++] = token;
-        p->share[node] = 1;
+        specdec__tree_put(&drafts->tree, node, node - 1, 1);
+        drafts->tokens[node] = request->text[length++] = token;
+        drafts->share[node] = 1;
     }
     return SPECDEC_OK;
 }
@@ -51983,8 +52112,8 @@ static void specdec__draft_recall_tree(specdec_tree *tree, int n)
 
 /* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
    deeper than the chain may still grow. */
-static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
-                                                specdec_error *error)
+static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__draft_request *request,
+                                                const specdec__draft_tree *drafts, int done, specdec_error *error)
 {
     specdec__proposal *q = &m->p;
     specdec__context *c = specdec__retrieve_context(&m->cache);
@@ -51992,30 +52121,32 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     specdec_result result;
     int i;
 
-    q->at = p->at;
-    q->levels = p->tree.n - 1 - done;
-    q->most = m->nodes;
-    q->valid_at = 0;
-    specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
-    q->constrained = p->constrained;
+    q->request.at = request->at;
+    q->request.levels = drafts->tree.n - 1 - done;
+    q->request.most = m->nodes;
+    q->frontier.valid_at = 0;
+    specdec__draft_begin(q, request->text, specdec__draft_path(request, drafts, done), &m->sampling,
+                         SPECDEC_RULE_COUPLED);
+    q->request.constrained = request->constrained;
     if (m->inner.kind.cost)
-        specdec__draft_recall_tree(&q->tree, m->nodes);
-    specdec_tree_depth(&q->tree, q->depth);
-    while (q->depth[q->tree.n - 1] >= q->levels)
-        q->tree.n--;
-    if (q->levels > 1 && (result = m->inner.kind.fill(&m->inner, q, error)) != SPECDEC_OK)
+        specdec__draft_recall_tree(&q->drafts.tree, m->nodes);
+    specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
+    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
+        q->drafts.tree.n--;
+    if (q->request.levels > 1 && (result = m->inner.kind.fill(&m->inner, &q->request, &q->drafts, error)) != SPECDEC_OK)
         return result;
-    for (i = 0; i < q->tree.n; i++) {
-        c->tokens[i] = specdec__max_int(q->tokens[i], 0);
-        c->parents[i] = q->tree.parents[i];
+    for (i = 0; i < q->drafts.tree.n; i++) {
+        c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
+        c->parents[i] = q->drafts.tree.parents[i];
     }
-    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[request->at].view, 0, q->drafts.tree.n);
     return specdec__forward(c, &batch, error);
 }
 
 /* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
    there. */
-static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__proposal *p, int *done)
+static void specdec__draft_recall_walk(specdec__draft_recall *m, const specdec__draft_request *request,
+                                       specdec__draft_tree *drafts, int *done)
 {
     specdec__proposal *q = &m->p;
     int path[SPECDEC__RECALL_NODES], length = 0, node = 0, k;
@@ -52024,48 +52155,50 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__propos
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_children(&m->levels, p, *done, node);
-        if (p->tokens[*done + 1] < 0 || ++*done == p->tree.n - 1)
+        specdec__draft_children(&m->levels, request, drafts, *done, node);
+        if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
-        for (k = specdec__tree_child(&q->tree, node, node + 1); k < q->tree.n && q->tokens[k] != p->tokens[*done];)
-            k = specdec__tree_child(&q->tree, node, k + 1);
-        if (k >= q->tree.n)
+        for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
+             k < q->drafts.tree.n && q->drafts.tokens[k] != drafts->tokens[*done];)
+            k = specdec__tree_child(&q->drafts.tree, node, k + 1);
+        if (k >= q->drafts.tree.n)
             break;
         node = k;
     }
-    specdec__view_commit(&m->cache.sequences[p->at].view, &m->cache.context.kv, path, length);
-    if (m->inner.kind.commit && q->tree.n > 1)
-        m->inner.kind.commit(&m->inner, q, own + 1, length - 1);
+    specdec__view_commit(&m->cache.sequences[request->at].view, &m->cache.context.kv, path, length);
+    if (m->inner.kind.commit && q->drafts.tree.n > 1)
+        m->inner.kind.commit(&m->inner, q->request.at, own + 1, length - 1);
 }
 
-static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_recall_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
     int done = 0, before = -1, i;
     specdec_result result;
 
-    if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
+    if (!request->view || !specdec__retrieve_pays(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
-    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
-    m->levels.chooser.sampling = p->sampling;
-    m->levels.chooser.constrained = p->constrained;
-    m->sampling = *p->sampling;
-    if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
+    result = specdec__retrieve_begin(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
+    m->levels.chooser.sampling = request->sampling;
+    m->levels.chooser.constrained = request->constrained;
+    m->sampling = *request->sampling;
+    if (request->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
-    else if (p->rule != SPECDEC_RULE_COUPLED)
-        m->sampling.seed = specdec__draft_seed(p->sampling, p->rule, 1);
-    for (i = 1; i < p->tree.n; i++)
-        p->tokens[i] = -1;
-    while (!result && done < p->tree.n - 1 && done > before) {
+    else if (request->rule != SPECDEC_RULE_COUPLED)
+        m->sampling.seed = specdec__draft_seed(request->sampling, request->rule, 1);
+    for (i = 1; i < drafts->tree.n; i++)
+        drafts->tokens[i] = -1;
+    while (!result && done < drafts->tree.n - 1 && done > before) {
         before = done;
-        result = specdec__draft_recall_run(m, p, done, error);
+        result = specdec__draft_recall_run(m, request, drafts, done, error);
         if (!result)
-            specdec__draft_recall_walk(m, p, &done);
+            specdec__draft_recall_walk(m, request, drafts, &done);
     }
     if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, p->at, p->text, p->count);
+        m->inner.kind.truncate(&m->inner, request->at, request->text, request->count);
     if (result) /* chunks may be missing */
-        specdec__retrieve_forget(&m->cache, p->at);
+        specdec__retrieve_forget(&m->cache, request->at);
     return result;
 }
 
@@ -52426,15 +52559,18 @@ static double specdec__tune_share_probability(const specdec__tune_drafter *t, fl
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* Sets p->probability, of the path from the root, for all draft tokens from index `from` on, by their shares. Tokens
-   deeper than `deepest` levels get 0: they are not verified in this step. */
-static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
+/* Sets frontier.probability, of the path from the root, for all draft tokens from index `from` on, by their shares.
+   Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
+static void specdec__tune_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
+                                specdec__draft_frontier *frontier, int from, int deepest)
 {
+    float *probability = frontier->probability;
     int i;
 
-    for (i = from; i < p->tree.n; i++)
-        p->probability[i] = p->depth[i] > deepest ? 0 :
-            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_share_probability(t, p->share[i]));
+    for (i = from; i < drafts->tree.n; i++)
+        probability[i] = drafts->depth[i] > deepest ? 0 :
+            (float)((double)probability[drafts->tree.parents[i]] *
+                    specdec__tune_share_probability(t, drafts->share[i]));
 }
 
 /* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the child
@@ -52444,19 +52580,19 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
 {
     int i, came = 0;
 
-    for (i = specdec__tree_child(&p->tree, reached, reached + 1); i < p->tree.n;
-         i = specdec__tree_child(&p->tree, reached, i + 1)) {
-        int rank = specdec__min_int(p->tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
-        int hit = p->place[i] >= 0 ? p->place[i] == node : p->tokens[i] == token;
+    for (i = specdec__tree_child(&p->drafts.tree, reached, reached + 1); i < p->drafts.tree.n;
+         i = specdec__tree_child(&p->drafts.tree, reached, i + 1)) {
+        int rank = specdec__min_int(p->drafts.tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
+        int hit = p->outcome.place[i] >= 0 ? p->outcome.place[i] == node : p->drafts.tokens[i] == token;
 
-        if (p->tokens[i] < 0)
+        if (p->drafts.tokens[i] < 0)
             continue;
         t->offered[rank] += !came; /* a rank counts when the lower ones were not accepted */
         t->accepted[rank] += hit && !came;
         came |= hit;
-        if (p->shares) {
-            t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
-            t->hits[specdec__tune_bin(p->share[i])] += hit;
+        if (p->frontier.shares) {
+            t->share[specdec__tune_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
+            t->hits[specdec__tune_bin(p->drafts.share[i])] += hit;
         }
     }
 }
@@ -52566,6 +52702,19 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
         over = seconds - 2 * levels * t->level.seconds;
     }
     return over > 0 ? over : 0;
+}
+
+/* The clock of a drafter that is asked for draft tokens begins. */
+static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
+
+/* The clock of a drafter ends; the other arguments are those of specdec__tune_drafting. levels 0: nothing was
+   drafted. */
+static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
+                                       int behind, int fresh)
+{
+    const double seconds = specdec__os_seconds() - books->begun;
+
+    books->seconds = seconds - specdec__tune_drafting(tune, drafter, levels, behind, fresh, seconds);
 }
 
 /* Multiplies the means of all widths by a power of `times`, the measured time of one width over its mean. Changes of a
@@ -52790,7 +52939,7 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
     return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
 }
 
-/* Builds the tree that a drafter is to fill (p->grows: to extend) in this step, after other drafters expected
+/* Builds the tree that a drafter is to fill (frontier.grows: to extend) in this step, after other drafters expected
    plan->rate tokens a second. reading: seconds of prefilling that it needs before. A drafter that does not pay is asked
    for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once when that
    was accepted. Returns the best expected rate. */
@@ -52800,19 +52949,20 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level(t, times[1]);
 
-    if (p->idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
-        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
+    if (p->books.idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
+        specdec__tune_pick(t, &p->drafts.tree, plan, p->request.levels, p->frontier.grows,
+                           t->at_once ? level / p->request.levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
-        p->idle_steps = 0;
+        p->books.idle_steps = 0;
         return found;
     }
-    p->tree.n = 1;
-    if (++p->idle_steps < t->retry_steps || reading > t->credit)
+    p->drafts.tree.n = 1;
+    if (++p->books.idle_steps < t->retry_steps || reading > t->credit)
         return rate;
-    specdec_tree_chains(&p->tree, 1, 1, NULL);
+    specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
     t->retry_steps = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    p->idle_steps = 0;
+    p->books.idle_steps = 0;
     return rate;
 }
 
@@ -53512,11 +53662,11 @@ typedef struct specdec__engine {
     int ended;                   /* 1: by specdec_deinit */
 
     specdec__kv_demand room;
-    specdec *sequences;              /* (room.views) */
-    specdec__kept *kept;         /* (room.kept) */
+    specdec *sequences;          /* (room.max_views) */
+    specdec__kept *kept;         /* (room.kept_views) */
     const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
     specdec_tree shape;          /* the tree of every step, where the configuration fixes it */
-    specdec **members;           /* (member_count, at most room.views): the sequences in the current step */
+    specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
     int member_count;
     int prefill_nodes, roots;    /* of the current step: nodes that prefill prompts; sequences that decode */
     int waiting_count;           /* sequences that have something to do, but got no node in the current step */
@@ -53752,10 +53902,10 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.max_views);
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
-        p->at = i;
+        p->request.at = i;
         specdec__draft_take(p, specdec__engine_candidates(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
-            p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
+            p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
 }
 
@@ -53847,7 +53997,7 @@ static void specdec__engine_set_views(specdec__engine *e)
 
     for (i = 0; i < e->drafter_count; i++)
         for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.max_views; k++)
-            e->drafters[i].proposals[k].view = &e->sequences[k].view;
+            e->drafters[i].proposals[k].request.view = &e->sequences[k].view;
 }
 
 /* How many of `threads` threads a model's step keeps busy between two barriers. */
@@ -53938,7 +54088,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
-        d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+        d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
         specdec__engine_lay_out_ahead(e, d, arena);
     return result;
@@ -54195,7 +54345,7 @@ static void specdec__ahead_drop(specdec *t, int count)
         return;
     if (a->lane.busy)
         specdec__ahead_stop(a, t->engine);
-    a->drafter->proposals[t->at].valid_at = 0;
+    a->drafter->proposals[t->at].frontier.valid_at = 0;
     if (a->sequence == t)
         a->copied = specdec__min_int(a->copied, count);
 }
@@ -54301,7 +54451,7 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
    Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
-   view->shared of a dropped entry. */
+   view->shared_keys of a dropped entry. */
 static int specdec__engine_kept_place(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
@@ -54577,9 +54727,9 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     }
     p = &d->proposals[t->at];
     specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
-    specdec_tree_chains(&p->tree, 1, 1, NULL);
-    p->depth[1] = 1;
-    result = d->kind.fill(d, p, NULL);
+    specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
+    p->drafts.depth[1] = 1;
+    result = d->kind.fill(d, &p->request, &p->drafts, NULL);
     if (d->kind.truncate)
         d->kind.truncate(d, t->at, t->tokens, 0);
     return result;
@@ -54806,7 +54956,7 @@ static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_follow(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
 /* Calls the drafters' prepare for a sequence that is part of the next step. */
@@ -55277,22 +55427,23 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
-    const size_t bytes = (size_t)e->shape.n * sizeof *p->tree.parents;
+    specdec_tree *tree = &p->drafts.tree;
+    const size_t bytes = (size_t)e->shape.n * sizeof *tree->parents;
     double rate;
 
     if (plan->fixed) {
-        memcpy(p->tree.parents, e->shape.parents, bytes);
-        memcpy(p->tree.ranks, e->shape.ranks, bytes);
-        p->tree.n = e->shape.n;
+        memcpy(tree->parents, e->shape.parents, bytes);
+        memcpy(tree->ranks, e->shape.ranks, bytes);
+        tree->n = e->shape.n;
     } else {
         rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan,
                                    specdec__engine_catch_up_seconds(t, drafter, behind));
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
-            p->tree.n = 1;
-        if (p->tree.n > 1)
+            tree->n = 1;
+        if (tree->n > 1)
             plan->rate = rate;
     }
-    return p->tree.n > 1;
+    return tree->n > 1;
 }
 
 /* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
@@ -55302,9 +55453,9 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 {
     int i;
 
-    for (i = 0, *held = 0; i < p->tree.n; i++)
-        if (p->probability[i] > 0)
-            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->probability[i]);
+    for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
+        if (p->frontier.probability[i] > 0)
+            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->frontier.probability[i]);
     return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
 }
 
@@ -55314,22 +55465,24 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__tune_drafter *t,
                                            const specdec__plan *plan, double drafting, double level, int room)
 {
+    const specdec__draft_tree *drafts = &p->drafts;
+    const float *probability = p->frontier.probability;
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
     specdec__engine_best_count(p, plan, drafting, worth, &held, &now);
     specdec__tune_acceptance(t, chance);
-    for (i = p->level; i < p->tree.n; i++)
-        for (k = 0; k < SPECDEC__TUNE_RANKS && !p->extended[i] && p->probability[i] > 0; k++)
-            held = specdec__tune_insert(worth, held, plan->most, (double)p->probability[i] * chance[k]);
+    for (i = p->frontier.level; i < drafts->tree.n; i++)
+        for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
+            held = specdec__tune_insert(worth, held, plan->most, (double)probability[i] * chance[k]);
     n = plan->fixed ? held : specdec__tune_nodes(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
-    for (i = p->level; i < p->tree.n && count < room; i++)
-        if (!p->extended[i] && p->depth[i] + 1 < p->levels && p->probability[i] > 0 &&
-            (double)p->probability[i] * chance[0] >= least)
-            p->chosen[count++] = i;
+    for (i = p->frontier.level; i < drafts->tree.n && count < room; i++)
+        if (!drafts->extended[i] && drafts->depth[i] + 1 < p->request.levels && probability[i] > 0 &&
+            (double)probability[i] * chance[0] >= least)
+            p->frontier.chosen[count++] = i;
     return count;
 }
 
@@ -55337,12 +55490,12 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
    limit. */
 static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
 {
-    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->extended_count)
-                       : e->config.tree_size - 1 - p->extended_count;
+    return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
+                       : e->config.tree_size - 1 - p->drafts.extended_count;
 }
 
-/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as p->kept. p->probability holds the
-   probabilities of the paths. */
+/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as outcome.kept. frontier.probability
+   holds the probabilities of the paths. */
 static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
                                                 double drafting, double *rate)
 {
@@ -55350,8 +55503,9 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
     int held, n = specdec__engine_best_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
-    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
-    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
+    result = specdec_tree_grow(&t->merged.tree, p->outcome.kept, p->drafts.tree.parents, p->frontier.probability,
+                               p->drafts.tree.n, n, &t->error);
+    p->outcome.kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
     return result;
 }
 
@@ -55366,25 +55520,25 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
-    const int stays = p->valid_at != 0, deepest = p->levels - 1;
+    const int stays = p->frontier.valid_at != 0, deepest = p->request.levels - 1;
     double drafting = 0, level = first;
     int count = 1;
     specdec_result result;
 
     if (!stays)
-        p->tree.n = 1;
-    p->level = 1;
+        p->drafts.tree.n = 1;
+    p->frontier.level = 1;
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
-        specdec__tune_paths(known, p, p->level, deepest);
+        specdec__tune_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
         if (!count || *levels == deepest + stays)
             break;
-        p->level = p->tree.n;
-        result = d->kind.extend(d, p, count, &t->error);
+        p->frontier.level = p->drafts.tree.n;
+        p->frontier.count = count;
+        result = d->kind.extend(d, &p->request, &p->drafts, &p->frontier, &t->error);
         if (result)
             return result;
-        p->extended_count += p->chosen[0] ? count : 0;
     }
     return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
@@ -55398,17 +55552,17 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     specdec_result result;
 
-    p->most = plan->most;
-    *levels = specdec_tree_depth(&p->tree, p->depth);
-    result = d->kind.fill(d, p, &t->error);
+    p->request.most = plan->most;
+    *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
+    result = d->kind.fill(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
-    if (!p->shares) {
-        specdec__draft_keep(p, p->tree.n);
+    if (!p->frontier.shares) {
+        specdec__draft_keep(p, p->drafts.tree.n);
         return SPECDEC_OK;
     }
-    specdec_tree_depth(&p->tree, p->depth);
-    specdec__tune_paths(&t->engine->tune->drafters[drafter], p, 1, p->levels);
+    specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
+    specdec__tune_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
@@ -55449,9 +55603,9 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
     specdec_result result = SPECDEC_OK;
     double seconds, level;
 
-    d->proposals[t->at].tree.n = 1;
+    d->proposals[t->at].drafts.tree.n = 1;
     if (tokens)
-        result = d->kind.prefill(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+        result = d->kind.prefill(d, &d->proposals[t->at].request, t->count - behind + tokens, &t->error);
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;
@@ -55468,15 +55622,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into chosen[count], the `most` most probable ones, falling. Returns the new count. */
-static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, int count, int most, int i)
+/* Inserts draft token i into chosen[count], the `most` draft tokens with the highest probability[...], falling. Returns
+   the new count. */
+static int specdec__ahead_insert(const float *probability, int32_t *chosen, int count, int most, int i)
 {
-    const float probability = p->probability[i];
-
-    if (most < 1 || (count == most && !(probability > p->probability[chosen[count - 1]])))
+    if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
     count += count < most;
-    for (most = count - 1; most > 0 && probability > p->probability[chosen[most - 1]]; most--)
+    for (most = count - 1; most > 0 && probability[i] > probability[chosen[most - 1]]; most--)
         chosen[most] = chosen[most - 1];
     chosen[most] = i;
     return count;
@@ -55485,27 +55638,30 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
 /* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
 static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, &p->request, candidate);
 }
 
-/* Chooses the draft tokens that are extended next, into p->chosen: the most probable one, and up to three that are at
+/* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
    least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
    or the tree is full. */
 static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, int now)
 {
-    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->extended_count),
-                                      (p->tree.capacity - p->tree.n) / SPECDEC__OFFERS);
+    const specdec__draft_tree *drafts = &p->drafts;
+    const float *probability = p->frontier.probability;
+    int32_t *chosen = p->frontier.chosen;
+    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - drafts->extended_count),
+                                      (drafts->tree.capacity - drafts->tree.n) / SPECDEC__OFFERS);
     int i, count = 0;
 
-    if (!p->extended[0]) {
-        p->chosen[0] = 0;
+    if (!drafts->extended[0]) {
+        chosen[0] = 0;
         return !now || specdec__ahead_can_extend(a->drafter, p, 0);
     }
-    for (i = 1; i < p->tree.n; i++)
-        if (!p->extended[i] && p->depth[i] < a->levels && p->probability[i] >= a->cutoff &&
+    for (i = 1; i < drafts->tree.n; i++)
+        if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
             (!now || specdec__ahead_can_extend(a->drafter, p, i)))
-            count = specdec__ahead_insert(p, p->chosen, count, most, i);
-    while (count > 1 && 2 * p->probability[p->chosen[count - 1]] < p->probability[p->chosen[0]])
+            count = specdec__ahead_insert(probability, chosen, count, most, i);
+    while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
 }
@@ -55514,13 +55670,14 @@ static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, 
 static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal *p, const specdec__tune_drafter *known,
                                             int count, specdec_error *error)
 {
-    const int from = p->tree.n, root = p->chosen[0] == 0;
-    const specdec_result result = a->drafter->kind.extend(a->drafter, p, count, error);
+    const int from = p->drafts.tree.n;
+    specdec_result result;
 
+    p->frontier.count = count;
+    result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
-    p->extended_count += root ? 0 : count;
-    specdec__tune_paths(known, p, from, a->levels);
+    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
     a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
@@ -55533,12 +55690,12 @@ static void specdec__ahead_draft_job(void *argument)
     int count;
 
     while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose(a, p, 1)) > 0) {
-        const int root = p->chosen[0] == 0;
+        const int root = p->frontier.chosen[0] == 0;
         specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
-        memcpy(flight->chosen, p->chosen, (size_t)count * sizeof *p->chosen);
+        memcpy(flight->chosen, p->frontier.chosen, (size_t)count * sizeof *p->frontier.chosen);
         flight->count = count;
-        flight->nodes = p->tree.n;
+        flight->nodes = p->drafts.tree.n;
         flight->begun = specdec__os_seconds();
         SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
         SPECDEC__PAUSE();
@@ -55555,7 +55712,7 @@ static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
-    a->result = a->drafter->kind.prefill(a->drafter, &a->p, a->p.count, &a->error);
+    a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
 }
 
 /* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
@@ -55573,16 +55730,17 @@ static void specdec__ahead_begin(specdec *t)
     memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
     a->copied = t->count;
     a->p = *p;
-    a->p.text = a->tokens;
+    a->p.request.text = a->tokens;
     a->acceptance = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_paths(&a->acceptance, &a->p, 1, a->levels);
+    specdec__tune_paths(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
     a->flight_count = 0;
     a->usual_seconds = a->run_time.seconds;
     a->flights[0].count = 0;
-    a->flights[0].nodes = p->tree.n;
-    a->prefills = !p->extended[0] && a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
+    a->flights[0].nodes = p->drafts.tree.n;
+    a->prefills = !p->drafts.extended[0] &&
+                  a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
     a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
@@ -55610,14 +55768,14 @@ static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal 
                                      double anew)
 {
     const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
-    specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */
+    specdec_tree tree = p->drafts.tree; /* its arrays are the lane's; n is the size when the step began */
     int32_t path[SPECDEC__MAX_TREE + 1];
     int length, at, i, k;
 
     if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
-    length = specdec__ahead_path(&tree, p->tokens, tokens, count, path);
+    length = specdec__ahead_path(&tree, p->drafts.tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
         return 1;
@@ -55638,16 +55796,16 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, count, path);
+    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
-    p->valid_at = 0;
-    if (length == count && p->extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
-        d->kind.keep(d, p, path[length - 1]);
-        p->valid_at = t->count;
+    p->frontier.valid_at = 0;
+    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
+        d->kind.keep(d, t->at, &p->drafts, path[length - 1]);
+        p->frontier.valid_at = t->count;
         a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
-        if (p->extended[0] && d->kind.commit)
-            d->kind.commit(d, p, path, length);
+        if (p->drafts.extended[0] && d->kind.commit)
+            d->kind.commit(d, t->at, path, length);
         a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
@@ -55672,11 +55830,10 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
     d->kind.set_threads(d, &e->pool, e->config.threads);
-    p->valid_at = 0;
+    p->frontier.valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
-    p->tree.n = a->p.tree.n;
-    p->extended_count = a->p.extended_count;
+    p->drafts = a->p.drafts;
     specdec__ahead_settle(t, tokens, count);
 }
 
@@ -55688,26 +55845,25 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
     specdec__ahead *a = e->ahead;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    const double start = specdec__os_seconds();
     double rate = 0;
     specdec_result result;
-    int levels, behind;
+    int levels, behind, stays;
 
+    specdec__tune_begin_drafting(&p->books);
     if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
     if (a->prefills)
         specdec__ahead_stop(a, e);
-    behind = p->valid_at ? 0 : d->kind.behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP || (!p->valid_at && !specdec__engine_shape(t, drafter, behind, plan))) {
-        p->tree.n = p->valid_at ? p->tree.n : 1;
+    stays = p->frontier.valid_at != 0;
+    behind = stays ? 0 : d->kind.behind(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_CATCH_UP || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
+        p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }
     result = specdec__engine_grow(t, drafter, plan, &levels, &rate);
     if (rate > plan->rate)
         plan->rate = rate;
-    p->seconds = specdec__os_seconds() - start;
-    if (!result)
-        p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, 0, p->seconds);
+    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, 0);
     return result;
 }
 
@@ -55865,37 +56021,35 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
-    double start, rate = 0;
+    double rate = 0;
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
+    p->frontier.grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_propose(t, drafter, plan);
-    p->shares = p->grows || !d->kind.cost;
+    p->frontier.shares = p->frontier.grows || !d->kind.cost;
     behind = d->kind.behind ? d->kind.behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_is_cheap(e, drafter, p->grows, behind, plan);
+    light = specdec__engine_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.ready && !d->kind.ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
+    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
     readable = d->kind.prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_catch_up(t, drafter, behind, readable);
-    start = specdec__os_seconds();
-    result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
+    specdec__tune_begin_drafting(&p->books);
+    result = p->frontier.grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
-    if (!result && light && p->kept_count > 1) {
+    if (!result && light && p->outcome.kept_count > 1) {
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
-            p->kept_count = 1;
+            specdec__draft_keep(p, 1);
         else if (rate > plan->rate)
             plan->rate = rate;
     }
-    p->seconds = specdec__os_seconds() - start;
-    if (!result)
-        p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, fresh, p->seconds);
+    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, fresh);
     return result;
 }
 
@@ -55911,12 +56065,13 @@ static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, i
     for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
                              specdec__engine_rule(e, t));
-        e->drafters[i].proposals[t->at].constrained = specdec__stream_constrained(t);
+        e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
-            e->drafters[i].proposals[t->at].tree.n = e->drafters[i].proposals[t->at].kept_count = 1;
+            e->drafters[i].proposals[t->at].drafts.tree.n = 1;
+            specdec__draft_keep(&e->drafters[i].proposals[t->at], 1);
             result = SPECDEC_OK;
         }
     }
@@ -55934,11 +56089,11 @@ static double specdec__engine_probability_by(const specdec *t, int i, int drafte
     const specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     double chance[SPECDEC__TUNE_RANKS];
 
-    if (p->shares)
-        return (double)p->probability[candidate];
+    if (p->frontier.shares)
+        return (double)p->frontier.probability[candidate];
     specdec__tune_acceptance(&e->tune->drafters[drafter], chance);
     return (double)m->worth[m->tree.parents[i]] *
-           chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
+           chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
 /* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
@@ -55953,7 +56108,7 @@ static float specdec__engine_probability(const specdec *t, int i)
     double missed = 1;
 
     for (k = 0; k < e->drafter_count; k++)
-        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0)
+        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
             missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
@@ -56106,7 +56261,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         rows += tree->n;
         for (; n < root + tree->n; n++) {
             c->views[n] = &t->view;
-            c->wanted[n] = n >= root;
+            c->wants_logits[n] = n >= root;
             c->certain[n] = n < root;
         }
         for (i = t->first; i < root; i++) {
@@ -56119,7 +56274,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         }
     }
     batch = specdec__forward_make_batch(c, 0, n);
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     batch.certain = c->certain;
     return batch;
 }
@@ -56142,7 +56297,7 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__proposal *p = &e->drafters[i].proposals[t->at];
-        int candidate = specdec__draft_candidate(p, node);
+        int candidate = specdec__draft_candidate(&p->outcome, node);
 
         if (candidate >= 0)
             specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
@@ -56167,7 +56322,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
     const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
-    const int candidate = count ? specdec__draft_candidate(p, node) : -1;
+    const int candidate = count ? specdec__draft_candidate(&p->outcome, node) : -1;
     const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
                                          specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
@@ -56182,7 +56337,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     choice.target = e->target_distribution;
     choice.draft = NULL;
     if (drawn && e->rule != SPECDEC_RULE_TOP_K)
-        choice.draft = p->distributions + (size_t)candidate * (size_t)vocab;
+        choice.draft = p->request.distributions + (size_t)candidate * (size_t)vocab;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
@@ -56585,7 +56740,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
-            outcome->drafting[i] += d->proposals[t->at].seconds;
+            outcome->drafting[i] += d->proposals[t->at].books.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }
@@ -56848,7 +57003,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
 
     specdec__pipe_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
-        worth[i] = (double)p->probability[chosen[i]];
+        worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
     n = specdec__tune_nodes(&plan, worth, count, 0, &rate);
     pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
@@ -56863,9 +57018,9 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.max_nodes - pipe->nodes);
     int i, count = 0;
 
-    for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
-        if (pipe->node[i] < 0 && p->probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__ahead_insert(p, chosen, count, most, i);
+    for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
+        if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
+            count = specdec__ahead_insert(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
     return count ? specdec__pipe_best_count(pipe, p, chosen, count) : 0;
 }
@@ -56886,8 +57041,8 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
     order.n = count;
     for (i = 0; i < count; i++) {
         pipe->node[chosen[i]] = pipe->nodes + i;
-        order.tokens[i] = p->tokens[chosen[i]];
-        order.parents[i] = chosen[i] ? pipe->node[p->tree.parents[chosen[i]]] : -1;
+        order.tokens[i] = p->drafts.tokens[chosen[i]];
+        order.parents[i] = chosen[i] ? pipe->node[p->drafts.tree.parents[chosen[i]]] : -1;
         run->row[i] = i;
     }
     run->first = pipe->nodes;
@@ -56923,7 +57078,7 @@ static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const s
         order->path[order->n++] = pipe->node[at];
         specdec__tune_note(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
-            specdec__ahead_path(&p->tree, p->tokens, t->tokens + before, count, path) < count)
+            specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
@@ -56939,9 +57094,9 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
     int i, at;
 
     order->stay = goes_on && 2 * (pipe->nodes - order->n) <= most ? -1 : 0;
-    for (i = root; goes_on && order->stay >= 0 && i < p->tree.n; i++) {
+    for (i = root; goes_on && order->stay >= 0 && i < p->drafts.tree.n; i++) {
         for (at = i; at > root;)
-            at = p->tree.parents[at];
+            at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
             specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
     }
@@ -56975,20 +57130,20 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
     int i, k, alive;
 
     specdec__ahead_settle(t, t->tokens + t->count - order->n, order->n);
-    for (i = 0; p->valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
-        if (p->place[i] >= 0)
-            pipe->node[p->place[i]] = specdec__pipe_number(order, pipe->node[i]);
-    p->tree.n = p->valid_at ? p->tree.n : 1;
+    for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
+        if (p->drafts.moved[i] >= 0)
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_number(order, pipe->node[i]);
+    p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
         specdec__pipe_run *run = &pipe->runs[i];
 
         specdec__pipe_renumber_run(run, order);
-        for (k = alive = 0; k < p->tree.n && node >= 0; k++)
+        for (k = alive = 0; k < p->drafts.tree.n && node >= 0; k++)
             alive |= pipe->node[k] >= run->first && pipe->node[k] < run->first + run->left;
         if (!alive)
             specdec__pipe_cancel(pipe, i);
@@ -57006,7 +57161,7 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     const specdec_result result = pipe->kind->take(pipe, &t->error);
     int32_t path[SPECDEC__MAX_TREE + 1];
     specdec__order order;
-    int root;
+    int found, root;
 
     specdec__pipe_remove_oldest(pipe);
     s->result = run.cancelled ? SPECDEC_OK : result;
@@ -57017,13 +57172,13 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
         specdec__tune_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
         specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
-    memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
+    memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
     specdec__pipe_verify(t, p, &run, &order);
     if (!order.n)
         return;
     specdec__tune_decay(e->tune);
-    root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
-               ? -1 : path[order.n - 1];
+    found = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    root = found < order.n ? -1 : path[order.n - 1];
     specdec__pipe_choose_kept(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit(pipe, &order);
     specdec__pipe_renumber(t, p, root, &order);
@@ -57036,8 +57191,8 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to draft now for the next run. *count: how many draft tokens are extended (p->chosen); 0: the cutoff has to
-   fall first. */
+/* Whether to draft now for the next run. *count: how many draft tokens are extended (frontier.chosen); 0: the cutoff
+   has to fall first. */
 static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
@@ -57045,7 +57200,7 @@ static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__propos
 
     *count = specdec__ahead_choose(a, p, 1);
     if (*count)
-        return !p->extended[0] || (double)p->probability[p->chosen[0]] >= least;
+        return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
     return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
@@ -57054,7 +57209,7 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
     const double start = specdec__os_seconds();
-    const int from = s->p->tree.n;
+    const int from = s->p->drafts.tree.n;
 
     if (!s->drafts) {
         a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
@@ -57062,7 +57217,7 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
     }
     s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
     specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
-    memset(e->pipe->node + from, -1, (size_t)(s->p->tree.n - from) * sizeof *e->pipe->node);
+    memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
 /* Seconds between two runs: the time of the slowest stage. */
@@ -57093,16 +57248,17 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind.due != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind.due(d, p) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.due(d, &p->request) : pipe->draft.seconds;
+    const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
 
     if (!(seconds > 0) || now - pipe->idle_since + seconds > slot)
         return 0;
     for (i = 0; i < count; i++)
-        brings += (double)p->probability[chosen[i]];
+        brings += (double)probability[chosen[i]];
     for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
-        const double next = (double)p->probability[p->chosen[i]] * known->accepted[0] / known->offered[0];
+        const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;
     }
@@ -57161,10 +57317,10 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
         specdec__pipe_drain(e);
         pipe->sequence = t;
         pipe->nodes = 0;
-        memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
+        memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
     }
-    p->grows = p->shares = 1;
-    specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
+    p->frontier.grows = p->frontier.shares = 1;
+    specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
 }
 
@@ -57175,7 +57331,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
     specdec *t = s->t;
 
     if (s->result)
-        s->p->valid_at = 0;
+        s->p->frontier.valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_drain(e);
         s->several = 0;
@@ -58297,7 +58453,8 @@ static void specdec__link_store_kv_order(void *listener, const specdec__kv_event
     int i;
 
     specdec__wire_put(to, 0, (uint32_t)specdec__link_view_number(link, news->view));
-    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view_number(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 1,
+                      news->source_view ? (uint32_t)specdec__link_view_number(link, news->source_view) : 0xffffffffu);
     specdec__wire_put(to, 2, (uint32_t)news->first_number);
     specdec__wire_put(to, 3, (uint32_t)news->second_number);
     specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbered_nodes : 0));
@@ -58467,7 +58624,8 @@ static void specdec__link_store_run_order(specdec__link *link, int cancelled)
     specdec__wire_put(to, 3, (uint32_t)batch->done_count);
     specdec__wire_put(to, 4, (uint32_t)c->n);
     for (i = batch->done_count, to += 20; i < batch->n; i++, to += 12) {
-        const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
+        const int wanted = !batch->wants_logits || batch->wants_logits[i];
+        const int certain = batch->certain && batch->certain[i];
         const int view = specdec__link_view_number(link, batch->views[i]);
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
@@ -58581,10 +58739,11 @@ static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *
 /* Lets an empty view share the first n->second_number keys of another view. Returns 0 if the order is not valid. */
 static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 {
-    if (!n->other || n->other == n->view || n->view->length || n->first_number || n->second_number > n->other->length)
+    if (!n->source_view || n->source_view == n->view || n->view->length || n->first_number ||
+        n->second_number > n->source_view->length)
         return 0;
     /* fails where rank 0's has failed, too */
-    specdec__view_share(n->view, &link->context->kv, n->other, n->first_number, n->second_number);
+    specdec__view_share(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
     link->node_count = 0;
     return 1;
 }
@@ -58606,7 +58765,7 @@ static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_r
     news.kind = kind;
     news.view = link->views[specdec__wire_read_int(in, 0, link->view_count - 1)];
     other = specdec__wire_read_int(in, -1, link->view_count - 1);
-    news.other = other < 0 ? NULL : link->views[other];
+    news.source_view = other < 0 ? NULL : link->views[other];
     news.first_number = specdec__wire_read_int(in, 0, commits ? c->max_nodes : 1 << 30);
     news.second_number = specdec__wire_read_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
     news.renumbered = specdec__wire_read_int(in, 0, c->max_nodes);
@@ -58643,7 +58802,7 @@ static int specdec__link_read_nodes(specdec__link *link, int done, int n, specde
         c->tokens[i] = specdec__wire_read_int(in, 0, c->model->vocab_size - 1);
         c->parents[i] = specdec__wire_read_int(in, -1, i - 1);
         view = specdec__wire_read_int(in, 0, 4 * link->view_count - 1);
-        c->wanted[i] = (unsigned char)(view & 1);
+        c->wants_logits[i] = (unsigned char)(view & 1);
         c->certain[i] = (unsigned char)(view >> 1 & 1);
         view >>= 2;
         c->views[i] = link->views[view];
@@ -58719,7 +58878,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
         specdec__link_handle_cancel(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_make_batch(c, done, done + n);
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     batch.certain = c->certain;
     return specdec__link_run_layers(link, &batch, x, empty);
 }
@@ -59276,67 +59435,69 @@ static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
-/* The numbers of a proposal's candidates on the draft rank (candidates). */
-static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const specdec__proposal *p)
+/* The numbers of the candidates of sequence `at` on the draft rank (candidates). */
+static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
 
-    return m->numbers + (size_t)p->at * (size_t)m->capacity;
+    return m->numbers + (size_t)at * (size_t)m->capacity;
 }
 
 /* The draft token of a candidate. NULL until its children have arrived. */
-static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d, const specdec__proposal *p,
-                                                               int candidate)
+static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
+                                                               const specdec__draft_request *request, int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *parent =
-        candidate ? specdec__remote_draft_find(link, specdec__draft_remote_numbers(d, p)[candidate])
-                  : specdec__remote_draft_find_root(link, p->at, p->text, p->count);
+        candidate ? specdec__remote_draft_find(link, specdec__draft_remote_numbers(d, request->at)[candidate])
+                  : specdec__remote_draft_find_root(link, request->at, request->text, request->count);
 
     return parent && parent->count ? parent : NULL;
 }
 
 /* Whether the children of a candidate have arrived. */
-static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
+                                            int candidate)
 {
-    return specdec__draft_remote_find(d, p, candidate) != NULL;
+    return specdec__draft_remote_find(d, request, candidate) != NULL;
 }
 
 /* Seconds until more draft tokens are expected, from the mean times measured so far. 0 if twice the mean time has
    passed. */
-static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__proposal *p)
+static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int has_children = specdec__draft_remote_can_extend(d, p, 0);
+    const int has_children = specdec__draft_remote_can_extend(d, request, 0);
     const double least = 0.2 * link->draft_latency;
     const double interval = link->draft_interval > least ? link->draft_interval : least;
     const double usual = has_children ? interval : link->draft_latency;
-    const double began = has_children ? link->draft_arrival_at : link->draft_sequences[p->at].sent_at;
+    const double began = has_children ? link->draft_arrival_at : link->draft_sequences[request->at].sent_at;
     const double since = specdec__os_seconds() - began;
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Sets until when draft tokens behind the root are waited for: twice the usual time, at most p->wait_seconds, after the
-   last token was sent. */
-static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
+/* Sets until when draft tokens behind the root are waited for: twice the usual time, at most request->wait_seconds,
+   after the last token was sent. */
+static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draft_request *request)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->draft_latency, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
+    const double late = 2 * link->draft_latency,
+                 wait = !(late > 0) || late > request->wait_seconds ? request->wait_seconds : late;
 
-    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->draft_sequences[p->at].sent_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->draft_sequences[request->at].sent_at + wait;
 }
 
 /* Waits until the children of a candidate have arrived, at most until m->until. */
-static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
+static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draft_request *request, int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     specdec__link *link = specdec__draft_remote_link(d);
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
@@ -59357,79 +59518,84 @@ static const specdec__remote_draft *specdec__draft_remote_child(const specdec__d
 }
 
 /* Fills a tree of a given shape with draft tokens that have arrived. */
-static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
+    uint32_t *numbers = specdec__draft_remote_numbers(d, request->at);
     int i;
 
     (void)error;
-    specdec__draft_remote_begin(d, p);
-    for (i = 1; i < p->tree.n; i++) {
-        const int above = p->tree.parents[i];
+    specdec__draft_remote_begin(d, request);
+    for (i = 1; i < drafts->tree.n; i++) {
+        const int above = drafts->tree.parents[i];
         const specdec__remote_draft *parent, *child;
 
-        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
-            specdec__draft_remote_await(d, p, above);
-        parent = specdec__draft_remote_find(d, p, above);
-        child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
+        if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
+            specdec__draft_remote_await(d, request, above);
+        parent = specdec__draft_remote_find(d, request, above);
+        child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
-        p->tokens[i] = child ? child->token : -1;
+        drafts->tokens[i] = child ? child->token : -1;
     }
     return SPECDEC_OK;
 }
 
-/* Appends the children of a candidate that have arrived to a proposal's tree. */
-static void specdec__draft_remote_append_children(specdec__drafter *d, specdec__proposal *p, int candidate)
+/* Appends the children of a candidate that have arrived to a tree of draft tokens. */
+static void specdec__draft_remote_append_children(specdec__drafter *d, const specdec__draft_request *request,
+                                                  specdec__draft_tree *drafts, int candidate)
 {
-    const specdec__remote_draft *parent = specdec__draft_remote_find(d, p, candidate), *child;
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    const specdec__remote_draft *parent = specdec__draft_remote_find(d, request, candidate), *child;
+    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
     int i;
 
-    p->extended[candidate] = parent != NULL;
+    drafts->extended[candidate] = parent != NULL;
     for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
-        const int at = p->tree.n++;
+        const int at = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, at, candidate, i);
-        p->tokens[at] = child->token;
-        p->depth[at] = p->depth[candidate] + 1;
-        p->share[at] = (float)child->share / 255.0f;
-        p->extended[at] = 0;
-        specdec__draft_remote_numbers(d, p)[at] = child->number;
+        specdec__tree_put(&drafts->tree, at, candidate, i);
+        drafts->tokens[at] = child->token;
+        drafts->depth[at] = drafts->depth[candidate] + 1;
+        drafts->share[at] = (float)child->share / 255.0f;
+        drafts->extended[at] = 0;
+        specdec__draft_remote_numbers(d, request->at)[at] = child->number;
     }
 }
 
-/* Extends a proposal by the children of its `count` chosen candidates that have arrived; waits for those of the most
-   probable candidate. */
-static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
+/* Extends a tree by the children of the chosen candidates that have arrived; waits for those of the most probable
+   candidate. */
+static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const specdec__draft_request *request,
+                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                    specdec_error *error)
 {
+    const int32_t *chosen = frontier->chosen;
     int i, best = 0;
 
     (void)error;
-    for (i = 1; i < count; i++)
-        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
-    if (!p->chosen[0])
-        specdec__draft_remote_begin(d, p);
-    specdec__draft_remote_await(d, p, p->chosen[best]);
-    for (i = 0; i < count; i++)
-        specdec__draft_remote_append_children(d, p, p->chosen[i]);
+    for (i = 1; i < frontier->count; i++)
+        best = frontier->probability[chosen[i]] > frontier->probability[chosen[best]] ? i : best;
+    if (!chosen[0])
+        specdec__draft_remote_begin(d, request);
+    specdec__draft_remote_await(d, request, chosen[best]);
+    for (i = 0; i < frontier->count; i++)
+        specdec__draft_remote_append_children(d, request, drafts, chosen[i]);
+    drafts->extended_count += chosen[0] ? frontier->count : 0;
     return SPECDEC_OK;
 }
 
-/* Makes a candidate the root of a proposal: its descendants are kept, with their numbers on the draft rank. */
-static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p, int root)
+/* Makes a candidate the root of a tree: its descendants are kept, with their numbers on the draft rank. */
+static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
-    const int known = p->tree.n;
+    uint32_t *numbers = specdec__draft_remote_numbers(d, at);
+    const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(p, root);
+    specdec__draft_reroot(drafts, root);
     for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
-        p->extended_count += p->extended[i];
+        if (drafts->moved[i] >= 0)
+            numbers[drafts->moved[i]] = numbers[i];
+    for (drafts->extended_count = 0, i = 1; i < drafts->tree.n; i++)
+        drafts->extended_count += drafts->extended[i];
 }
 
 /* Truncates a sequence (at: its number) on the draft rank. */
@@ -59582,7 +59748,7 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
 
     if (count < t->count)
         d->kind.truncate(d, t->at, t->tokens, count);
-    p->valid_at = p->count = 0;
+    p->frontier.valid_at = p->request.count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
 }
@@ -59594,9 +59760,9 @@ static void specdec__draft_rank_begin(specdec *t)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->draft_rank->sequences[t->at].root_unsent = !p->valid_at;
-    p->grows = p->shares = 1;
+    specdec__tune_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    e->link->draft_rank->sequences[t->at].root_unsent = !p->frontier.valid_at;
+    p->frontier.grows = p->frontier.shares = 1;
 }
 
 /* Accepts the draft tokens that are equal to the n tokens that a sequence has just received from rank 0, keeps the
@@ -59607,24 +59773,24 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
     uint32_t *numbers = e->link->draft_rank->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
-    const int known = p->tree.n;
+    const int known = p->drafts.tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, n, path);
+    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
-    memset(p->place, -1, (size_t)known * sizeof *p->place);
+    memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
     if (e->link->draft_rank->sequence == t)
         specdec__ahead_settle(t, tokens, n);
-    else if (p->extended[0])
-        e->drafters[0].kind.commit(&e->drafters[0], p, path, length);
-    for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    p->count = 0;
-    if (p->valid_at)
+    else if (p->drafts.extended[0])
+        e->drafters[0].kind.commit(&e->drafters[0], t->at, path, length);
+    for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
+        if (p->drafts.moved[i] >= 0)
+            numbers[p->drafts.moved[i]] = numbers[i];
+    p->request.count = 0;
+    if (p->frontier.valid_at)
         specdec__draft_rank_begin(t);
 }
 
@@ -59644,7 +59810,7 @@ static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
 
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
-    if (n && p->count && p->count == from)
+    if (n && p->request.count && p->request.count == from)
         specdec__draft_rank_settle(t, n);
     return 1;
 }
@@ -59729,21 +59895,20 @@ static void specdec__draft_rank_obey(specdec__engine *e)
 
 /* Keeps, of the candidates from `from` on, each parent's first child and all children that are probable enough. The
    other candidates are neither sent nor extended. */
-static void specdec__draft_rank_prune(specdec__proposal *p, int from)
+static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
 {
     int i, n = from;
 
-    for (i = from; i < p->tree.n; i++) {
-        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__DRAFT_RANK_LEAST_SHARE)
+    for (i = from; i < drafts->tree.n; i++) {
+        if (drafts->tree.ranks[i] > 1 && drafts->share[i] < SPECDEC__DRAFT_RANK_LEAST_SHARE)
             continue;
-        specdec__tree_put(&p->tree, n, p->tree.parents[i], p->tree.ranks[i]);
-        p->tokens[n] = p->tokens[i];
-        p->depth[n] = p->depth[i];
-        p->share[n] = p->share[i];
-        p->probability[n] = p->probability[i];
-        p->extended[n++] = 0;
+        specdec__tree_put(&drafts->tree, n, drafts->tree.parents[i], drafts->tree.ranks[i]);
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->depth[n] = drafts->depth[i];
+        drafts->share[n] = drafts->share[i];
+        drafts->extended[n++] = 0;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* Sends rank 0 the children of the `count` chosen candidates. These children are the candidates from `from` on. */
@@ -59765,14 +59930,15 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
     specdec__wire_put(words, 3, g->number);
     own->root_unsent = 0;
     for (i = 0; i < count; i++) {
-        const uint32_t back = g->number - own->numbers[p->chosen[i]];
+        const uint32_t back = g->number - own->numbers[p->frontier.chosen[i]];
 
         head = words + 4 * (size_t)at;
-        for (k = from, n = 0; k < p->tree.n; k++) {
-            if (p->tree.parents[k] != p->chosen[i])
+        for (k = from, n = 0; k < p->drafts.tree.n; k++) {
+            if (p->drafts.tree.parents[k] != p->frontier.chosen[i])
                 continue;
             own->numbers[k] = g->number++;
-            specdec__wire_put(head, ++n, (uint32_t)p->tokens[k] | (uint32_t)(255 * p->share[k] + 0.5f) << 24);
+            specdec__wire_put(head, ++n,
+                              (uint32_t)p->drafts.tokens[k] | (uint32_t)(255 * p->drafts.share[k] + 0.5f) << 24);
         }
         if (n)
             specdec__wire_put(head, 0, back << 4 | (uint32_t)n);
@@ -59795,24 +59961,25 @@ static int specdec__draft_rank_extend(specdec *t)
 
     if (!t->count || own->full_at == t->count)
         return 0;
-    if (p->count != t->count)
+    if (p->request.count != t->count)
         specdec__draft_rank_begin(t);
-    for (i = 1; i < p->tree.n; i++)
-        expanded += p->extended[i];
+    for (i = 1; i < p->drafts.tree.n; i++)
+        expanded += p->drafts.extended[i];
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
     count = specdec__ahead_choose(a, p, 1);
-    from = p->tree.n;
+    from = p->drafts.tree.n;
     if (!count)
         return 0;
     result = specdec__ahead_extend(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
-        p->valid_at = p->count = 0;
+        p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
-    specdec__draft_rank_prune(p, from);
+    specdec__draft_rank_prune(&p->drafts, from);
+    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
     specdec__draft_rank_send(t, count, from);
     return 1;
 }
@@ -59827,7 +59994,7 @@ static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
     for (i = 0; i < e->room.max_views; i++) {
         specdec *t = &e->sequences[(first + i) % e->room.max_views];
 
-        if (t != g->sequence && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
+        if (t != g->sequence && t->count && specdec__draft_rank_proposal(t)->request.count != t->count &&
             g->sequences[t->at].full_at != t->count)
             return t;
     }
@@ -59845,7 +60012,7 @@ static int specdec__draft_rank_run_step(specdec__engine *e)
     next = drafted || next ? next : specdec__draft_rank_next_sequence(e);
     if (next) {
         if (g->sequence) /* its tree is given up */
-            specdec__draft_rank_proposal(g->sequence)->valid_at = 0;
+            specdec__draft_rank_proposal(g->sequence)->frontier.valid_at = 0;
         g->sequence = next;
         g->runs = 0;
         drafted = specdec__draft_rank_extend(next);
@@ -60858,7 +61025,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
     info->screened_read = t->engine->target.screen.rows_read;
-    info->screened_whole = t->engine->target.screen.whole_steps;
+    info->screened_whole = t->engine->target.screen.rows_whole;
     info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;
@@ -61388,7 +61555,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_tell_splitter(&t->splitter, t->settings.calls);
+        specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;
@@ -61742,8 +61909,8 @@ static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t plac
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
-    c.at = place < from ? from : place;
-    c.is_bad = c.at >= to;
+    c.offset = place < from ? from : place;
+    c.is_bad = c.offset >= to;
     return c;
 }
 
@@ -61757,14 +61924,14 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
     if (c.is_bad) /* none left */
         return 0;
-    from = c.at;
+    from = c.offset;
     pair->key = specdec__cursor_string(&c);
     pair->value = specdec__cursor_value(&c);
     if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
-    pair->record.size = c.at - from;
-    *place = c.at;
+    pair->record.size = c.offset - from;
+    *place = c.offset;
     return 1;
 }
 
@@ -61777,7 +61944,7 @@ int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gg
     c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
     if (c.is_bad || specdec__gguf_read_tensor(gguf, &c, tensor))
         return 0;
-    *place = c.at;
+    *place = c.offset;
     return 1;
 }
 
@@ -61789,10 +61956,10 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
         return 0;
     c.data = array->items;
     c.size = array->bytes;
-    c.at = *place;
+    c.offset = *place;
     c.is_bad = 0;
     *string = specdec__cursor_string(&c);
-    *place = c.is_bad ? *place : c.at;
+    *place = c.is_bad ? *place : c.offset;
     return !c.is_bad;
 }
 

@@ -156,16 +156,16 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
         return 0;
     memcpy(copy, text, (size_t)count * sizeof *copy);
     specdec__draft_begin(p, copy, count, sampling, SPECDEC_RULE_COUPLED);
-    m->chooser.sampling = p->sampling;
-    CHECK_EQUAL_INT(m->begin(d, p, &failure), SPECDEC_OK);
+    m->chooser.sampling = p->request.sampling;
+    CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->root, m->logits, (size_t)rows * sizeof *g->root);
-    memcpy(p->tree.parents, parents, sizeof parents);
-    memcpy(p->tree.ranks, ranks, sizeof ranks);
-    memcpy(p->depth, depth, sizeof depth);
-    for (p->tree.n = NODES; p->depth[p->tree.n - 1] >= p->levels;)
-        p->tree.n--;
-    CHECK_EQUAL_INT(d->kind.fill(d, p, &failure), SPECDEC_OK);
-    memcpy(g->tokens, p->tokens, (size_t)p->tree.n * sizeof *g->tokens);
+    memcpy(p->drafts.tree.parents, parents, sizeof parents);
+    memcpy(p->drafts.tree.ranks, ranks, sizeof ranks);
+    memcpy(p->drafts.depth, depth, sizeof depth);
+    for (p->drafts.tree.n = NODES; p->drafts.depth[p->drafts.tree.n - 1] >= p->request.levels;)
+        p->drafts.tree.n--;
+    CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    memcpy(g->tokens, p->drafts.tokens, (size_t)p->drafts.tree.n * sizeof *g->tokens);
     return 1;
 }
 

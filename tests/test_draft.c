@@ -40,28 +40,28 @@ static void propose(int at, int n)
 
     drafters[at].proposals = p;
     memset(p, 0, sizeof *p);
-    p->tree.parents = own->parents;
-    p->tree.ranks = own->ranks;
-    p->tree.capacity = NODES;
-    p->tokens = own->tokens;
-    p->place = own->place;
-    p->kept = own->kept;
-    specdec__tree_put(&p->tree, 0, -1, 0);
-    for (i = p->tree.n = 1; i < n; i++) {
+    p->drafts.tree.parents = own->parents;
+    p->drafts.tree.ranks = own->ranks;
+    p->drafts.tree.capacity = NODES;
+    p->drafts.tokens = own->tokens;
+    p->outcome.place = own->place;
+    p->outcome.kept = own->kept;
+    specdec__tree_put(&p->drafts.tree, 0, -1, 0);
+    for (i = p->drafts.tree.n = 1; i < n; i++) {
         const int parent = uniform(i);
         const int32_t token = uniform(8) ? uniform(5) : -1;
 
-        for (j = specdec__tree_child(&p->tree, parent, parent + 1); j < i && p->tokens[j] != token;)
-            j = specdec__tree_child(&p->tree, parent, j + 1);
-        specdec__tree_put(&p->tree, i, parent, specdec__tree_rank(&p->tree, i, parent));
-        p->tokens[i] = j < i ? -1 : token;
-        p->tree.n++;
+        for (j = specdec__tree_child(&p->drafts.tree, parent, parent + 1); j < i && p->drafts.tokens[j] != token;)
+            j = specdec__tree_child(&p->drafts.tree, parent, j + 1);
+        specdec__tree_put(&p->drafts.tree, i, parent, specdec__tree_rank(&p->drafts.tree, i, parent));
+        p->drafts.tokens[i] = j < i ? -1 : token;
+        p->drafts.tree.n++;
     }
-    for (i = 1, p->kept_count = 1, p->kept[0] = 0; i < n; i++) {
-        for (j = keeps = 0; j < p->kept_count; j++)
-            keeps |= p->kept[j] == p->tree.parents[i];
+    for (i = 1, p->outcome.kept_count = 1, p->outcome.kept[0] = 0; i < n; i++) {
+        for (j = keeps = 0; j < p->outcome.kept_count; j++)
+            keeps |= p->outcome.kept[j] == p->drafts.tree.parents[i];
         if (keeps && uniform(6))
-            p->kept[p->kept_count++] = i;
+            p->outcome.kept[p->outcome.kept_count++] = i;
     }
 }
 
@@ -83,11 +83,11 @@ static int same_path(const specdec__proposal *p, int i)
 
     if (i == 0)
         return 0;
-    parent = same_path(p, p->tree.parents[i]);
-    if (parent < 0 || p->tokens[i] < 0)
+    parent = same_path(p, p->drafts.tree.parents[i]);
+    if (parent < 0 || p->drafts.tokens[i] < 0)
         return -1;
     j = specdec__tree_child(&merged.tree, parent, parent + 1);
-    while (j < merged.tree.n && merged.tokens[j] != p->tokens[i])
+    while (j < merged.tree.n && merged.tokens[j] != p->drafts.tokens[i])
         j = specdec__tree_child(&merged.tree, parent, j + 1);
     return j < merged.tree.n ? j : -1;
 }
@@ -103,21 +103,21 @@ static int faults(int count, int whole)
              j = specdec__tree_child(&merged.tree, merged_parents[i], j + 1))
             wrong += merged_tokens[j] == merged_tokens[i];
         wrong += merged_owner[i] < 0 || merged_owner[i] >= count;
-        wrong += specdec__draft_candidate(&drafters[merged_owner[i]].proposals[0], i) < 1;
+        wrong += specdec__draft_candidate(&drafters[merged_owner[i]].proposals[0].outcome, i) < 1;
     }
     for (i = 0; i < count; i++) {
         const specdec__proposal *p = &drafters[i].proposals[0];
 
-        for (k = 0; k < p->kept_count; k++) {
-            const int node = p->kept[k], right = same_path(p, node);
+        for (k = 0; k < p->outcome.kept_count; k++) {
+            const int node = p->outcome.kept[k], right = same_path(p, node);
 
-            wrong += p->place[node] >= 0 ? p->place[node] != right : whole && right >= 0;
-            wrong += p->place[node] >= 0 && specdec__draft_candidate(p, p->place[node]) != node;
+            wrong += p->outcome.place[node] >= 0 ? p->outcome.place[node] != right : whole && right >= 0;
+            wrong += p->outcome.place[node] >= 0 && specdec__draft_candidate(&p->outcome, p->outcome.place[node]) != node;
         }
         if (i == 0) /* the first has room for all that hangs together */
-            for (k = 0; k < p->kept_count && k < merged.tree.capacity; k++)
-                wrong += p->place[p->kept[k]] < 0 && p->tokens[p->kept[k]] >= 0 &&
-                         p->place[p->tree.parents[p->kept[k]]] >= 0;
+            for (k = 0; k < p->outcome.kept_count && k < merged.tree.capacity; k++)
+                wrong += p->outcome.place[p->outcome.kept[k]] < 0 && p->drafts.tokens[p->outcome.kept[k]] >= 0 &&
+                         p->outcome.place[p->drafts.tree.parents[p->outcome.kept[k]]] >= 0;
     }
     return wrong;
 }
@@ -147,7 +147,7 @@ static void test_merge(void)
         wrong += faults(count, 1);
         unequal += merged.tree.n != nodes;
         for (i = 0; i < count; i++)
-            missing += drafters[i].proposals[0].place[0] != 0;
+            missing += drafters[i].proposals[0].outcome.place[0] != 0;
     }
     TEST("a merged tree is valid, no larger than its budget, without doubles, and each node is where its drafter wants it");
     CHECK_EQUAL_INT(wrong, 0);
@@ -158,10 +158,10 @@ static void test_merge(void)
     TEST("what one drafter has drawn twice is twice in the tree; what another one adds to that is not");
     for (i = 0; i < 2; i++) {
         propose(i, 1);
-        specdec__tree_put(&drafters[i].proposals[0].tree, 1, 0, 1);
-        specdec__tree_put(&drafters[i].proposals[0].tree, 2, 0, 2);
+        specdec__tree_put(&drafters[i].proposals[0].drafts.tree, 1, 0, 1);
+        specdec__tree_put(&drafters[i].proposals[0].drafts.tree, 2, 0, 2);
         papers[i].tokens[1] = papers[i].tokens[2] = 3;
-        drafters[i].proposals[0].tree.n = 3;
+        drafters[i].proposals[0].drafts.tree.n = 3;
         specdec__draft_keep(&drafters[i].proposals[0], 3);
     }
     merge(1, NODES);
@@ -193,26 +193,26 @@ static specdec_result oracle_init(specdec__drafter *d, const specdec__draft_setu
 }
 
 /* A chain of what will come. */
-static specdec_result oracle_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result oracle_fill(specdec__drafter *d, const specdec__draft_request *request, specdec__draft_tree *drafts, specdec_error *error)
 {
     const oracle *o = (const oracle *)d->state;
     int i;
 
     (void)error;
-    for (i = 1; i < p->most && i < p->levels && p->count + i <= o->count; i++) {
-        specdec__tree_put(&p->tree, i, i - 1, 1);
-        p->tokens[i] = o->text[p->count + i - 1];
-        p->share[i] = 0.99f;
+    for (i = 1; i < request->most && i < request->levels && request->count + i <= o->count; i++) {
+        specdec__tree_put(&drafts->tree, i, i - 1, 1);
+        drafts->tokens[i] = o->text[request->count + i - 1];
+        drafts->share[i] = 0.99f;
     }
-    p->tree.n = i;
+    drafts->tree.n = i;
     return SPECDEC_OK;
 }
 
-static void oracle_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
+static void oracle_commit(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     int i;
 
-    CHECK_EQUAL_INT(p->at, 0);
+    CHECK_EQUAL_INT(at, 0);
     for (i = 0; i < count; i++)
         CHECK_EQUAL_INT(path[i], i + 1);
     ((oracle *)d->state)->accepted += count;
@@ -235,30 +235,32 @@ static void oracle_kind(specdec__drafter_kind *kind)
 }
 
 /* One that says anything, for a small price, in trees that are given and in trees that grow. */
-static specdec_result liar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result liar_fill(specdec__drafter *d, const specdec__draft_request *request, specdec__draft_tree *drafts, specdec_error *error)
 {
     int i;
 
-    (void)d, (void)error;
-    for (i = 1; i < p->tree.n; i++)
-        p->tokens[i] = uniform(9) ? uniform(200) : -1;
+    (void)d, (void)request, (void)error;
+    for (i = 1; i < drafts->tree.n; i++)
+        drafts->tokens[i] = uniform(9) ? uniform(200) : -1;
     return SPECDEC_OK;
 }
 
-static specdec_result liar_extend(specdec__drafter *d, specdec__proposal *p, int count, specdec_error *error)
+static specdec_result liar_extend(specdec__drafter *d, const specdec__draft_request *request, specdec__draft_tree *drafts,
+                                  const specdec__draft_frontier *frontier, specdec_error *error)
 {
     int i, k;
 
-    (void)d, (void)error;
-    for (i = 0; i < count; i++)
-        for (k = uniform(SPECDEC__OFFERS + 1); k > 0 && p->tree.n < p->tree.capacity; k--) {
-            const int at = p->tree.n++, parent = p->chosen[i];
+    (void)d, (void)request, (void)error;
+    for (i = 0; i < frontier->count; i++)
+        for (k = uniform(SPECDEC__OFFERS + 1); k > 0 && drafts->tree.n < drafts->tree.capacity; k--) {
+            const int at = drafts->tree.n++, parent = frontier->chosen[i];
 
-            specdec__tree_put(&p->tree, at, parent, specdec__tree_rank(&p->tree, at, parent));
-            p->tokens[at] = uniform(200);
-            p->depth[at] = p->depth[parent] + 1;
-            p->share[at] = 1.0f / (float)SPECDEC__OFFERS;
+            specdec__tree_put(&drafts->tree, at, parent, specdec__tree_rank(&drafts->tree, at, parent));
+            drafts->tokens[at] = uniform(200);
+            drafts->depth[at] = drafts->depth[parent] + 1;
+            drafts->share[at] = 1.0f / (float)SPECDEC__OFFERS;
         }
+    drafts->extended_count += frontier->chosen[0] ? frontier->count : 0;
     return SPECDEC_OK;
 }
 
@@ -307,10 +309,10 @@ static void test_share_out(void)
 
             propose(k, 1 + uniform(NODES / SPECDEC__MAX_DRAFTERS));
             drafters[k].kind.cost = liar_cost; /* its trees grow: it says how probable a path is */
-            p->grows = p->shares = 1;
-            p->probability = probability[k];
-            for (i = 0; i < p->tree.n; i++)
-                probability[k][i] = i ? probability[k][p->tree.parents[i]] * (float)(1 + uniform(9)) / 10 : 1;
+            p->frontier.grows = p->frontier.shares = 1;
+            p->frontier.probability = probability[k];
+            for (i = 0; i < p->drafts.tree.n; i++)
+                probability[k][i] = i ? probability[k][p->drafts.tree.parents[i]] * (float)(1 + uniform(9)) / 10 : 1;
         }
         merge(e.drafter_count, NODES);
         merged.worth = worth;
@@ -319,8 +321,8 @@ static void test_share_out(void)
             double missed = 1;
 
             for (k = 0; k < e.drafter_count; k++)
-                for (n = 1; n < proposals[k].tree.n; n++)
-                    missed *= proposals[k].place[n] == i ? 1 - (double)probability[k][n] : 1;
+                for (n = 1; n < proposals[k].drafts.tree.n; n++)
+                    missed *= proposals[k].outcome.place[n] == i ? 1 - (double)probability[k][n] : 1;
             worth[i] = (float)(1 - missed);
             worth[i] = worth[i] < worth[merged_parents[i]] ? worth[i] : worth[merged_parents[i]];
             held = specdec__tune_insert(sorted, held, SPECDEC__MAX_TREE, worth[i]);
@@ -341,8 +343,8 @@ static void test_share_out(void)
             wrong += worth[i] < (float)sorted[best - 1];
         wrong += specdec_tree_check(&merged.tree, NULL) != SPECDEC_OK;
         for (k = 0; k < e.drafter_count; k++)
-            for (i = 0; i < proposals[k].tree.n; i++)
-                wrong += proposals[k].place[i] >= 0 && proposals[k].place[i] != same_path(&proposals[k], i);
+            for (i = 0; i < proposals[k].drafts.tree.n; i++)
+                wrong += proposals[k].outcome.place[i] >= 0 && proposals[k].outcome.place[i] != same_path(&proposals[k], i);
     }
     TEST("of what several drafters offer one text is kept what pays, by what all think of it together");
     CHECK_EQUAL_INT(wrong, 0);
@@ -575,9 +577,9 @@ static int drawn_behind_dropped(const specdec *t)
     const specdec__proposal *p = &t->engine->drafters[0].proposals[t->at];
     int i, k, count = 0;
 
-    for (i = 1; i < p->tree.n; i++)
+    for (i = 1; i < p->drafts.tree.n; i++)
         for (k = 1; k < i; k++)
-            count += p->tree.parents[k] == p->tree.parents[i] && p->tokens[k] >= 0 && p->place[k] < 0 && p->place[i] >= 0;
+            count += p->drafts.tree.parents[k] == p->drafts.tree.parents[i] && p->drafts.tokens[k] >= 0 && p->outcome.place[k] < 0 && p->outcome.place[i] >= 0;
     return count;
 }
 
@@ -618,7 +620,7 @@ static void test_drawn(void)
         while (first->count == PROMPT) {
             expect_third(first->engine);
             for (k = 0; k < 2; k++)
-                first->engine->drafters[0].proposals[k].idle_steps = 0;
+                first->engine->drafters[0].proposals[k].books.idle_steps = 0;
             CHECK(!specdec_work(first));
         }
         out_of_turn += drawn_behind_dropped(first) + drawn_behind_dropped(second);
@@ -656,9 +658,9 @@ static void test_top_k(void)
     while (!specdec_step(e, &tokens, &count)) {
         const specdec__proposal *p = &e->engine->drafters[0].proposals[0];
 
-        for (i = 1; i < p->tree.n; i++, nodes++)
+        for (i = 1; i < p->drafts.tree.n; i++, nodes++)
             for (k = 1; k < i; k++)
-                twice += p->tree.parents[k] == p->tree.parents[i] && p->tokens[k] == p->tokens[i];
+                twice += p->drafts.tree.parents[k] == p->drafts.tree.parents[i] && p->drafts.tokens[k] == p->drafts.tokens[i];
     }
     CHECK(nodes > 100);
     CHECK_EQUAL_INT(twice, 0);
@@ -673,14 +675,14 @@ static int late_behind(const specdec__drafter *d, int at, int count)
     return at ? 0 : count + 1000;
 }
 
-static specdec_result late_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result late_fill(specdec__drafter *d, const specdec__draft_request *request, specdec__draft_tree *drafts, specdec_error *error)
 {
     const oracle *o = (const oracle *)d->state;
     int i;
 
     (void)error;
-    for (i = 1; i < p->tree.n; i++)
-        p->tokens[i] = p->tree.ranks[i] == 1 && p->count + p->depth[i] <= o->count ? o->text[p->count + p->depth[i] - 1] : -1;
+    for (i = 1; i < drafts->tree.n; i++)
+        drafts->tokens[i] = drafts->tree.ranks[i] == 1 && request->count + drafts->depth[i] <= o->count ? o->text[request->count + drafts->depth[i] - 1] : -1;
     return SPECDEC_OK;
 }
 

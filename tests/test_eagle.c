@@ -120,17 +120,17 @@ static int ask(specdec *t, guess *g)
     if (!d->kind.ready(d, t->at, t->count))
         return 0;
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    p->tree.n = 1;
-    m->levels.chooser.sampling = p->sampling;
-    CHECK_EQUAL_INT(m->levels.begin(d, p, &failure), SPECDEC_OK);
+    p->drafts.tree.n = 1;
+    m->levels.chooser.sampling = p->request.sampling;
+    CHECK_EQUAL_INT(m->levels.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->root, m->context.logits, bytes);
-    p->tree.n = NODES;
-    memcpy(p->tree.parents, parents, sizeof parents);
-    memcpy(p->tree.ranks, ranks, sizeof ranks);
-    memcpy(p->depth, depth, sizeof depth);
-    CHECK_EQUAL_INT(d->kind.fill(d, p, &failure), SPECDEC_OK);
+    p->drafts.tree.n = NODES;
+    memcpy(p->drafts.tree.parents, parents, sizeof parents);
+    memcpy(p->drafts.tree.ranks, ranks, sizeof ranks);
+    memcpy(p->drafts.depth, depth, sizeof depth);
+    CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->last, m->context.logits, bytes);
-    memcpy(g->tokens, p->tokens, sizeof g->tokens);
+    memcpy(g->tokens, p->drafts.tokens, sizeof g->tokens);
     specdec__view_free_reserved(&m->sequences[t->at].view, &m->context.kv);
     return 1;
 }
@@ -233,7 +233,7 @@ static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, i
     static float states[48 * 3 * WIDE], reads[48 * (3 * WIDE + SPECDEC__ROW_PADDING)], g[ROWS * WIDE], logits[ROWS * WORDS];
     specdec__drafter *d = &t->engine->drafters[0];
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    const int stride = specdec__forward_read_stride(d->model), first = 0;
+    const int stride = specdec__forward_states_stride(d->model), first = 0;
     specdec__prefill_rows rows = specdec__prefill_rows_from(0);
     double worst = 0, worst_g = 0, divergence = 0;
     int i;
@@ -274,18 +274,18 @@ static void check_chain(specdec *t, const int32_t *tokens, const float *wanted)
     CHECK_EQUAL_INT(specdec_prompt_tokens(t, tokens, 48), SPECDEC_OK);
     specdec__draft_begin(p, t->tokens, 48, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK(d->kind.ready(d, 0, 48));
-    CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, CHAIN, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
-        p->depth[i] = i;
-    CHECK_EQUAL_INT(m->levels.begin(d, p, &failure), SPECDEC_OK);
+        p->drafts.depth[i] = i;
+    CHECK_EQUAL_INT(m->levels.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     worst = off(m, m->context.logits, wanted + ROWS * WIDE + (ROWS - 1) * WORDS, &unused);
     for (i = 1; i <= CHAIN; i++) {
-        p->tokens[i] = chain[i];
-        CHECK_EQUAL_INT(specdec__draft_run(d, p, &i, i - 1, 1, &failure), SPECDEC_OK);
+        p->drafts.tokens[i] = chain[i];
+        CHECK_EQUAL_INT(specdec__draft_run(d, &p->request, &p->drafts, &i, i - 1, 1, &failure), SPECDEC_OK);
         worst = fmax(worst, off(m, m->context.logits, wanted + ROWS * WIDE + (ROWS + i - 1) * WORDS, &unused));
     }
-    CHECK_EQUAL_INT(d->kind.fill(d, p, &failure), SPECDEC_OK);
-    CHECK(memcmp(p->tokens + 1, chain + 1, CHAIN * sizeof *chain) == 0);
+    CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK(memcmp(p->drafts.tokens + 1, chain + 1, CHAIN * sizeof *chain) == 0);
     printf("  the chain: logits off by %.1e\n", worst);
     CHECK(worst < 1e-4);
 }
@@ -687,9 +687,9 @@ static void check_rules(const kind *k)
             CHECK_EQUAL_INT(specdec_set(m.first, &c.settings), SPECDEC_OK);
             CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, prompt, 3), SPECDEC_OK);
             while (specdec_step(m.first, &tokens, &count) == SPECDEC_OK)
-                for (i = 1; i < p->tree.n; i++) {
-                    drafted += p->tokens[i] >= 0;
-                    odd += p->tokens[i] >= 0 && k->short_rows && (p->tokens[i] % 2 || p->tokens[i] >= 2 * k->short_rows);
+                for (i = 1; i < p->drafts.tree.n; i++) {
+                    drafted += p->drafts.tokens[i] >= 0;
+                    odd += p->drafts.tokens[i] >= 0 && k->short_rows && (p->drafts.tokens[i] % 2 || p->drafts.tokens[i] >= 2 * k->short_rows);
                 }
             accepted += m.first->stats.accepted;
         }

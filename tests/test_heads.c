@@ -432,20 +432,20 @@ static int check_proposal(const specdec *t, const specdec_gguf *g, int medusa, c
 
     for (i = 0; i < 64; i++)
         states[0][i] = (double)state[i];
-    for (i = 0; i < p->tree.n; i++) {
-        const int parent = p->tree.parents[i];
+    for (i = 0; i < p->drafts.tree.n; i++) {
+        const int parent = p->drafts.tree.parents[i];
 
-        if (i && p->tokens[i] < 0)
+        if (i && p->drafts.tokens[i] < 0)
             continue;
         if (i) {
             for (j = 0, better = 0; j < VOCAB; j++)
-                better += logits[parent][j] > logits[parent][p->tokens[i]] + 2e-3;
-            CHECK(better < p->tree.ranks[i]);
+                better += logits[parent][j] > logits[parent][p->drafts.tokens[i]] + 2e-3;
+            CHECK(better < p->drafts.tree.ranks[i]);
             memcpy(states[i], states[parent], sizeof states[i]);
             checked++;
         }
-        if (p->depth[i] < 3)
-            (medusa ? medusa_head : mlp_head)(g, p->depth[i], states[i], p->tokens[i], logits[i]);
+        if (p->drafts.depth[i] < 3)
+            (medusa ? medusa_head : mlp_head)(g, p->drafts.depth[i], states[i], p->drafts.tokens[i], logits[i]);
     }
     return checked;
 }
@@ -638,9 +638,9 @@ static void test_short_vocabulary(void)
         } else {
             answer(m.first, NULL, got);
         }
-        for (j = 1; j < p->tree.n; j++) {
-            drafted += p->tokens[j] >= 0;
-            odd += p->tokens[j] >= 0 && p->tokens[j] % 2;
+        for (j = 1; j < p->drafts.tree.n; j++) {
+            drafted += p->drafts.tokens[j] >= 0;
+            odd += p->drafts.tokens[j] >= 0 && p->drafts.tokens[j] % 2;
         }
         close_machine(&m);
     }

@@ -263,10 +263,10 @@ static struct {
     int reads;
 } reader;
 
-static specdec_result timed_read(specdec__drafter *d, specdec__proposal *p, int count, specdec_error *error)
+static specdec_result timed_read(specdec__drafter *d, const specdec__draft_request *request, int count, specdec_error *error)
 {
     const double start = made.pure;
-    const specdec_result result = reader.kind.prefill(d, p, count, error);
+    const specdec_result result = reader.kind.prefill(d, request, count, error);
 
     reader.longest = made.pure - start > reader.longest ? made.pure - start : reader.longest;
     reader.reads++;

@@ -388,7 +388,7 @@ static specdec__levels *ask_drafter(specdec *t)
     t->engine->pool.cancel = &t->engine->nobody;
     CHECK(d->kind.ready(d, 0, t->count));
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK_EQUAL_INT(m->begin(d, p, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return m;
 }
 
@@ -407,17 +407,17 @@ static void draft_rows(specdec *t, const int32_t *tokens, int32_t last, int voca
         CHECK_EQUAL_INT(m->stride, vocab);
         memcpy(rows, m->logits, bytes);
     }
-    CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, CHAIN, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
-        p->depth[i] = i;
-    CHECK_EQUAL_INT(d->kind.fill(d, p, &failure), SPECDEC_OK);
-    memcpy(chain, p->tokens + 1, CHAIN * sizeof *chain);
+        p->drafts.depth[i] = i;
+    CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    memcpy(chain, p->drafts.tokens + 1, CHAIN * sizeof *chain);
     ask_drafter(t);
-    CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, CHAIN, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 1; i < CHAIN; i++, rows += vocab) {
-        p->depth[i] = i;
-        p->tokens[i] = chain[i - 1];
-        CHECK_EQUAL_INT(specdec__draft_run(d, p, &i, i - 1, 1, &failure), SPECDEC_OK);
+        p->drafts.depth[i] = i;
+        p->drafts.tokens[i] = chain[i - 1];
+        CHECK_EQUAL_INT(specdec__draft_run(d, &p->request, &p->drafts, &i, i - 1, 1, &failure), SPECDEC_OK);
         memcpy(rows, m->logits, bytes);
     }
 }
@@ -537,10 +537,10 @@ static int ask_chain(asked *a, int count, int levels)
     a->e->pool.cancel = &a->e->nobody;
     CHECK(a->drafter->kind.ready(a->drafter, 0, count + 1));
     specdec__draft_begin(p, a->text, count + 1, &a->t->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, levels, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, levels, NULL), SPECDEC_OK);
     for (i = 0; i <= levels; i++)
-        p->depth[i] = i;
-    i = a->drafter->kind.fill(a->drafter, p, &failure);
+        p->drafts.depth[i] = i;
+    i = a->drafter->kind.fill(a->drafter, &p->request, &p->drafts, &failure);
     CHECK_EQUAL_INT(i, SPECDEC_OK);
     return !i;
 }
@@ -551,9 +551,9 @@ static const float *chain_row(asked *a, int level)
     int32_t node = level;
 
     if (!level)
-        CHECK_EQUAL_INT(a->levels->begin(a->drafter, a->p, &failure), SPECDEC_OK);
+        CHECK_EQUAL_INT(a->levels->begin(a->drafter, &a->p->request, &a->p->drafts, &failure), SPECDEC_OK);
     else
-        CHECK_EQUAL_INT(specdec__draft_run(a->drafter, a->p, &node, level - 1, 1, &failure), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__draft_run(a->drafter, &a->p->request, &a->p->drafts, &node, level - 1, 1, &failure), SPECDEC_OK);
     return specdec__draft_row(a->levels, 0);
 }
 
@@ -611,7 +611,7 @@ static void check_assistant(reference *r)
             if (i < READ)
                 a.text[i] = r->target.tokens[i];
         }
-        CHECK(!memcmp(a.p->tokens + 1, wanted, sizeof wanted));
+        CHECK(!memcmp(a.p->drafts.tokens + 1, wanted, sizeof wanted));
         for (i = 1; i < CHAIN && exact; i++)
             kl[1] = fmax(kl[1], row_kl(exact + (READ + i - 1) * a.vocab, chain_row(&a, i), a.vocab));
         specdec_deinit(a.t);
@@ -676,7 +676,7 @@ static void check_round(reference *r, asked *a, int round, double *worst)
     free(states);
     if (!ask_chain(a, at[0], rows))
         return;
-    memcpy(chain, a->p->tokens, (size_t)(rows + 1) * sizeof *chain);
+    memcpy(chain, a->p->drafts.tokens, (size_t)(rows + 1) * sizeof *chain);
     CHECK(!memcmp(chain + 1, wanted, (size_t)rows * sizeof *wanted));
     for (i = 0; i < rows; i++) {
         if (b->candidates) { /* its logits are those before the selector */

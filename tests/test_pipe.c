@@ -1573,7 +1573,7 @@ static int width_of(specdec__pipe *pipe, float first, float others)
     specdec__proposal p;
 
     memset(&p, 0, sizeof p);
-    p.probability = probability;
+    p.frontier.probability = probability;
     return specdec__pipe_best_count(pipe, &p, chosen, 8);
 }
 

@@ -587,7 +587,7 @@ static void compare_models(specdec__gguf *original, specdec__gguf *quantised, ui
     double their_sum = 0, our_sum = 0, count = 0;
     uint64_t i;
 
-    c.at = quantised->tensors_at;
+    c.offset = quantised->tensors_at;
     for (i = 0; i < quantised->tensor_count; i++) {
         specdec__gguf_tensor tensor, reference;
         char name[128];

@@ -57,7 +57,7 @@ static const float *row_of(machine *m)
 
     m->first->engine->pool.cancel = &m->first->engine->nobody;
     specdec__draft_begin(p, m->first->tokens, m->first->count, &m->first->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK_EQUAL_INT(specdec__draft_root(d, p, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__draft_root(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return levels_of(m)->logits;
 }
 
@@ -244,8 +244,8 @@ static void test_rules(void)
             while (specdec_step(m.first, &tokens, &count) == SPECDEC_OK && steps++ < 60) {
                 const specdec__proposal *p = &m.first->engine->drafters[0].proposals[0];
 
-                for (i = 1; i < p->tree.n; i++)
-                    lacking += p->tokens[i] >= 0 && levels_of(&m)->own->row[p->tokens[i]] < 0;
+                for (i = 1; i < p->drafts.tree.n; i++)
+                    lacking += p->drafts.tokens[i] >= 0 && levels_of(&m)->own->row[p->drafts.tokens[i]] < 0;
             }
             CHECK(steps > 10);
             CHECK_EQUAL_INT(lacking, 0);
@@ -350,14 +350,14 @@ static void test_time(void)
             if (levels_of(&m[i])->own)
                 levels_of(&m[i])->own->always = 1;
             row_of(&m[i]);
-            CHECK_EQUAL_INT(specdec_tree_chains(&p->tree, 1, 4, NULL), SPECDEC_OK);
-            p->depth[1] = 1;
+            CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, 4, NULL), SPECDEC_OK);
+            p->drafts.depth[1] = 1;
             start = specdec__os_seconds();
-            specdec__draft_children(levels_of(&m[i]), p, 0, 0); /* chosen, and run */
+            specdec__draft_children(levels_of(&m[i]), &p->request, &p->drafts, 0, 0); /* chosen, and run */
             {
                 const int32_t one = 1;
 
-                CHECK_EQUAL_INT(specdec__draft_run(d, p, &one, 0, 1, &failure), SPECDEC_OK);
+                CHECK_EQUAL_INT(specdec__draft_run(d, &p->request, &p->drafts, &one, 0, 1, &failure), SPECDEC_OK);
             }
             seconds[i] = fmin(seconds[i], specdec__os_seconds() - start);
         }

@@ -282,7 +282,7 @@ static void slow_attach(slow_lane *lane, specdec *t, int depth, uint64_t seed)
     memset(lane, 0, sizeof *lane);
     lane->pipe.kind = &kind;
     lane->pipe.depth = depth;
-    lane->pipe.node = (int32_t *)malloc((size_t)e->drafters[0].proposals[0].tree.capacity * sizeof *lane->pipe.node);
+    lane->pipe.node = (int32_t *)malloc((size_t)e->drafters[0].proposals[0].drafts.tree.capacity * sizeof *lane->pipe.node);
     lane->stage.context = &e->target;
     lane->engine = e;
     lane->random = seed;
@@ -2334,7 +2334,7 @@ static void test_flight_turns(void)
             if (was != from || m.first->engine->pipe->sequence != to)
                 continue;
             changes++;
-            left += m.first->engine->drafters[0].proposals[from->at].valid_at != 0;
+            left += m.first->engine->drafters[0].proposals[from->at].frontier.valid_at != 0;
         }
         while (specdec_take(from, &piece) == SPECDEC_OK)
             continue;

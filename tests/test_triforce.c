@@ -227,7 +227,7 @@ static double watched[WATCHED]; /* what the keys of the last layer and head got 
 static void check_gather(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int group = c->model->heads / c->model->kv_heads, head = c->model->kv_heads - 1;
-    const specdec__view *view = c->batch->views[c->first];
+    const specdec__view *view = c->batch->views[c->first_node];
     double weight[WATCHED];
     int slots[WATCHED], i, q, k;
 
@@ -236,7 +236,7 @@ static void check_gather(specdec__context *c, int thread, const specdec__layer *
         return;
     specdec__view_find_slots(&view->span[SPECDEC__WHOLE], 0, view->length, slots);
     for (i = 0; i < c->n; i++) {
-        slots[view->length + i] = c->slots[SPECDEC__WHOLE][c->first + i];
+        slots[view->length + i] = c->slots[SPECDEC__WHOLE][c->first_node + i];
         for (q = 0; q < group; q++) {
             attend(query_of(c, i, head * group + q), NULL, &c->kv, layer, head, slots, view->length + i + 1, weight);
             for (k = 0; k <= view->length + i; k++)
@@ -416,16 +416,16 @@ static void test_whole(void)
         choices = 0;
         CHECK(specdec__retrieve_begin(&d->cache, 0, &m.first->view));
         specdec__draft_begin(p, m.first->tokens, m.first->count, &m.first->settings.sampling, SPECDEC_RULE_COUPLED);
-        specdec_tree_chains(&p->tree, 1, CHAIN, NULL);
-        specdec_tree_depth(&p->tree, p->depth);
-        d->levels.chooser.sampling = p->sampling;
-        d->sampling = *p->sampling;
+        specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL);
+        specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
+        d->levels.chooser.sampling = p->request.sampling;
+        d->sampling = *p->request.sampling;
         while (done < CHAIN) {
-            CHECK_EQUAL_INT(specdec__draft_recall_run(d, p, done, NULL), SPECDEC_OK);
-            specdec__draft_recall_walk(d, p, &done);
+            CHECK_EQUAL_INT(specdec__draft_recall_run(d, &p->request, &p->drafts, done, NULL), SPECDEC_OK);
+            specdec__draft_recall_walk(d, &p->request, &p->drafts, &done);
         }
         check_choices(PROMPT, CHAIN);
-        memcpy(guessed + 1, p->tokens + 1, CHAIN * sizeof *guessed);
+        memcpy(guessed + 1, p->drafts.tokens + 1, CHAIN * sizeof *guessed);
         m.first->engine->config.drafting = SPECDEC_DRAFT_OFF;
         CHECK_EQUAL_INT(write_tokens(m.first, CHAIN + 1, written), CHAIN + 1);
         for (i = 0; i <= CHAIN; i++)
@@ -527,16 +527,16 @@ static struct {
     int asked, in_vain, branched, guessed;
 } inner;
 
-static specdec_result inner_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result inner_fill(specdec__drafter *d, const specdec__draft_request *request, specdec__draft_tree *drafts, specdec_error *error)
 {
-    const int left = inner.outer->tree.n - 1 - (p->count - inner.outer->count);
-    const specdec_result result = inner.kind.fill(d, p, error);
+    const int left = inner.outer->drafts.tree.n - 1 - (request->count - inner.outer->request.count);
+    const specdec_result result = inner.kind.fill(d, request, drafts, error);
     int i;
 
     inner.asked++;
-    inner.in_vain += left < 2 || specdec_tree_depth(&p->tree, NULL) > left;
-    for (i = 1; i < inner.outer->tree.n; i++)
-        inner.branched += inner.outer->tree.parents[i] != i - 1;
+    inner.in_vain += left < 2 || specdec_tree_depth(&drafts->tree, NULL) > left;
+    for (i = 1; i < inner.outer->drafts.tree.n; i++)
+        inner.branched += inner.outer->drafts.tree.parents[i] != i - 1;
     return result;
 }
 
@@ -654,10 +654,10 @@ static void test_chains(void)
         specdec__tune_add(&tune, 0.1, 1);
         tune.drafters[0].accepted[0] = tune.drafters[0].offered[0] * i / 20;
         specdec__tune_acceptance(&tune.drafters[0], p);
-        q.tree.parents = parents;
-        q.tree.ranks = ranks;
-        q.tree.capacity = 32;
-        q.levels = 12;
+        q.drafts.tree.parents = parents;
+        q.drafts.tree.ranks = ranks;
+        q.drafts.tree.capacity = 32;
+        q.request.levels = 12;
         plan.rate = plan.plain_rate = 1;
         specdec__tune_shape(&tune.drafters[0], &q, &plan, 0);
         for (n = 2; n <= 12; n++) { /* a level costs .02 + .1 */
@@ -666,8 +666,8 @@ static void test_chains(void)
             best = rate > found ? n : best;
             found = rate > found ? rate : found;
         }
-        CHECK_EQUAL_INT(q.tree.n, found > 1.02 ? best : 1);
-        for (n = 1; n < q.tree.n; n++)
+        CHECK_EQUAL_INT(q.drafts.tree.n, found > 1.02 ? best : 1);
+        for (n = 1; n < q.drafts.tree.n; n++)
             CHECK_EQUAL_INT(parents[n], n - 1);
     }
 }
@@ -774,7 +774,7 @@ static void test_window(void)
             if (i % 3 == 0)
                 specdec__draft_model_truncate(d[0], 0, tokens, i - 3);
             specdec__draft_begin(p, tokens, i, s, SPECDEC_RULE_COUPLED);
-            CHECK_EQUAL_INT(specdec__draft_model_begin(d[0], p, NULL), SPECDEC_OK);
+            CHECK_EQUAL_INT(specdec__draft_model_begin(d[0], &p->request, &p->drafts, NULL), SPECDEC_OK);
             kept = i - m[0]->skipped[0];
             CHECK(kept <= m[0]->window && m[0]->views[0].length == kept);
             CHECK_EQUAL_INT(specdec__draft_model_behind(d[0], 0, i + 1), i + 1 - m[0]->skipped[0] > m[0]->window ? (507 + 16) / 2 : 1);
@@ -783,7 +783,7 @@ static void test_window(void)
                    (size_t)(kept - SPECDEC__DRAFT_SINKS) * sizeof *tokens);
             specdec__draft_model_truncate(d[1], 0, tokens, 0);
             specdec__draft_begin(q, short_text, kept, s, SPECDEC_RULE_COUPLED);
-            CHECK_EQUAL_INT(specdec__draft_model_begin(d[1], q, NULL), SPECDEC_OK);
+            CHECK_EQUAL_INT(specdec__draft_model_begin(d[1], &q->request, &q->drafts, NULL), SPECDEC_OK);
             CHECK(memcmp(m[0]->levels.logits, m[1]->levels.logits, m[0]->levels.stride * sizeof(float)) == 0);
             checked += m[0]->skipped[0] > 0;
         }

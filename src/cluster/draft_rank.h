@@ -71,7 +71,7 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
 
     if (count < t->count)
         d->kind.truncate(d, t->at, t->tokens, count);
-    p->valid_at = p->count = 0;
+    p->frontier.valid_at = p->request.count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
 }
@@ -83,9 +83,9 @@ static void specdec__draft_rank_begin(specdec *t)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_paths(&e->tune->drafters[0], p, 1, e->ahead->levels);
-    e->link->draft_rank->sequences[t->at].root_unsent = !p->valid_at;
-    p->grows = p->shares = 1;
+    specdec__tune_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    e->link->draft_rank->sequences[t->at].root_unsent = !p->frontier.valid_at;
+    p->frontier.grows = p->frontier.shares = 1;
 }
 
 /* Accepts the draft tokens that are equal to the n tokens that a sequence has just received from rank 0, keeps the
@@ -96,24 +96,24 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
     uint32_t *numbers = e->link->draft_rank->sequences[t->at].numbers;
     const int32_t *tokens = t->tokens + t->count - n;
-    const int known = p->tree.n;
+    const int known = p->drafts.tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, n, path);
+    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
-    memset(p->place, -1, (size_t)known * sizeof *p->place);
+    memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
     if (e->link->draft_rank->sequence == t)
         specdec__ahead_settle(t, tokens, n);
-    else if (p->extended[0])
-        e->drafters[0].kind.commit(&e->drafters[0], p, path, length);
-    for (i = 0; p->valid_at && i < known; i++) /* candidates that stay have moved to the front */
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    p->count = 0;
-    if (p->valid_at)
+    else if (p->drafts.extended[0])
+        e->drafters[0].kind.commit(&e->drafters[0], t->at, path, length);
+    for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
+        if (p->drafts.moved[i] >= 0)
+            numbers[p->drafts.moved[i]] = numbers[i];
+    p->request.count = 0;
+    if (p->frontier.valid_at)
         specdec__draft_rank_begin(t);
 }
 
@@ -133,7 +133,7 @@ static int specdec__draft_rank_obey_tokens(specdec *t, specdec__wire_reader *in)
 
         t->tokens[t->count++] = token < (uint32_t)vocab ? (int32_t)token : 0;
     }
-    if (n && p->count && p->count == from)
+    if (n && p->request.count && p->request.count == from)
         specdec__draft_rank_settle(t, n);
     return 1;
 }
@@ -218,21 +218,20 @@ static void specdec__draft_rank_obey(specdec__engine *e)
 
 /* Keeps, of the candidates from `from` on, each parent's first child and all children that are probable enough. The
    other candidates are neither sent nor extended. */
-static void specdec__draft_rank_prune(specdec__proposal *p, int from)
+static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
 {
     int i, n = from;
 
-    for (i = from; i < p->tree.n; i++) {
-        if (p->tree.ranks[i] > 1 && p->share[i] < SPECDEC__DRAFT_RANK_LEAST_SHARE)
+    for (i = from; i < drafts->tree.n; i++) {
+        if (drafts->tree.ranks[i] > 1 && drafts->share[i] < SPECDEC__DRAFT_RANK_LEAST_SHARE)
             continue;
-        specdec__tree_put(&p->tree, n, p->tree.parents[i], p->tree.ranks[i]);
-        p->tokens[n] = p->tokens[i];
-        p->depth[n] = p->depth[i];
-        p->share[n] = p->share[i];
-        p->probability[n] = p->probability[i];
-        p->extended[n++] = 0;
+        specdec__tree_put(&drafts->tree, n, drafts->tree.parents[i], drafts->tree.ranks[i]);
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->depth[n] = drafts->depth[i];
+        drafts->share[n] = drafts->share[i];
+        drafts->extended[n++] = 0;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* Sends rank 0 the children of the `count` chosen candidates. These children are the candidates from `from` on. */
@@ -254,14 +253,15 @@ static void specdec__draft_rank_send(specdec *t, int count, int from)
     specdec__wire_put(words, 3, g->number);
     own->root_unsent = 0;
     for (i = 0; i < count; i++) {
-        const uint32_t back = g->number - own->numbers[p->chosen[i]];
+        const uint32_t back = g->number - own->numbers[p->frontier.chosen[i]];
 
         head = words + 4 * (size_t)at;
-        for (k = from, n = 0; k < p->tree.n; k++) {
-            if (p->tree.parents[k] != p->chosen[i])
+        for (k = from, n = 0; k < p->drafts.tree.n; k++) {
+            if (p->drafts.tree.parents[k] != p->frontier.chosen[i])
                 continue;
             own->numbers[k] = g->number++;
-            specdec__wire_put(head, ++n, (uint32_t)p->tokens[k] | (uint32_t)(255 * p->share[k] + 0.5f) << 24);
+            specdec__wire_put(head, ++n,
+                              (uint32_t)p->drafts.tokens[k] | (uint32_t)(255 * p->drafts.share[k] + 0.5f) << 24);
         }
         if (n)
             specdec__wire_put(head, 0, back << 4 | (uint32_t)n);
@@ -284,24 +284,25 @@ static int specdec__draft_rank_extend(specdec *t)
 
     if (!t->count || own->full_at == t->count)
         return 0;
-    if (p->count != t->count)
+    if (p->request.count != t->count)
         specdec__draft_rank_begin(t);
-    for (i = 1; i < p->tree.n; i++)
-        expanded += p->extended[i];
+    for (i = 1; i < p->drafts.tree.n; i++)
+        expanded += p->drafts.extended[i];
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
     count = specdec__ahead_choose(a, p, 1);
-    from = p->tree.n;
+    from = p->drafts.tree.n;
     if (!count)
         return 0;
     result = specdec__ahead_extend(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
-        p->valid_at = p->count = 0;
+        p->frontier.valid_at = p->request.count = 0;
         return 0;
     }
-    specdec__draft_rank_prune(p, from);
+    specdec__draft_rank_prune(&p->drafts, from);
+    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
     specdec__draft_rank_send(t, count, from);
     return 1;
 }
@@ -316,7 +317,7 @@ static specdec *specdec__draft_rank_next_sequence(const specdec__engine *e)
     for (i = 0; i < e->room.max_views; i++) {
         specdec *t = &e->sequences[(first + i) % e->room.max_views];
 
-        if (t != g->sequence && t->count && specdec__draft_rank_proposal(t)->count != t->count &&
+        if (t != g->sequence && t->count && specdec__draft_rank_proposal(t)->request.count != t->count &&
             g->sequences[t->at].full_at != t->count)
             return t;
     }
@@ -334,7 +335,7 @@ static int specdec__draft_rank_run_step(specdec__engine *e)
     next = drafted || next ? next : specdec__draft_rank_next_sequence(e);
     if (next) {
         if (g->sequence) /* its tree is given up */
-            specdec__draft_rank_proposal(g->sequence)->valid_at = 0;
+            specdec__draft_rank_proposal(g->sequence)->frontier.valid_at = 0;
         g->sequence = next;
         g->runs = 0;
         drafted = specdec__draft_rank_extend(next);

@@ -37,67 +37,69 @@ static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
-/* The numbers of a proposal's candidates on the draft rank (candidates). */
-static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, const specdec__proposal *p)
+/* The numbers of the candidates of sequence `at` on the draft rank (candidates). */
+static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
 
-    return m->numbers + (size_t)p->at * (size_t)m->capacity;
+    return m->numbers + (size_t)at * (size_t)m->capacity;
 }
 
 /* The draft token of a candidate. NULL until its children have arrived. */
-static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d, const specdec__proposal *p,
-                                                               int candidate)
+static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
+                                                               const specdec__draft_request *request, int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
     const specdec__remote_draft *parent =
-        candidate ? specdec__remote_draft_find(link, specdec__draft_remote_numbers(d, p)[candidate])
-                  : specdec__remote_draft_find_root(link, p->at, p->text, p->count);
+        candidate ? specdec__remote_draft_find(link, specdec__draft_remote_numbers(d, request->at)[candidate])
+                  : specdec__remote_draft_find_root(link, request->at, request->text, request->count);
 
     return parent && parent->count ? parent : NULL;
 }
 
 /* Whether the children of a candidate have arrived. */
-static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
+static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
+                                            int candidate)
 {
-    return specdec__draft_remote_find(d, p, candidate) != NULL;
+    return specdec__draft_remote_find(d, request, candidate) != NULL;
 }
 
 /* Seconds until more draft tokens are expected, from the mean times measured so far. 0 if twice the mean time has
    passed. */
-static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__proposal *p)
+static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int has_children = specdec__draft_remote_can_extend(d, p, 0);
+    const int has_children = specdec__draft_remote_can_extend(d, request, 0);
     const double least = 0.2 * link->draft_latency;
     const double interval = link->draft_interval > least ? link->draft_interval : least;
     const double usual = has_children ? interval : link->draft_latency;
-    const double began = has_children ? link->draft_arrival_at : link->draft_sequences[p->at].sent_at;
+    const double began = has_children ? link->draft_arrival_at : link->draft_sequences[request->at].sent_at;
     const double since = specdec__os_seconds() - began;
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Sets until when draft tokens behind the root are waited for: twice the usual time, at most p->wait_seconds, after the
-   last token was sent. */
-static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__proposal *p)
+/* Sets until when draft tokens behind the root are waited for: twice the usual time, at most request->wait_seconds,
+   after the last token was sent. */
+static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draft_request *request)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->draft_latency, wait = !(late > 0) || late > p->wait_seconds ? p->wait_seconds : late;
+    const double late = 2 * link->draft_latency,
+                 wait = !(late > 0) || late > request->wait_seconds ? request->wait_seconds : late;
 
-    m->until = specdec__draft_remote_can_extend(d, p, 0) ? 0 : link->draft_sequences[p->at].sent_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->draft_sequences[request->at].sent_at + wait;
 }
 
 /* Waits until the children of a candidate have arrived, at most until m->until. */
-static void specdec__draft_remote_await(specdec__drafter *d, const specdec__proposal *p, int candidate)
+static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draft_request *request, int candidate)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     specdec__link *link = specdec__draft_remote_link(d);
     double left;
 
     while ((left = m->until - specdec__os_seconds()) > 0 && !link->failed.code &&
-           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, p, candidate)) {
+           !SPECDEC__LOAD(m->target->pool->cancel) && !specdec__draft_remote_can_extend(d, request, candidate)) {
         specdec__link_wait(link, left);
         specdec__link_poll(link);
     }
@@ -118,79 +120,84 @@ static const specdec__remote_draft *specdec__draft_remote_child(const specdec__d
 }
 
 /* Fills a tree of a given shape with draft tokens that have arrived. */
-static specdec_result specdec__draft_remote_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
+    uint32_t *numbers = specdec__draft_remote_numbers(d, request->at);
     int i;
 
     (void)error;
-    specdec__draft_remote_begin(d, p);
-    for (i = 1; i < p->tree.n; i++) {
-        const int above = p->tree.parents[i];
+    specdec__draft_remote_begin(d, request);
+    for (i = 1; i < drafts->tree.n; i++) {
+        const int above = drafts->tree.parents[i];
         const specdec__remote_draft *parent, *child;
 
-        if (p->tree.ranks[i] == 1 && (!above || p->tokens[above] >= 0))
-            specdec__draft_remote_await(d, p, above);
-        parent = specdec__draft_remote_find(d, p, above);
-        child = parent ? specdec__draft_remote_child(d, parent, p->tree.ranks[i]) : NULL;
+        if (drafts->tree.ranks[i] == 1 && (!above || drafts->tokens[above] >= 0))
+            specdec__draft_remote_await(d, request, above);
+        parent = specdec__draft_remote_find(d, request, above);
+        child = parent ? specdec__draft_remote_child(d, parent, drafts->tree.ranks[i]) : NULL;
 
         numbers[i] = child ? child->number : 0;
-        p->tokens[i] = child ? child->token : -1;
+        drafts->tokens[i] = child ? child->token : -1;
     }
     return SPECDEC_OK;
 }
 
-/* Appends the children of a candidate that have arrived to a proposal's tree. */
-static void specdec__draft_remote_append_children(specdec__drafter *d, specdec__proposal *p, int candidate)
+/* Appends the children of a candidate that have arrived to a tree of draft tokens. */
+static void specdec__draft_remote_append_children(specdec__drafter *d, const specdec__draft_request *request,
+                                                  specdec__draft_tree *drafts, int candidate)
 {
-    const specdec__remote_draft *parent = specdec__draft_remote_find(d, p, candidate), *child;
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    const specdec__remote_draft *parent = specdec__draft_remote_find(d, request, candidate), *child;
+    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
     int i;
 
-    p->extended[candidate] = parent != NULL;
+    drafts->extended[candidate] = parent != NULL;
     for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
-        const int at = p->tree.n++;
+        const int at = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, at, candidate, i);
-        p->tokens[at] = child->token;
-        p->depth[at] = p->depth[candidate] + 1;
-        p->share[at] = (float)child->share / 255.0f;
-        p->extended[at] = 0;
-        specdec__draft_remote_numbers(d, p)[at] = child->number;
+        specdec__tree_put(&drafts->tree, at, candidate, i);
+        drafts->tokens[at] = child->token;
+        drafts->depth[at] = drafts->depth[candidate] + 1;
+        drafts->share[at] = (float)child->share / 255.0f;
+        drafts->extended[at] = 0;
+        specdec__draft_remote_numbers(d, request->at)[at] = child->number;
     }
 }
 
-/* Extends a proposal by the children of its `count` chosen candidates that have arrived; waits for those of the most
-   probable candidate. */
-static specdec_result specdec__draft_remote_extend(specdec__drafter *d, specdec__proposal *p, int count,
+/* Extends a tree by the children of the chosen candidates that have arrived; waits for those of the most probable
+   candidate. */
+static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const specdec__draft_request *request,
+                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                    specdec_error *error)
 {
+    const int32_t *chosen = frontier->chosen;
     int i, best = 0;
 
     (void)error;
-    for (i = 1; i < count; i++)
-        best = p->probability[p->chosen[i]] > p->probability[p->chosen[best]] ? i : best;
-    if (!p->chosen[0])
-        specdec__draft_remote_begin(d, p);
-    specdec__draft_remote_await(d, p, p->chosen[best]);
-    for (i = 0; i < count; i++)
-        specdec__draft_remote_append_children(d, p, p->chosen[i]);
+    for (i = 1; i < frontier->count; i++)
+        best = frontier->probability[chosen[i]] > frontier->probability[chosen[best]] ? i : best;
+    if (!chosen[0])
+        specdec__draft_remote_begin(d, request);
+    specdec__draft_remote_await(d, request, chosen[best]);
+    for (i = 0; i < frontier->count; i++)
+        specdec__draft_remote_append_children(d, request, drafts, chosen[i]);
+    drafts->extended_count += chosen[0] ? frontier->count : 0;
     return SPECDEC_OK;
 }
 
-/* Makes a candidate the root of a proposal: its descendants are kept, with their numbers on the draft rank. */
-static void specdec__draft_remote_keep(specdec__drafter *d, specdec__proposal *p, int root)
+/* Makes a candidate the root of a tree: its descendants are kept, with their numbers on the draft rank. */
+static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
-    uint32_t *numbers = specdec__draft_remote_numbers(d, p);
-    const int known = p->tree.n;
+    uint32_t *numbers = specdec__draft_remote_numbers(d, at);
+    const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(p, root);
+    specdec__draft_reroot(drafts, root);
     for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            numbers[p->place[i]] = numbers[i];
-    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
-        p->extended_count += p->extended[i];
+        if (drafts->moved[i] >= 0)
+            numbers[drafts->moved[i]] = numbers[i];
+    for (drafts->extended_count = 0, i = 1; i < drafts->tree.n; i++)
+        drafts->extended_count += drafts->extended[i];
 }
 
 /* Truncates a sequence (at: its number) on the draft rank. */

@@ -67,7 +67,8 @@ static void specdec__link_store_kv_order(void *listener, const specdec__kv_event
     int i;
 
     specdec__wire_put(to, 0, (uint32_t)specdec__link_view_number(link, news->view));
-    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view_number(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 1,
+                      news->source_view ? (uint32_t)specdec__link_view_number(link, news->source_view) : 0xffffffffu);
     specdec__wire_put(to, 2, (uint32_t)news->first_number);
     specdec__wire_put(to, 3, (uint32_t)news->second_number);
     specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbered_nodes : 0));
@@ -237,7 +238,8 @@ static void specdec__link_store_run_order(specdec__link *link, int cancelled)
     specdec__wire_put(to, 3, (uint32_t)batch->done_count);
     specdec__wire_put(to, 4, (uint32_t)c->n);
     for (i = batch->done_count, to += 20; i < batch->n; i++, to += 12) {
-        const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
+        const int wanted = !batch->wants_logits || batch->wants_logits[i];
+        const int certain = batch->certain && batch->certain[i];
         const int view = specdec__link_view_number(link, batch->views[i]);
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);

@@ -68,10 +68,11 @@ static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *
 /* Lets an empty view share the first n->second_number keys of another view. Returns 0 if the order is not valid. */
 static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 {
-    if (!n->other || n->other == n->view || n->view->length || n->first_number || n->second_number > n->other->length)
+    if (!n->source_view || n->source_view == n->view || n->view->length || n->first_number ||
+        n->second_number > n->source_view->length)
         return 0;
     /* fails where rank 0's has failed, too */
-    specdec__view_share(n->view, &link->context->kv, n->other, n->first_number, n->second_number);
+    specdec__view_share(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
     link->node_count = 0;
     return 1;
 }
@@ -93,7 +94,7 @@ static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_r
     news.kind = kind;
     news.view = link->views[specdec__wire_read_int(in, 0, link->view_count - 1)];
     other = specdec__wire_read_int(in, -1, link->view_count - 1);
-    news.other = other < 0 ? NULL : link->views[other];
+    news.source_view = other < 0 ? NULL : link->views[other];
     news.first_number = specdec__wire_read_int(in, 0, commits ? c->max_nodes : 1 << 30);
     news.second_number = specdec__wire_read_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
     news.renumbered = specdec__wire_read_int(in, 0, c->max_nodes);
@@ -130,7 +131,7 @@ static int specdec__link_read_nodes(specdec__link *link, int done, int n, specde
         c->tokens[i] = specdec__wire_read_int(in, 0, c->model->vocab_size - 1);
         c->parents[i] = specdec__wire_read_int(in, -1, i - 1);
         view = specdec__wire_read_int(in, 0, 4 * link->view_count - 1);
-        c->wanted[i] = (unsigned char)(view & 1);
+        c->wants_logits[i] = (unsigned char)(view & 1);
         c->certain[i] = (unsigned char)(view >> 1 & 1);
         view >>= 2;
         c->views[i] = link->views[view];
@@ -206,7 +207,7 @@ static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int 
         specdec__link_handle_cancel(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_make_batch(c, done, done + n);
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     batch.certain = c->certain;
     return specdec__link_run_layers(link, &batch, x, empty);
 }

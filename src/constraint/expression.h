@@ -13,7 +13,7 @@ SPECDEC__FOR_SIZE
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
     const unsigned char *text;
-    size_t size, at;
+    size_t size, at; /* bytes of the text; bytes that were parsed */
     int depth; /* number of open brackets */
 } specdec__source;
 

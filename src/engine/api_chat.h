@@ -371,7 +371,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_tell_splitter(&t->splitter, t->settings.calls);
+        specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;

@@ -77,8 +77,8 @@ static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t plac
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
-    c.at = place < from ? from : place;
-    c.is_bad = c.at >= to;
+    c.offset = place < from ? from : place;
+    c.is_bad = c.offset >= to;
     return c;
 }
 
@@ -92,14 +92,14 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
     if (c.is_bad) /* none left */
         return 0;
-    from = c.at;
+    from = c.offset;
     pair->key = specdec__cursor_string(&c);
     pair->value = specdec__cursor_value(&c);
     if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
-    pair->record.size = c.at - from;
-    *place = c.at;
+    pair->record.size = c.offset - from;
+    *place = c.offset;
     return 1;
 }
 
@@ -112,7 +112,7 @@ int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gg
     c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
     if (c.is_bad || specdec__gguf_read_tensor(gguf, &c, tensor))
         return 0;
-    *place = c.at;
+    *place = c.offset;
     return 1;
 }
 
@@ -124,10 +124,10 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
         return 0;
     c.data = array->items;
     c.size = array->bytes;
-    c.at = *place;
+    c.offset = *place;
     c.is_bad = 0;
     *string = specdec__cursor_string(&c);
-    *place = c.is_bad ? *place : c.at;
+    *place = c.is_bad ? *place : c.offset;
     return !c.is_bad;
 }
 

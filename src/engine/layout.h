@@ -240,10 +240,10 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.max_views);
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
-        p->at = i;
+        p->request.at = i;
         specdec__draft_take(p, specdec__engine_candidates(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
-            p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
+            p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
 }
 
@@ -335,7 +335,7 @@ static void specdec__engine_set_views(specdec__engine *e)
 
     for (i = 0; i < e->drafter_count; i++)
         for (k = 0; e->sequences && e->drafters[i].proposals && k < e->room.max_views; k++)
-            e->drafters[i].proposals[k].view = &e->sequences[k].view;
+            e->drafters[i].proposals[k].request.view = &e->sequences[k].view;
 }
 
 /* How many of `threads` threads a model's step keeps busy between two barriers. */
@@ -426,7 +426,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (d->taps.count && i < SPECDEC__STATE_READERS)
         e->target.taps[i] = d->taps;
     for (i = 0; d->proposals && i < e->room.max_views; i++)
-        d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+        d->proposals[i].request.levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     if (SPECDEC__OS_THREADS && specdec__engine_draft_threads(&e->config, kind))
         specdec__engine_lay_out_ahead(e, d, arena);
     return result;

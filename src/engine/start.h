@@ -45,9 +45,9 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     }
     p = &d->proposals[t->at];
     specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
-    specdec_tree_chains(&p->tree, 1, 1, NULL);
-    p->depth[1] = 1;
-    result = d->kind.fill(d, p, NULL);
+    specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
+    p->drafts.depth[1] = 1;
+    result = d->kind.fill(d, &p->request, &p->drafts, NULL);
     if (d->kind.truncate)
         d->kind.truncate(d, t->at, t->tokens, 0);
     return result;

@@ -83,7 +83,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         rows += tree->n;
         for (; n < root + tree->n; n++) {
             c->views[n] = &t->view;
-            c->wanted[n] = n >= root;
+            c->wants_logits[n] = n >= root;
             c->certain[n] = n < root;
         }
         for (i = t->first; i < root; i++) {
@@ -96,7 +96,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         }
     }
     batch = specdec__forward_make_batch(c, 0, n);
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     batch.certain = c->certain;
     return batch;
 }
@@ -119,7 +119,7 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__proposal *p = &e->drafters[i].proposals[t->at];
-        int candidate = specdec__draft_candidate(p, node);
+        int candidate = specdec__draft_candidate(&p->outcome, node);
 
         if (candidate >= 0)
             specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
@@ -144,7 +144,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
     const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
-    const int candidate = count ? specdec__draft_candidate(p, node) : -1;
+    const int candidate = count ? specdec__draft_candidate(&p->outcome, node) : -1;
     const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
                                          specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
@@ -159,7 +159,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     choice.target = e->target_distribution;
     choice.draft = NULL;
     if (drawn && e->rule != SPECDEC_RULE_TOP_K)
-        choice.draft = p->distributions + (size_t)candidate * (size_t)vocab;
+        choice.draft = p->request.distributions + (size_t)candidate * (size_t)vocab;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
@@ -562,7 +562,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
-            outcome->drafting[i] += d->proposals[t->at].seconds;
+            outcome->drafting[i] += d->proposals[t->at].books.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
 }

@@ -37,7 +37,7 @@ static void specdec__forward_compute_angles(specdec__context *c, int rope, int r
         int a = m->trait[SPECDEC__NEOX] ? i : 2 * i, b = m->trait[SPECDEC__NEOX] ? i + half : 2 * i + 1;
         float s, k;
 
-        specdec__sine_cosine((double)c->position[c->first + row] * c->frequency[rope][i], &s, &k);
+        specdec__sine_cosine((double)c->position[c->first_node + row] * c->frequency[rope][i], &s, &k);
         cosine[a] = cosine[b] = k * scale;
         sine[b] = s * scale;
         sine[a] = -sine[b];
@@ -81,7 +81,7 @@ static void specdec__forward_rotate_head(const specdec__context *c, const specde
 static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
-    const int times = m->query_growth > 0 ? c->position[c->first + row] / m->rope_original : 0;
+    const int times = m->query_growth > 0 ? c->position[c->first_node + row] / m->rope_original : 0;
 
     if (!times)
         return l->query_scale;
@@ -132,7 +132,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
                                              int head)
 {
     const specdec__kv_layer *to = specdec__context_kv_layer(c, l);
-    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first + row];
+    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first_node + row];
     const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
     const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
     specdec__scratch *s = &c->scratch[thread];
@@ -143,7 +143,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
     if (c->absorbed) {
         specdec__forward_join_latent_row(c, l, row, -1, s->out);
         key = s->out;
-        value = s->queries + l->shape.rope_dim; /* the rest of the key */
+        value = s->queries + l->shape.rope_dim; /* the latent part of the key */
     }
     specdec__forward_rotate_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->rope_partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
@@ -334,7 +334,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
-    float scales[SPECDEC__KEYS]; /* of values */
+    float scales[SPECDEC__KEYS]; /* scales of values, 0 for hidden keys */
     specdec__softmax_block softening;
     int from, to, i;
 
@@ -428,7 +428,7 @@ static int specdec__forward_list_queries(const specdec__context *c, const specde
     int node = first + at / part, own = at % part, i;
 
     for (i = 0; i < count; i++) {
-        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
+        query[i] = (size_t)(node - c->first_node) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
         if (i && own)
             range[i] = range[i - 1];
         else
@@ -478,7 +478,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
                                         count);
         specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
                                     next ? next + u->kv->key_bytes : values);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -489,7 +489,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
                                                             int block, const unsigned char *keys, int slots)
 {
     const int part = u->end_head - u->first_head, queries = (last - first) * part;
-    /* columns of one node lie together, no others */
+    /* columns of several nodes are contiguous only if the unit has all query heads of its kv head */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
     specdec__key_range range[SPECDEC__COLUMNS];
@@ -500,11 +500,12 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
         count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
                                               query, range);
         specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
-                                             specdec__forward_query_column(c, u->layer, first - c->first + at / part,
+                                             specdec__forward_query_column(c, u->layer,
+                                                                           first - c->first_node + at / part,
                                                                            u->first_head + at % part),
                                              count);
         specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -525,7 +526,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
         size_t query[4];
 
         for (i = 0; i < count; i++) {
-            query[i] = (size_t)(node - c->first) * heads + (size_t)(at + i);
+            query[i] = (size_t)(node - c->first_node) * heads + (size_t)(at + i);
             range[i] = seen;
         }
         for (done = seen.from; done < seen.to; ) {
@@ -656,7 +657,8 @@ static specdec__key_range specdec__forward_seen_stretches(const specdec__context
 static specdec__attention_sums specdec__forward_locate_sums(const specdec__context *c, const specdec__layer *l, int i,
                                                             int node, int head)
 {
-    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
+    const size_t at = ((size_t)i * (size_t)c->n +
+                       (size_t)(node - c->first_node)) * (size_t)l->shape.heads + (size_t)head;
     specdec__attention_sums sums = c->sums;
 
     sums.width = 16 + specdec__context_kv_layer(c, l)->value_dim;
@@ -680,7 +682,7 @@ static void specdec__forward_attend_stretch(specdec__context *c, specdec__scratc
         for (head = 0; head < count; head++)
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
-    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first, 0);
+    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first_node, 0);
     for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
         specdec__forward_attend_block(c, s, u, block);
 }
@@ -716,7 +718,7 @@ static void specdec__forward_write_attended(specdec__context *c, const specdec__
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
     const specdec__attention_sums sums = specdec__forward_locate_sums(c, l, 0, node, from);
-    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
+    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first_node);
     const size_t apart = c->absorbed ? (size_t)c->n * column : size;
     float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
     float *row = sums.row;
@@ -741,7 +743,7 @@ static void specdec__forward_attend_unit(specdec__context *c, int thread, specde
 
     s->page_held[0] = s->page_held[1] = -1;
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
-        const int other = stretch > u->stretches.from; /* merged with the first one at once */
+        const int other = stretch > u->stretches.from; /* into second sums, merged with the first at once */
 
         specdec__forward_attend_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
         for (node = u->first_node; node < u->end_node && other; node++)
@@ -756,8 +758,8 @@ SPECDEC__FOR_SIZE
    stretch or all stretches). A unit's sums stay in the second-level cache while it reads pages; each page serves all
    its nodes. */
 typedef struct specdec__attention_division {
-    int rounds, parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units have
-                                            one each, else 1; units in all */
+    int rounds, head_parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units
+                                                 have one each, else 1; units in all */
 } specdec__attention_division;
 
 /* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
@@ -770,18 +772,18 @@ static specdec__attention_division specdec__forward_divide_attention(const specd
     const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
     specdec__attention_division by;
 
-    by.parts = by.stretches = 1;
+    by.head_parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
         seen->to - seen->from <= c->max_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
-    while (heads * by.stretches * by.rounds * by.parts < threads && by.parts < group)
+    while (heads * by.stretches * by.rounds * by.head_parts < threads && by.head_parts < group)
         do
-            by.parts++;
-        while (group % by.parts);
-    by.units = heads * by.stretches * by.rounds * by.parts;
+            by.head_parts++;
+        while (group % by.head_parts);
+    by.units = heads * by.stretches * by.rounds * by.head_parts;
     return by;
 }
 
@@ -790,17 +792,17 @@ static specdec__attention_unit specdec__forward_make_unit(const specdec__context
                                                           const specdec__attention_division *by, int i)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
-    const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
+    const int part = i / by->stretches % by->head_parts, round = i / by->stretches / by->head_parts % by->rounds;
     specdec__attention_unit u;
 
     memset(&u, 0, sizeof u);
     u.layer = layer;
     u.kv = specdec__context_kv_layer(c, layer);
-    u.kv_head = i / by->stretches / by->parts / by->rounds;
-    u.first_head = u.kv_head * group + part * (group / by->parts);
-    u.end_head = u.first_head + group / by->parts;
-    u.first_node = c->first + c->n * round / by->rounds;
-    u.end_node = c->first + c->n * (round + 1) / by->rounds;
+    u.kv_head = i / by->stretches / by->head_parts / by->rounds;
+    u.first_head = u.kv_head * group + part * (group / by->head_parts);
+    u.end_head = u.first_head + group / by->head_parts;
+    u.first_node = c->first_node + c->n * round / by->rounds;
+    u.end_node = c->first_node + c->n * (round + 1) / by->rounds;
     u.stretches = specdec__forward_seen_stretches(c, u.kv->span, u.first_node, u.end_node);
     if (by->stretches > 1) {
         u.stretches.from = c->stretches[u.kv->span].from + stretch;
@@ -828,7 +830,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
         return 0;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
-            const int node = c->first + from % c->n, head = from / c->n * group;
+            const int node = c->first_node + from % c->n, head = from / c->n * group;
 
             for (i = 1; i < by.stretches; i++)
                 specdec__forward_merge_sums(c, layer, i, node, head, head + group);

@@ -161,7 +161,7 @@ static SPECDEC__UNUSED void specdec__forward_multiply_slice(void *argument, int 
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
     int k = slices->number * specdec__pool_active(c->pool) + thread, end, i;
-    specdec__matrix_tile places[4]; /* a pair and the next one */
+    specdec__matrix_tile places[4]; /* a pair of tiles and the next pair */
     float *sums[2];
 
     for (i = 0; i < 4; i++)

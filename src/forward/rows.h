@@ -101,7 +101,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     const specdec__model *m = c->model;
     const specdec__row_part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
     const int at = part.first_block * 32, width = in->stride - SPECDEC__ROW_PADDING;
-    specdec__columns columns; /* a copy but for what thread 0 is going to write */
+    specdec__columns columns; /* c->columns, before thread 0 sets n, stride and values */
     int i;
 
     columns.codes = c->columns.codes;
@@ -127,7 +127,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
                 row + at, in->up      ? in->up + (size_t)i * (size_t)in->up_stride + at
                           : in->xielu ? in->xielu
                                       : row + at, part.end_block * 32 - at);
-        if (in->up || in->ungated) /* the others were checked where they come from */
+        if (in->up || in->ungated) /* other inputs were checked where they were computed */
             specdec__forward_check_row(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
                                        part.end_block * 32 - at, 1);
         c->kernels->quantise(row, part.first_block, part.end_block, i, &columns);
@@ -207,7 +207,7 @@ static void specdec__forward_finish_logits(specdec__context *c, int thread)
     int count;
 
     for (i = all; i < to; i++)
-        c->logits[i] = 0; /* what is left there is not checked */
+        c->logits[i] = 0; /* padding: must pass the check */
     for (; at < to; at += (size_t)count) {
         count = (int)(to - at < 4096 ? to - at : 4096);
         specdec__forward_check_logits(c, thread, at, count);

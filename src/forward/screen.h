@@ -34,7 +34,7 @@ static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__contex
 }
 
 /* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
-SPECDEC__INLINE int specdec__screen_choice(const specdec__context *c)
+SPECDEC__INLINE int specdec__screen_kind_of_step(const specdec__context *c)
 {
     return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }

@@ -290,7 +290,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     }
     if (!file->data)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
-    m->parts = count;
+    m->file_count = count;
     return specdec__parts_load(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
 }
 
@@ -388,13 +388,13 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
     specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
     specdec_result result;
 
-    if ((result = m->parts > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
+    if ((result = m->file_count > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
                                : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
         (result = specdec__part_read_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
         return result;
-    if (m->parts > 1)
+    if (m->file_count > 1)
         return specdec__parts_check_duplicates(m, error);
-    m->parts = 1;
+    m->file_count = 1;
     m->tensors = (int)m->gguf.tensor_count;
     if (count == 1 || (vocabulary_only && !number))
         return SPECDEC_OK;

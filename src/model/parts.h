@@ -25,10 +25,10 @@ static int specdec__part_move_to_next(const specdec__model *m, int i, specdec__g
 {
     specdec__bytes file;
 
-    if (i + 1 >= m->parts)
+    if (i + 1 >= m->file_count)
         return 0;
     file.data = part->file.data + specdec__part_bytes(part);
-    file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
+    file.size = SIZE_MAX / 2; /* the size was checked when the file was mapped */
     return !specdec__gguf_find_sections(part, file, NULL);
 }
 
@@ -38,7 +38,7 @@ static int specdec__model_find_tensor(const specdec__model *m, const char *name,
     specdec__gguf part;
     int i, found = specdec__gguf_find_tensor(&m->gguf, name, out);
 
-    if (found || m->parts < 2)
+    if (found || m->file_count < 2)
         return found;
     part = m->gguf;
     for (i = 0; !found && specdec__part_move_to_next(m, i, &part); i++)
@@ -169,14 +169,14 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
     unsigned char *at = room;
     int i;
 
-    for (i = 0; i < m->parts; i++) {
+    for (i = 0; i < m->file_count; i++) {
         size_t size, padded;
 
-        (void)specdec__part_write_path(path, i, m->parts, name, NULL);
+        (void)specdec__part_write_path(path, i, m->file_count, name, NULL);
         file.data = NULL;
         if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
             return result;
-        result = specdec__gguf_find_sections(&part, file, error); /* as it was found before */
+        result = specdec__gguf_find_sections(&part, file, error); /* fails only if the file has changed since then */
         size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
         specdec__os_unmap(&file);

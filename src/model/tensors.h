@@ -173,7 +173,7 @@ static specdec_result specdec__model_copy_values(const specdec__model *m, const 
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (vectors == 1 && t.shape[0] == 1) { /* a row may be a column */
+    if (vectors == 1 && t.shape[0] == 1) { /* a vector may be a matrix of one column */
         t.shape[0] = t.shape[1];
         t.shape[1] = 1;
     }
@@ -287,7 +287,7 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
 
     m->weight_bytes += matrix->row_bytes * (size_t)rows;
     m->weight_products += (uint64_t)rows * (uint64_t)matrix->columns;
-    m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: more than there is room for */
+    m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: the sum may exceed size_t */
                                       specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
 }
 

@@ -20,15 +20,14 @@
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into chosen[count], the `most` most probable ones, falling. Returns the new count. */
-static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, int count, int most, int i)
+/* Inserts draft token i into chosen[count], the `most` draft tokens with the highest probability[...], falling. Returns
+   the new count. */
+static int specdec__ahead_insert(const float *probability, int32_t *chosen, int count, int most, int i)
 {
-    const float probability = p->probability[i];
-
-    if (most < 1 || (count == most && !(probability > p->probability[chosen[count - 1]])))
+    if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
     count += count < most;
-    for (most = count - 1; most > 0 && probability > p->probability[chosen[most - 1]]; most--)
+    for (most = count - 1; most > 0 && probability[i] > probability[chosen[most - 1]]; most--)
         chosen[most] = chosen[most - 1];
     chosen[most] = i;
     return count;
@@ -37,27 +36,30 @@ static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, in
 /* Whether the drafter can extend a draft token now; a drafter on another rank may not have its children yet. */
 static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__proposal *p, int candidate)
 {
-    return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, p, candidate);
+    return !SPECDEC__PIPE || !d->kind.can_extend || d->kind.can_extend(d, &p->request, candidate);
 }
 
-/* Chooses the draft tokens that are extended next, into p->chosen: the most probable one, and up to three that are at
+/* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
    least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
    or the tree is full. */
 static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, int now)
 {
-    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->extended_count),
-                                      (p->tree.capacity - p->tree.n) / SPECDEC__OFFERS);
+    const specdec__draft_tree *drafts = &p->drafts;
+    const float *probability = p->frontier.probability;
+    int32_t *chosen = p->frontier.chosen;
+    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - drafts->extended_count),
+                                      (drafts->tree.capacity - drafts->tree.n) / SPECDEC__OFFERS);
     int i, count = 0;
 
-    if (!p->extended[0]) {
-        p->chosen[0] = 0;
+    if (!drafts->extended[0]) {
+        chosen[0] = 0;
         return !now || specdec__ahead_can_extend(a->drafter, p, 0);
     }
-    for (i = 1; i < p->tree.n; i++)
-        if (!p->extended[i] && p->depth[i] < a->levels && p->probability[i] >= a->cutoff &&
+    for (i = 1; i < drafts->tree.n; i++)
+        if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
             (!now || specdec__ahead_can_extend(a->drafter, p, i)))
-            count = specdec__ahead_insert(p, p->chosen, count, most, i);
-    while (count > 1 && 2 * p->probability[p->chosen[count - 1]] < p->probability[p->chosen[0]])
+            count = specdec__ahead_insert(probability, chosen, count, most, i);
+    while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
 }
@@ -66,13 +68,14 @@ static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, 
 static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal *p, const specdec__tune_drafter *known,
                                             int count, specdec_error *error)
 {
-    const int from = p->tree.n, root = p->chosen[0] == 0;
-    const specdec_result result = a->drafter->kind.extend(a->drafter, p, count, error);
+    const int from = p->drafts.tree.n;
+    specdec_result result;
 
+    p->frontier.count = count;
+    result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
-    p->extended_count += root ? 0 : count;
-    specdec__tune_paths(known, p, from, a->levels);
+    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
     a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
@@ -85,12 +88,12 @@ static void specdec__ahead_draft_job(void *argument)
     int count;
 
     while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose(a, p, 1)) > 0) {
-        const int root = p->chosen[0] == 0;
+        const int root = p->frontier.chosen[0] == 0;
         specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
-        memcpy(flight->chosen, p->chosen, (size_t)count * sizeof *p->chosen);
+        memcpy(flight->chosen, p->frontier.chosen, (size_t)count * sizeof *p->frontier.chosen);
         flight->count = count;
-        flight->nodes = p->tree.n;
+        flight->nodes = p->drafts.tree.n;
         flight->begun = specdec__os_seconds();
         SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
         SPECDEC__PAUSE();
@@ -107,7 +110,7 @@ static void specdec__ahead_prefill_job(void *argument)
 {
     specdec__ahead *a = (specdec__ahead *)argument;
 
-    a->result = a->drafter->kind.prefill(a->drafter, &a->p, a->p.count, &a->error);
+    a->result = a->drafter->kind.prefill(a->drafter, &a->p.request, a->p.request.count, &a->error);
 }
 
 /* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
@@ -125,16 +128,17 @@ static void specdec__ahead_begin(specdec *t)
     memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
     a->copied = t->count;
     a->p = *p;
-    a->p.text = a->tokens;
+    a->p.request.text = a->tokens;
     a->acceptance = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_paths(&a->acceptance, &a->p, 1, a->levels);
+    specdec__tune_paths(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
     a->flight_count = 0;
     a->usual_seconds = a->run_time.seconds;
     a->flights[0].count = 0;
-    a->flights[0].nodes = p->tree.n;
-    a->prefills = !p->extended[0] && a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
+    a->flights[0].nodes = p->drafts.tree.n;
+    a->prefills = !p->drafts.extended[0] &&
+                  a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
     a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
@@ -162,14 +166,14 @@ static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal 
                                      double anew)
 {
     const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
-    specdec_tree tree = p->tree; /* its arrays are the lane's; n is the size when the step began */
+    specdec_tree tree = p->drafts.tree; /* its arrays are the lane's; n is the size when the step began */
     int32_t path[SPECDEC__MAX_TREE + 1];
     int length, at, i, k;
 
     if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
-    length = specdec__ahead_path(&tree, p->tokens, tokens, count, path);
+    length = specdec__ahead_path(&tree, p->drafts.tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
         return 1;
@@ -190,16 +194,16 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, count, path);
+    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
-    p->valid_at = 0;
-    if (length == count && p->extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
-        d->kind.keep(d, p, path[length - 1]);
-        p->valid_at = t->count;
+    p->frontier.valid_at = 0;
+    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
+        d->kind.keep(d, t->at, &p->drafts, path[length - 1]);
+        p->frontier.valid_at = t->count;
         a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
-        if (p->extended[0] && d->kind.commit)
-            d->kind.commit(d, p, path, length);
+        if (p->drafts.extended[0] && d->kind.commit)
+            d->kind.commit(d, t->at, path, length);
         a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
@@ -224,11 +228,10 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     specdec__lane_wait(&a->lane);
     t->stats.beside_seconds += specdec__os_seconds() - start;
     d->kind.set_threads(d, &e->pool, e->config.threads);
-    p->valid_at = 0;
+    p->frontier.valid_at = 0;
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
-    p->tree.n = a->p.tree.n;
-    p->extended_count = a->p.extended_count;
+    p->drafts = a->p.drafts;
     specdec__ahead_settle(t, tokens, count);
 }
 
@@ -240,26 +243,25 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
     specdec__ahead *a = e->ahead;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    const double start = specdec__os_seconds();
     double rate = 0;
     specdec_result result;
-    int levels, behind;
+    int levels, behind, stays;
 
+    specdec__tune_begin_drafting(&p->books);
     if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
     if (a->prefills)
         specdec__ahead_stop(a, e);
-    behind = p->valid_at ? 0 : d->kind.behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP || (!p->valid_at && !specdec__engine_shape(t, drafter, behind, plan))) {
-        p->tree.n = p->valid_at ? p->tree.n : 1;
+    stays = p->frontier.valid_at != 0;
+    behind = stays ? 0 : d->kind.behind(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_CATCH_UP || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
+        p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }
     result = specdec__engine_grow(t, drafter, plan, &levels, &rate);
     if (rate > plan->rate)
         plan->rate = rate;
-    p->seconds = specdec__os_seconds() - start;
-    if (!result)
-        p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, 0, p->seconds);
+    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, 0);
     return result;
 }
 

@@ -59,7 +59,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
 
     specdec__pipe_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
-        worth[i] = (double)p->probability[chosen[i]];
+        worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
     n = specdec__tune_nodes(&plan, worth, count, 0, &rate);
     pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
@@ -74,9 +74,9 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.max_nodes - pipe->nodes);
     int i, count = 0;
 
-    for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
-        if (pipe->node[i] < 0 && p->probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__ahead_insert(p, chosen, count, most, i);
+    for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
+        if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
+            count = specdec__ahead_insert(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
     return count ? specdec__pipe_best_count(pipe, p, chosen, count) : 0;
 }
@@ -97,8 +97,8 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
     order.n = count;
     for (i = 0; i < count; i++) {
         pipe->node[chosen[i]] = pipe->nodes + i;
-        order.tokens[i] = p->tokens[chosen[i]];
-        order.parents[i] = chosen[i] ? pipe->node[p->tree.parents[chosen[i]]] : -1;
+        order.tokens[i] = p->drafts.tokens[chosen[i]];
+        order.parents[i] = chosen[i] ? pipe->node[p->drafts.tree.parents[chosen[i]]] : -1;
         run->row[i] = i;
     }
     run->first = pipe->nodes;
@@ -134,7 +134,7 @@ static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const s
         order->path[order->n++] = pipe->node[at];
         specdec__tune_note(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
-            specdec__ahead_path(&p->tree, p->tokens, t->tokens + before, count, path) < count)
+            specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
@@ -150,9 +150,9 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
     int i, at;
 
     order->stay = goes_on && 2 * (pipe->nodes - order->n) <= most ? -1 : 0;
-    for (i = root; goes_on && order->stay >= 0 && i < p->tree.n; i++) {
+    for (i = root; goes_on && order->stay >= 0 && i < p->drafts.tree.n; i++) {
         for (at = i; at > root;)
-            at = p->tree.parents[at];
+            at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
             specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
     }
@@ -186,20 +186,20 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
     int i, k, alive;
 
     specdec__ahead_settle(t, t->tokens + t->count - order->n, order->n);
-    for (i = 0; p->valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
-        if (p->place[i] >= 0)
-            pipe->node[p->place[i]] = specdec__pipe_number(order, pipe->node[i]);
-    p->tree.n = p->valid_at ? p->tree.n : 1;
+    for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
+        if (p->drafts.moved[i] >= 0)
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_number(order, pipe->node[i]);
+    p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
         specdec__pipe_run *run = &pipe->runs[i];
 
         specdec__pipe_renumber_run(run, order);
-        for (k = alive = 0; k < p->tree.n && node >= 0; k++)
+        for (k = alive = 0; k < p->drafts.tree.n && node >= 0; k++)
             alive |= pipe->node[k] >= run->first && pipe->node[k] < run->first + run->left;
         if (!alive)
             specdec__pipe_cancel(pipe, i);
@@ -217,7 +217,7 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     const specdec_result result = pipe->kind->take(pipe, &t->error);
     int32_t path[SPECDEC__MAX_TREE + 1];
     specdec__order order;
-    int root;
+    int found, root;
 
     specdec__pipe_remove_oldest(pipe);
     s->result = run.cancelled ? SPECDEC_OK : result;
@@ -228,13 +228,13 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
         specdec__tune_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
         specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
-    memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
+    memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
     specdec__pipe_verify(t, p, &run, &order);
     if (!order.n)
         return;
     specdec__tune_decay(e->tune);
-    root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
-               ? -1 : path[order.n - 1];
+    found = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    root = found < order.n ? -1 : path[order.n - 1];
     specdec__pipe_choose_kept(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit(pipe, &order);
     specdec__pipe_renumber(t, p, root, &order);
@@ -247,8 +247,8 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to draft now for the next run. *count: how many draft tokens are extended (p->chosen); 0: the cutoff has to
-   fall first. */
+/* Whether to draft now for the next run. *count: how many draft tokens are extended (frontier.chosen); 0: the cutoff
+   has to fall first. */
 static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
@@ -256,7 +256,7 @@ static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__propos
 
     *count = specdec__ahead_choose(a, p, 1);
     if (*count)
-        return !p->extended[0] || (double)p->probability[p->chosen[0]] >= least;
+        return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
     return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
@@ -265,7 +265,7 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
     const double start = specdec__os_seconds();
-    const int from = s->p->tree.n;
+    const int from = s->p->drafts.tree.n;
 
     if (!s->drafts) {
         a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
@@ -273,7 +273,7 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
     }
     s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
     specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
-    memset(e->pipe->node + from, -1, (size_t)(s->p->tree.n - from) * sizeof *e->pipe->node);
+    memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
 /* Seconds between two runs: the time of the slowest stage. */
@@ -304,16 +304,17 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind.due != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind.due(d, p) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.due(d, &p->request) : pipe->draft.seconds;
+    const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
 
     if (!(seconds > 0) || now - pipe->idle_since + seconds > slot)
         return 0;
     for (i = 0; i < count; i++)
-        brings += (double)p->probability[chosen[i]];
+        brings += (double)probability[chosen[i]];
     for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
-        const double next = (double)p->probability[p->chosen[i]] * known->accepted[0] / known->offered[0];
+        const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;
     }
@@ -372,10 +373,10 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
         specdec__pipe_drain(e);
         pipe->sequence = t;
         pipe->nodes = 0;
-        memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
+        memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
     }
-    p->grows = p->shares = 1;
-    specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
+    p->frontier.grows = p->frontier.shares = 1;
+    specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
 }
 
@@ -386,7 +387,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
     specdec *t = s->t;
 
     if (s->result)
-        s->p->valid_at = 0;
+        s->p->frontier.valid_at = 0;
     if (s->result == SPECDEC_ERROR_FULL) {
         specdec__pipe_drain(e);
         s->several = 0;

@@ -53,22 +53,23 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
-    const size_t bytes = (size_t)e->shape.n * sizeof *p->tree.parents;
+    specdec_tree *tree = &p->drafts.tree;
+    const size_t bytes = (size_t)e->shape.n * sizeof *tree->parents;
     double rate;
 
     if (plan->fixed) {
-        memcpy(p->tree.parents, e->shape.parents, bytes);
-        memcpy(p->tree.ranks, e->shape.ranks, bytes);
-        p->tree.n = e->shape.n;
+        memcpy(tree->parents, e->shape.parents, bytes);
+        memcpy(tree->ranks, e->shape.ranks, bytes);
+        tree->n = e->shape.n;
     } else {
         rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan,
                                    specdec__engine_catch_up_seconds(t, drafter, behind));
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
-            p->tree.n = 1;
-        if (p->tree.n > 1)
+            tree->n = 1;
+        if (tree->n > 1)
             plan->rate = rate;
     }
-    return p->tree.n > 1;
+    return tree->n > 1;
 }
 
 /* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
@@ -78,9 +79,9 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 {
     int i;
 
-    for (i = 0, *held = 0; i < p->tree.n; i++)
-        if (p->probability[i] > 0)
-            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->probability[i]);
+    for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
+        if (p->frontier.probability[i] > 0)
+            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->frontier.probability[i]);
     return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
 }
 
@@ -90,22 +91,24 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__tune_drafter *t,
                                            const specdec__plan *plan, double drafting, double level, int room)
 {
+    const specdec__draft_tree *drafts = &p->drafts;
+    const float *probability = p->frontier.probability;
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
     specdec__engine_best_count(p, plan, drafting, worth, &held, &now);
     specdec__tune_acceptance(t, chance);
-    for (i = p->level; i < p->tree.n; i++)
-        for (k = 0; k < SPECDEC__TUNE_RANKS && !p->extended[i] && p->probability[i] > 0; k++)
-            held = specdec__tune_insert(worth, held, plan->most, (double)p->probability[i] * chance[k]);
+    for (i = p->frontier.level; i < drafts->tree.n; i++)
+        for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
+            held = specdec__tune_insert(worth, held, plan->most, (double)probability[i] * chance[k]);
     n = plan->fixed ? held : specdec__tune_nodes(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
-    for (i = p->level; i < p->tree.n && count < room; i++)
-        if (!p->extended[i] && p->depth[i] + 1 < p->levels && p->probability[i] > 0 &&
-            (double)p->probability[i] * chance[0] >= least)
-            p->chosen[count++] = i;
+    for (i = p->frontier.level; i < drafts->tree.n && count < room; i++)
+        if (!drafts->extended[i] && drafts->depth[i] + 1 < p->request.levels && probability[i] > 0 &&
+            (double)probability[i] * chance[0] >= least)
+            p->frontier.chosen[count++] = i;
     return count;
 }
 
@@ -113,12 +116,12 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
    limit. */
 static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
 {
-    return p->valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->extended_count)
-                       : e->config.tree_size - 1 - p->extended_count;
+    return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
+                       : e->config.tree_size - 1 - p->drafts.extended_count;
 }
 
-/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as p->kept. p->probability holds the
-   probabilities of the paths. */
+/* Keeps the most probable nodes of a tree, as many as give the best rate (*rate), as outcome.kept. frontier.probability
+   holds the probabilities of the paths. */
 static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p, const specdec__plan *plan,
                                                 double drafting, double *rate)
 {
@@ -126,8 +129,9 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
     int held, n = specdec__engine_best_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
-    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
-    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
+    result = specdec_tree_grow(&t->merged.tree, p->outcome.kept, p->drafts.tree.parents, p->frontier.probability,
+                               p->drafts.tree.n, n, &t->error);
+    p->outcome.kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
     return result;
 }
 
@@ -142,25 +146,25 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
-    const int stays = p->valid_at != 0, deepest = p->levels - 1;
+    const int stays = p->frontier.valid_at != 0, deepest = p->request.levels - 1;
     double drafting = 0, level = first;
     int count = 1;
     specdec_result result;
 
     if (!stays)
-        p->tree.n = 1;
-    p->level = 1;
+        p->drafts.tree.n = 1;
+    p->frontier.level = 1;
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
-        specdec__tune_paths(known, p, p->level, deepest);
+        specdec__tune_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
         if (!count || *levels == deepest + stays)
             break;
-        p->level = p->tree.n;
-        result = d->kind.extend(d, p, count, &t->error);
+        p->frontier.level = p->drafts.tree.n;
+        p->frontier.count = count;
+        result = d->kind.extend(d, &p->request, &p->drafts, &p->frontier, &t->error);
         if (result)
             return result;
-        p->extended_count += p->chosen[0] ? count : 0;
     }
     return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
@@ -174,17 +178,17 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     specdec_result result;
 
-    p->most = plan->most;
-    *levels = specdec_tree_depth(&p->tree, p->depth);
-    result = d->kind.fill(d, p, &t->error);
+    p->request.most = plan->most;
+    *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
+    result = d->kind.fill(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
-    if (!p->shares) {
-        specdec__draft_keep(p, p->tree.n);
+    if (!p->frontier.shares) {
+        specdec__draft_keep(p, p->drafts.tree.n);
         return SPECDEC_OK;
     }
-    specdec_tree_depth(&p->tree, p->depth);
-    specdec__tune_paths(&t->engine->tune->drafters[drafter], p, 1, p->levels);
+    specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
+    specdec__tune_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
@@ -225,9 +229,9 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
     specdec_result result = SPECDEC_OK;
     double seconds, level;
 
-    d->proposals[t->at].tree.n = 1;
+    d->proposals[t->at].drafts.tree.n = 1;
     if (tokens)
-        result = d->kind.prefill(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+        result = d->kind.prefill(d, &d->proposals[t->at].request, t->count - behind + tokens, &t->error);
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;

@@ -77,7 +77,7 @@ static void specdec__ahead_drop(specdec *t, int count)
         return;
     if (a->lane.busy)
         specdec__ahead_stop(a, t->engine);
-    a->drafter->proposals[t->at].valid_at = 0;
+    a->drafter->proposals[t->at].frontier.valid_at = 0;
     if (a->sequence == t)
         a->copied = specdec__min_int(a->copied, count);
 }

@@ -36,37 +36,35 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
-    double start, rate = 0;
+    double rate = 0;
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
+    p->frontier.grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_propose(t, drafter, plan);
-    p->shares = p->grows || !d->kind.cost;
+    p->frontier.shares = p->frontier.grows || !d->kind.cost;
     behind = d->kind.behind ? d->kind.behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_is_cheap(e, drafter, p->grows, behind, plan);
+    light = specdec__engine_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.ready && !d->kind.ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
+    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
     readable = d->kind.prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_catch_up(t, drafter, behind, readable);
-    start = specdec__os_seconds();
-    result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
+    specdec__tune_begin_drafting(&p->books);
+    result = p->frontier.grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
-    if (!result && light && p->kept_count > 1) {
+    if (!result && light && p->outcome.kept_count > 1) {
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
-            p->kept_count = 1;
+            specdec__draft_keep(p, 1);
         else if (rate > plan->rate)
             plan->rate = rate;
     }
-    p->seconds = specdec__os_seconds() - start;
-    if (!result)
-        p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, fresh, p->seconds);
+    specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, fresh);
     return result;
 }
 
@@ -82,12 +80,13 @@ static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, i
     for (i = 0; i < e->drafter_count; i++) {
         specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
                              specdec__engine_rule(e, t));
-        e->drafters[i].proposals[t->at].constrained = specdec__stream_constrained(t);
+        e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
-            e->drafters[i].proposals[t->at].tree.n = e->drafters[i].proposals[t->at].kept_count = 1;
+            e->drafters[i].proposals[t->at].drafts.tree.n = 1;
+            specdec__draft_keep(&e->drafters[i].proposals[t->at], 1);
             result = SPECDEC_OK;
         }
     }
@@ -105,11 +104,11 @@ static double specdec__engine_probability_by(const specdec *t, int i, int drafte
     const specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     double chance[SPECDEC__TUNE_RANKS];
 
-    if (p->shares)
-        return (double)p->probability[candidate];
+    if (p->frontier.shares)
+        return (double)p->frontier.probability[candidate];
     specdec__tune_acceptance(&e->tune->drafters[drafter], chance);
     return (double)m->worth[m->tree.parents[i]] *
-           chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
+           chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
 /* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
@@ -124,7 +123,7 @@ static float specdec__engine_probability(const specdec *t, int i)
     double missed = 1;
 
     for (k = 0; k < e->drafter_count; k++)
-        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0)
+        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
             missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)

@@ -26,9 +26,9 @@ enum {
     SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and that of forced tokens */
 };
 
-/* What a drafter proposes for one sequence in a step: a tree of candidates (draft tokens, before some are chosen to be
-   verified). Candidate 0 is the root: the sequence's last token. */
-typedef struct specdec__proposal {
+/* What is asked of a drafter for one sequence in a step. Written by the scheduler (or by a drafter that owns another
+   one); drafters read it. */
+typedef struct specdec__draft_request {
     int at;               /* index of the sequence in the engine */
     int32_t *text;        /* (count + levels): the sequence's tokens; drafters may write draft tokens behind them */
     int count;            /* the root is text[count - 1] */
@@ -38,24 +38,54 @@ typedef struct specdec__proposal {
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* by which children are drawn; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
-    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
-    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
+    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
+} specdec__draft_request;
+
+/* A drafter's tree of candidates (draft tokens, before some are chosen to be verified). Candidate 0 is the root: the
+   sequence's last token. Written by the drafter while it is asked; before and after that by the scheduler, which sets
+   the root and the shape of a tree to be filled, and drops trees. */
+typedef struct specdec__draft_tree {
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
     int32_t *depth;       /* (capacity): root 0 */
-    unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
     float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
+    unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
+    int extended_count;   /* candidates that were extended, without the root */
+    int32_t *moved;       /* (capacity): after keep, the new index of each candidate; -1: it was dropped */
+} specdec__draft_tree;
+
+/* How a tree grows: which candidates are extended next. Written by the scheduler. */
+typedef struct specdec__draft_frontier {
+    int grows;            /* 1: the tree is extended level by level; 0: it is filled at once */
+    int shares;           /* 1: the drafter sets `share`; 0: acceptance is estimated by rank */
     float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
     int level;            /* index of the first candidate of the newest level */
-    int extended_count;   /* candidates that were extended, without the root */
-    int valid_at;         /* the tree is kept from an earlier step and valid while `count` is this; 0: not kept */
-    int32_t *chosen;      /* (tree size): candidates to be extended next */
+    int32_t *chosen;      /* (count, at most the tree size): candidates to be extended next */
+    int count;
+    int valid_at;         /* the tree is kept from an earlier step and valid while request.count is this; 0: not kept */
+} specdec__draft_frontier;
+
+/* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
+typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
     int kept_count;
     int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
+} specdec__draft_outcome;
+
+/* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin. */
+typedef struct specdec__draft_books {
+    double begun;         /* clock, seconds: when the drafter was asked */
     double seconds;       /* of drafting that count against the drafter */
-    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
+} specdec__draft_books;
+
+/* What a drafter proposes for one sequence in a step, and all that belongs to it. */
+typedef struct specdec__proposal {
+    specdec__draft_request request;
+    specdec__draft_tree drafts;
+    specdec__draft_frontier frontier;
+    specdec__draft_outcome outcome;
+    specdec__draft_books books;
 } specdec__proposal;
 
 /* Arguments of a drafter's init. */
@@ -109,20 +139,23 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that it proposes is accepted */
     int size, depth; /* default size and depth of its trees when it drafts alone */
-    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them):
-                  index `views` + i is the i-th. 0: it stores nothing of them */
+    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept_views of
+                  them): index `views` + i is the i-th. 0: it stores nothing of them */
     int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
-    /* Proposes a token for each node of proposal->tree, whose levels are stored one behind the other. A drafter without
+    /* Proposes a token for each node of drafts->tree, whose levels are stored one behind the other. A drafter without
        cost also chooses the tree and sets the shares. */
-    specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
-    /* Appends children, with shares, to each of proposal->chosen[count]. The root is extended first, alone; each
-       candidate once, after its parent. NULL: its trees do not grow. */
-    specdec_result (*extend)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    specdec_result (*fill)(specdec__drafter *drafter, const specdec__draft_request *request,
+                           specdec__draft_tree *drafts, specdec_error *error);
+    /* Appends children, with shares, to each of frontier->chosen, and counts these as extended. The root is extended
+       first, alone; each candidate once, after its parent. NULL: its trees do not grow. */
+    specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
+                             specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
+                             specdec_error *error);
     /* path (count): its candidates that were accepted, without the root. NULL: it prefills them later. */
-    void (*commit)(specdec__drafter *drafter, specdec__proposal *proposal, const int32_t *path, int count);
+    void (*commit)(specdec__drafter *drafter, int at, const int32_t *path, int count);
     /* The sequence will be cut to its first `length` tokens; text still has all. NULL: nothing is stored of it. */
     void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
@@ -134,8 +167,9 @@ typedef struct specdec__drafter_kind {
     double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
     /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
     int (*behind)(const specdec__drafter *drafter, int at, int count);
-    /* Prefills the first `count` tokens of the proposal's sequence. NULL: prefilling is part of drafting. */
-    specdec_result (*prefill)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
+    specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
+                              specdec_error *error);
     /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
     int (*ready)(const specdec__drafter *drafter, int at, int count);
     /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
@@ -146,16 +180,16 @@ typedef struct specdec__drafter_kind {
     int (*followed)(const specdec__drafter *drafter, int at);
     /* The path to an extended candidate was accepted: that becomes the root, and its descendants stay. NULL: no
        candidate can stay. */
-    void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
+    void (*keep)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
     /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
     void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
                     const specdec_sampling *sampling);
     /* Whether it has the children of a candidate now, without waiting. NULL: always. */
-    int (*can_extend)(const specdec__drafter *drafter, const specdec__proposal *proposal, int candidate);
+    int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
     /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
-    double (*due)(const specdec__drafter *drafter, const specdec__proposal *proposal);
+    double (*due)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Receives the logits of a verified tree. NULL: it does not use them. */
     void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
@@ -189,15 +223,16 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
 /* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
 static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
-    specdec__draft_take_tree(&p->tree, capacity, arena);
-    p->tokens = SPECDEC__TAKE(arena, int32_t, capacity);
-    p->depth = SPECDEC__TAKE(arena, int32_t, capacity);
-    p->extended = SPECDEC__TAKE(arena, unsigned char, capacity);
-    p->share = SPECDEC__TAKE(arena, float, capacity);
-    p->probability = SPECDEC__TAKE(arena, float, capacity);
-    p->place = SPECDEC__TAKE(arena, int32_t, capacity);
-    p->chosen = SPECDEC__TAKE(arena, int32_t, size);
-    p->kept = SPECDEC__TAKE(arena, int32_t, size);
+    specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
+    p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->drafts.depth = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->drafts.extended = SPECDEC__TAKE(arena, unsigned char, capacity);
+    p->drafts.share = SPECDEC__TAKE(arena, float, capacity);
+    p->drafts.moved = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->frontier.probability = SPECDEC__TAKE(arena, float, capacity);
+    p->frontier.chosen = SPECDEC__TAKE(arena, int32_t, size);
+    p->outcome.place = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->outcome.kept = SPECDEC__TAKE(arena, int32_t, size);
 }
 
 /* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
@@ -205,30 +240,38 @@ static void specdec__draft_take(specdec__proposal *p, int capacity, int size, sp
 static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
                                  specdec_rule rule)
 {
-    p->text = text;
-    p->count = count;
-    p->sampling = sampling;
-    p->constrained = NULL;
-    p->rule = rule;
-    p->kept[0] = 0;
-    p->kept_count = 1;
-    p->seconds = 0;
-    if (p->valid_at == count)
+    specdec__draft_tree *drafts = &p->drafts;
+
+    p->request.text = text;
+    p->request.count = count;
+    p->request.sampling = sampling;
+    p->request.constrained = NULL;
+    p->request.rule = rule;
+    p->outcome.kept[0] = 0;
+    p->outcome.kept_count = 1;
+    p->books.seconds = 0;
+    if (p->frontier.valid_at == count)
         return;
-    p->valid_at = 0;
-    specdec__tree_put(&p->tree, 0, -1, 0);
-    p->tokens[0] = text[count - 1];
-    p->probability[0] = p->share[0] = 1;
-    p->depth[0] = p->chosen[0] = p->extended[0] = 0;
-    p->tree.n = 1;
-    p->extended_count = 0;
+    specdec__tree_put(&drafts->tree, 0, -1, 0);
+    drafts->tree.n = 1;
+    drafts->tokens[0] = text[count - 1];
+    drafts->depth[0] = drafts->extended[0] = 0;
+    drafts->share[0] = 1;
+    drafts->extended_count = 0;
+    p->frontier.probability[0] = 1;
+    p->frontier.chosen[0] = 0;
+    p->frontier.count = 1;
+    p->frontier.valid_at = 0;
 }
 
 /* Marks the first `count` candidates to be verified. */
 static void specdec__draft_keep(specdec__proposal *p, int count)
 {
-    for (p->kept_count = 0; p->kept_count < count; p->kept_count++)
-        p->kept[p->kept_count] = p->kept_count;
+    int i;
+
+    for (i = 0; i < count; i++)
+        p->outcome.kept[i] = i;
+    p->outcome.kept_count = count;
 }
 
 /* The tree of a sequence that the target verifies. */
@@ -253,40 +296,41 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
     m->tokens[0] = root;
     m->owner[0] = -1;
     for (i = 0; i < count; i++) {
-        specdec__proposal *p = &drafters[i].proposals[at];
+        const specdec__draft_tree *drafts = &drafters[i].proposals[at].drafts;
+        specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
         const int before = tree->n;
 
-        memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
-        p->place[0] = 0;
-        for (k = 1; k < p->kept_count; k++) {
-            const int node = p->kept[k], parent = p->place[p->tree.parents[node]];
+        memset(outcome->place, -1, (size_t)drafts->tree.n * sizeof *outcome->place);
+        outcome->place[0] = 0;
+        for (k = 1; k < outcome->kept_count; k++) {
+            const int node = outcome->kept[k], parent = outcome->place[drafts->tree.parents[node]];
 
-            if (parent < 0 || p->tokens[node] < 0)
+            if (parent < 0 || drafts->tokens[node] < 0)
                 continue;
             j = specdec__tree_child(tree, parent, parent + 1);
-            while (j < before && m->tokens[j] != p->tokens[node])
+            while (j < before && m->tokens[j] != drafts->tokens[node])
                 j = specdec__tree_child(tree, parent, j + 1);
             if (j >= before) {
                 if (tree->n >= most)
                     continue;
                 j = tree->n++;
                 specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
-                m->tokens[j] = p->tokens[node];
+                m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
-            p->place[node] = j;
+            outcome->place[node] = j;
         }
     }
 }
 
 /* The index of the candidate that is node `node` of the merged tree; -1: none is. */
-static int specdec__draft_candidate(const specdec__proposal *p, int node)
+static int specdec__draft_candidate(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
-    for (k = 0; k < p->kept_count; k++)
-        if (p->place[p->kept[k]] == node)
-            return p->kept[k];
+    for (k = 0; k < outcome->kept_count; k++)
+        if (outcome->place[outcome->kept[k]] == node)
+            return outcome->kept[k];
     return -1;
 }
 
@@ -312,11 +356,13 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
     }
     m->tree.n = kept;
     for (i = 0; i < count; i++) {
-        specdec__proposal *p = &drafters[i].proposals[at];
+        const specdec__draft_outcome *outcome = &drafters[i].proposals[at].outcome;
 
-        for (k = 0; k < p->kept_count; k++)
-            if (p->place[p->kept[k]] >= 0)
-                p->place[p->kept[k]] = now[p->place[p->kept[k]]];
+        for (k = 0; k < outcome->kept_count; k++) {
+            int32_t *place = &outcome->place[outcome->kept[k]];
+
+            *place = *place >= 0 ? now[*place] : -1;
+        }
     }
     return kept - 1;
 }
@@ -327,10 +373,10 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
     int32_t own[SPECDEC__MAX_TREE];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_candidate(p, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_candidate(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
-    if (d->kind.commit && p->tree.n > 1)
-        d->kind.commit(d, p, own, i - 1);
+    if (d->kind.commit && p->drafts.tree.n > 1)
+        d->kind.commit(d, p->request.at, own, i - 1);
 }
 
 SPECDEC__FOR_SPEED

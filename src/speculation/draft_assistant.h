@@ -30,7 +30,7 @@ typedef struct specdec__draft_assistant {
     const specdec__context *target;
     float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
-    float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
+    float *reads;   /* (tree size, specdec__forward_states_stride): embeddings, and the states before */
     int place, n;   /* of the current level: index of its first state, and number of states */
     /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
@@ -49,7 +49,7 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
 {
     const specdec__reads *reads = &m->context.model->reads;
     const specdec__matrix *table = m->target->embedding;
-    float *row = m->reads + (size_t)i * (size_t)specdec__forward_read_stride(m->context.model);
+    float *row = m->reads + (size_t)i * (size_t)specdec__forward_states_stride(m->context.model);
 
     specdec__quant_to_float(table->type, table->file + (size_t)token * table->row_bytes, (size_t)reads->width, row);
     m->target->kernels->scale(row, m->target->model->fact[SPECDEC__EMBEDDING_SCALE], reads->width);
@@ -131,13 +131,13 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
         specdec__draft_assistant_narrow(m, thread);
 }
 
-/* Runs the n rows of a level behind the tokens of a proposal; their states are stored from index `place` on. */
-static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__proposal *p, int place,
-                                                     int n, specdec_error *error)
+/* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
+static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__draft_request *request,
+                                                     int place, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     /* it only reads the target's view */
-    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)p->view, 0, n);
+    specdec__batch batch = specdec__forward_make_view_batch(c, (specdec__view *)(uintptr_t)request->view, 0, n);
     specdec_result result;
     int i;
 
@@ -158,37 +158,37 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
 }
 
 /* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
-static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__proposal *p,
-                                                     specdec_error *error)
+static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
 
-    if (!p->view || p->view->length < 1 || p->view->length != p->count - 1)
+    if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put(m, 0, p->tokens[0], specdec__draft_last_state(&m->last, p->at));
-    return specdec__draft_assistant_level(m, p, 0, 1, error);
+    specdec__draft_assistant_put(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    return specdec__draft_assistant_level(m, request, 0, 1, error);
 }
 
-static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__proposal *p,
-                                                   const int32_t *candidates, int from, int count,
-                                                   specdec_error *error)
+static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__draft_request *request,
+                                                   const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                   int from, int count, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
 
-        specdec__draft_assistant_put(m, i, p->tokens[candidates[i]],
+        specdec__draft_assistant_put(m, i, drafts->tokens[candidates[i]],
                                      m->inner + (size_t)place * specdec__draft_assistant_stride(m));
     }
-    return specdec__draft_assistant_level(m, p, 1 + from, count, error);
+    return specdec__draft_assistant_level(m, request, 1 + from, count, error);
 }
 
 /* Whether the target's hidden state before the root and its keys before the root are there. */
 static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
 {
-    const specdec__view *view = d->proposals[at].view;
+    const specdec__view *view = d->proposals[at].request.view;
 
     return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
 }
@@ -267,7 +267,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
     m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
-    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)

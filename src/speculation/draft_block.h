@@ -34,7 +34,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__draft_block {
     specdec__levels levels;
     specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
-    float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): states of tokens */
     float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
     float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
@@ -231,53 +231,57 @@ static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i
     return SPECDEC_OK;
 }
 
-/* Runs a block behind the tokens of a proposal, for as many rows as the tree may have levels. */
-static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__proposal *p,
-                                                specdec_error *error)
+/* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
+static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__draft_request *request,
+                                                const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
-    specdec__view *view = &m->views[p->at];
-    const int deepest = specdec__max_int(specdec__max_int(p->levels - 1, p->depth[p->tree.n - 1]), 1);
+    specdec__view *view = &m->views[request->at];
+    const int deepest = specdec__max_int(specdec__max_int(request->levels - 1, drafts->depth[drafts->tree.n - 1]), 1);
     const int rows = specdec__min_int(b->size - b->draft_row, deepest);
     specdec__batch batch = specdec__forward_make_view_batch(c, view, 0, b->size);
     specdec_result result;
     int i;
 
     for (i = 0; i < b->size; i++) {
-        c->tokens[i] = i ? b->mask_token : p->tokens[0];
+        c->tokens[i] = i ? b->mask_token : drafts->tokens[0];
         c->parents[i] = i - 1;
-        c->wanted[i] = i >= b->draft_row && i < b->draft_row + rows;
+        c->wants_logits[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
     specdec__view_free_reserved(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
 }
 
 /* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
-static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
-    specdec__view *view = &m->views[p->at];
+    specdec__view *view = &m->views[request->at];
     specdec_result result;
 
-    if (view->length > p->count - 1)
-        specdec__view_truncate(view, &m->context.kv, p->count - 1);
-    result = specdec__draft_block_pass(m, p, error);
-    return result ? result : specdec__draft_block_behind(m, 0, p->tokens, 1, error);
+    if (view->length > request->count - 1)
+        specdec__view_truncate(view, &m->context.kv, request->count - 1);
+    result = specdec__draft_block_pass(m, request, drafts, error);
+    return result ? result : specdec__draft_block_behind(m, 0, drafts->tokens, 1, error);
 }
 
-static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
 
+    (void)request;
     (void)from;
     for (i = 0; i < count; i++)
-        tokens[i] = p->tokens[candidates[i]];
-    return specdec__draft_block_behind((specdec__draft_block *)d->state, p->depth[candidates[0]], tokens, count, error);
+        tokens[i] = drafts->tokens[candidates[i]];
+    return specdec__draft_block_behind((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
+                                       error);
 }
 
 static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -315,7 +319,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[heard->at];
     const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
-    const size_t stride = (size_t)specdec__forward_read_stride(d->model);
+    const size_t stride = (size_t)specdec__forward_states_stride(d->model);
     const int end = heard->from + heard->n;
     specdec_result result = SPECDEC_OK;
     int i, from, to;
@@ -373,7 +377,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
     const specdec__block_model *b = &model->block;
-    const size_t stride = (size_t)specdec__forward_read_stride(model);
+    const size_t stride = (size_t)specdec__forward_states_stride(model);
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;

@@ -11,21 +11,23 @@
 SPECDEC__FOR_SIZE
 
 /* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
-static specdec_result specdec__draft_forced_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_forced_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
-    int length = p->count;
+    int length = request->count;
     int32_t token;
 
     (void)d;
     (void)error;
-    p->tree.n = 1;
-    while (specdec__constrained_is(p->constrained) && p->tree.n < p->most && p->tree.n < p->levels &&
-           (token = specdec__constrained_forced(p->constrained, p->text, length)) >= 0) {
-        const int node = p->tree.n++;
+    drafts->tree.n = 1;
+    while (specdec__constrained_is(request->constrained) && drafts->tree.n < request->most &&
+           drafts->tree.n < request->levels &&
+           (token = specdec__constrained_forced(request->constrained, request->text, length)) >= 0) {
+        const int node = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, node, node - 1, 1);
-        p->tokens[node] = p->text[length++] = token;
-        p->share[node] = 1;
+        specdec__tree_put(&drafts->tree, node, node - 1, 1);
+        drafts->tokens[node] = request->text[length++] = token;
+        drafts->share[node] = 1;
     }
     return SPECDEC_OK;
 }

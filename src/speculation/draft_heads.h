@@ -107,18 +107,20 @@ static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
-static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    specdec__draft_heads_first(m, p->at);
+    specdec__draft_heads_first(m, request->at);
     m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
-    return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
+    return specdec__draft_heads_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
 /* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
-static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
     const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
@@ -126,17 +128,17 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int i;
 
     if (!d->model->speculator->chained) {
-        specdec__draft_heads_first(m, p->at);
+        specdec__draft_heads_first(m, request->at);
         m->last.levels.stride = 0;
-        return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
+        return specdec__draft_heads_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, p, candidates[i]);
+        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
 
-        tokens[i] = p->tokens[candidates[i]];
+        tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
     }
-    return specdec__draft_heads_level(m, p->depth[candidates[0]], tokens, 1 + from, count, error);
+    return specdec__draft_heads_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
 static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)

@@ -60,38 +60,41 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
 }
 
 /* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
-static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__draft_request *request,
+                                                 const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    specdec__view *view = &m->views[p->at];
+    specdec__view *view = &m->views[request->at];
 
-    specdec__draft_model_skip(m, p->at, p->count);
-    if (view->length >= p->count - m->skipped[p->at])
-        specdec__view_truncate(view, &m->context.kv, p->count - m->skipped[p->at] - 1);
-    return specdec__draft_model_text(m, p->at, p->text, p->count, 1, error);
+    (void)drafts;
+    specdec__draft_model_skip(m, request->at, request->count);
+    if (view->length >= request->count - m->skipped[request->at])
+        specdec__view_truncate(view, &m->context.kv, request->count - m->skipped[request->at] - 1);
+    return specdec__draft_model_text(m, request->at, request->text, request->count, 1, error);
 }
 
-static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__proposal *p,
-                                               const int32_t *candidates, int from, int count, specdec_error *error)
+static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__draft_request *request,
+                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                               int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put(&m->levels, c, p, candidates, from, count);
-    batch = specdec__forward_make_view_batch(c, &m->views[p->at], from, from + count);
+    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
+    batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
-static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
+static void specdec__draft_model_commit(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_nodes(&m->levels, p);
+    const int32_t *nodes = specdec__draft_nodes(&m->levels, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
         kept[i] = nodes[path[i]];
-    specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
+    specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
 /* Inserts a number into path[n], rising. */
@@ -104,24 +107,25 @@ static void specdec__draft_insert_number(int *path, int n, int number)
 
 /* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
    all slots are taken, then they are dropped. */
-static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p, int root)
+static void specdec__draft_model_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_nodes(&m->levels, p);
-    const int count = p->depth[root], all = 2 * (p->extended_count - count) <= c->max_nodes;
-    int at, i, stay = all ? -1 : 0;
+    int32_t *nodes = specdec__draft_nodes(&m->levels, at);
+    const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
+    int i, stay = all ? -1 : 0;
 
-    for (at = root; at > 0; at = p->tree.parents[at])
-        c->path[p->depth[at] - 1] = nodes[at];
-    specdec__levels_reroot(&m->levels, p, root);
-    for (i = 1; i < p->tree.n && !all; i++)
+    for (i = root; i > 0; i = drafts->tree.parents[i])
+        c->path[drafts->depth[i] - 1] = nodes[i];
+    specdec__levels_reroot(&m->levels, at, drafts, root);
+    for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
             specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
-    for (i = 1; i < p->tree.n; i++)
+    for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
-    p->extended_count = specdec__forward_commit_keeping(c, &m->views[p->at], c->path, count, stay, p->extended_count);
+    drafts->extended_count = specdec__forward_commit_keeping(c, &m->views[at], c->path, count, stay,
+                                                             drafts->extended_count);
 }
 
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
@@ -167,13 +171,13 @@ static int specdec__draft_model_behind(const specdec__drafter *d, int at, int co
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
-static specdec_result specdec__draft_model_prefill(specdec__drafter *d, specdec__proposal *p, int count,
-                                                   specdec_error *error)
+static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
+                                                   int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
-    specdec__draft_model_skip(m, p->at, p->count);
-    return specdec__draft_model_text(m, p->at, p->text, count, 0, error);
+    specdec__draft_model_skip(m, request->at, request->count);
+    return specdec__draft_model_text(m, request->at, request->text, count, 0, error);
 }
 
 /* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence

@@ -14,48 +14,49 @@
 SPECDEC__FOR_SIZE
 
 /* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
-static void specdec__draft_ngram_obey(specdec__proposal *p)
+static void specdec__draft_ngram_obey(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
     int32_t now[SPECDEC__MAX_TREE];
     int i, n = 1;
 
-    now[0] = p->depth[0] = 0;
-    for (i = 1; i < p->tree.n; i++) {
-        const int parent = now[p->tree.parents[i]];
+    now[0] = drafts->depth[0] = 0;
+    for (i = 1; i < drafts->tree.n; i++) {
+        const int parent = now[drafts->tree.parents[i]];
 
         now[i] = -1;
-        if (parent < 0 || !specdec__constrained_allows(p->constrained, p->text, specdec__draft_path(p, parent),
-                                                       p->tokens[i]))
+        if (parent < 0 || !specdec__constrained_allows(request->constrained, request->text,
+                                                       specdec__draft_path(request, drafts, parent), drafts->tokens[i]))
             continue;
-        specdec__tree_put(&p->tree, n, parent, specdec__tree_rank(&p->tree, n, parent));
-        p->tokens[n] = p->tokens[i];
-        p->share[n] = p->share[i];
-        p->depth[n] = p->depth[parent] + 1;
+        specdec__tree_put(&drafts->tree, n, parent, specdec__tree_rank(&drafts->tree, n, parent));
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->share[n] = drafts->share[i];
+        drafts->depth[n] = drafts->depth[parent] + 1;
         now[i] = n++;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* Proposes the most probable continuations of the sequence, by n-grams of all sequences. */
-static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
-    specdec__ngram_reader *reader = &index->readers[p->at];
+    specdec__ngram_reader *reader = &index->readers[request->at];
     specdec__ngram_wish wish;
     specdec_result result;
     int i;
 
-    wish.n = p->most;
-    wish.d = p->levels;
+    wish.n = request->most;
+    wish.d = request->levels;
     wish.least = SPECDEC__NGRAM_LEAST;
-    wish.coupled = p->rule == SPECDEC_RULE_COUPLED && p->sampling->temperature > 0;
-    wish.seed = p->sampling->seed;
-    specdec__ngram_extend(index, reader, p->text, p->count);
-    result = specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->share, &wish, error);
-    for (i = result ? 0 : p->tree.n - 1; i > 0; i--)
-        p->share[i] /= p->share[p->tree.parents[i]];
-    if (!result && specdec__constrained_is(p->constrained))
-        specdec__draft_ngram_obey(p);
+    wish.coupled = request->rule == SPECDEC_RULE_COUPLED && request->sampling->temperature > 0;
+    wish.seed = request->sampling->seed;
+    specdec__ngram_extend(index, reader, request->text, request->count);
+    result = specdec__ngram_propose(index, reader, &drafts->tree, drafts->tokens, drafts->share, &wish, error);
+    for (i = result ? 0 : drafts->tree.n - 1; i > 0; i--)
+        drafts->share[i] /= drafts->share[drafts->tree.parents[i]];
+    if (!result && specdec__constrained_is(request->constrained))
+        specdec__draft_ngram_obey(request, drafts);
     return result;
 }
 

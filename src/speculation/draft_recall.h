@@ -49,8 +49,8 @@ static void specdec__draft_recall_tree(specdec_tree *tree, int n)
 
 /* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
    deeper than the chain may still grow. */
-static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
-                                                specdec_error *error)
+static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__draft_request *request,
+                                                const specdec__draft_tree *drafts, int done, specdec_error *error)
 {
     specdec__proposal *q = &m->p;
     specdec__context *c = specdec__retrieve_context(&m->cache);
@@ -58,30 +58,32 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     specdec_result result;
     int i;
 
-    q->at = p->at;
-    q->levels = p->tree.n - 1 - done;
-    q->most = m->nodes;
-    q->valid_at = 0;
-    specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
-    q->constrained = p->constrained;
+    q->request.at = request->at;
+    q->request.levels = drafts->tree.n - 1 - done;
+    q->request.most = m->nodes;
+    q->frontier.valid_at = 0;
+    specdec__draft_begin(q, request->text, specdec__draft_path(request, drafts, done), &m->sampling,
+                         SPECDEC_RULE_COUPLED);
+    q->request.constrained = request->constrained;
     if (m->inner.kind.cost)
-        specdec__draft_recall_tree(&q->tree, m->nodes);
-    specdec_tree_depth(&q->tree, q->depth);
-    while (q->depth[q->tree.n - 1] >= q->levels)
-        q->tree.n--;
-    if (q->levels > 1 && (result = m->inner.kind.fill(&m->inner, q, error)) != SPECDEC_OK)
+        specdec__draft_recall_tree(&q->drafts.tree, m->nodes);
+    specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
+    while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
+        q->drafts.tree.n--;
+    if (q->request.levels > 1 && (result = m->inner.kind.fill(&m->inner, &q->request, &q->drafts, error)) != SPECDEC_OK)
         return result;
-    for (i = 0; i < q->tree.n; i++) {
-        c->tokens[i] = specdec__max_int(q->tokens[i], 0);
-        c->parents[i] = q->tree.parents[i];
+    for (i = 0; i < q->drafts.tree.n; i++) {
+        c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
+        c->parents[i] = q->drafts.tree.parents[i];
     }
-    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[p->at].view, 0, q->tree.n);
+    batch = specdec__forward_make_view_batch(c, &m->cache.sequences[request->at].view, 0, q->drafts.tree.n);
     return specdec__forward(c, &batch, error);
 }
 
 /* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
    there. */
-static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__proposal *p, int *done)
+static void specdec__draft_recall_walk(specdec__draft_recall *m, const specdec__draft_request *request,
+                                       specdec__draft_tree *drafts, int *done)
 {
     specdec__proposal *q = &m->p;
     int path[SPECDEC__RECALL_NODES], length = 0, node = 0, k;
@@ -90,48 +92,50 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__propos
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_children(&m->levels, p, *done, node);
-        if (p->tokens[*done + 1] < 0 || ++*done == p->tree.n - 1)
+        specdec__draft_children(&m->levels, request, drafts, *done, node);
+        if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
-        for (k = specdec__tree_child(&q->tree, node, node + 1); k < q->tree.n && q->tokens[k] != p->tokens[*done];)
-            k = specdec__tree_child(&q->tree, node, k + 1);
-        if (k >= q->tree.n)
+        for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
+             k < q->drafts.tree.n && q->drafts.tokens[k] != drafts->tokens[*done];)
+            k = specdec__tree_child(&q->drafts.tree, node, k + 1);
+        if (k >= q->drafts.tree.n)
             break;
         node = k;
     }
-    specdec__view_commit(&m->cache.sequences[p->at].view, &m->cache.context.kv, path, length);
-    if (m->inner.kind.commit && q->tree.n > 1)
-        m->inner.kind.commit(&m->inner, q, own + 1, length - 1);
+    specdec__view_commit(&m->cache.sequences[request->at].view, &m->cache.context.kv, path, length);
+    if (m->inner.kind.commit && q->drafts.tree.n > 1)
+        m->inner.kind.commit(&m->inner, q->request.at, own + 1, length - 1);
 }
 
-static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_recall_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
     int done = 0, before = -1, i;
     specdec_result result;
 
-    if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
+    if (!request->view || !specdec__retrieve_pays(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
-    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
-    m->levels.chooser.sampling = p->sampling;
-    m->levels.chooser.constrained = p->constrained;
-    m->sampling = *p->sampling;
-    if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
+    result = specdec__retrieve_begin(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
+    m->levels.chooser.sampling = request->sampling;
+    m->levels.chooser.constrained = request->constrained;
+    m->sampling = *request->sampling;
+    if (request->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
         m->sampling.temperature = 0;
-    else if (p->rule != SPECDEC_RULE_COUPLED)
-        m->sampling.seed = specdec__draft_seed(p->sampling, p->rule, 1);
-    for (i = 1; i < p->tree.n; i++)
-        p->tokens[i] = -1;
-    while (!result && done < p->tree.n - 1 && done > before) {
+    else if (request->rule != SPECDEC_RULE_COUPLED)
+        m->sampling.seed = specdec__draft_seed(request->sampling, request->rule, 1);
+    for (i = 1; i < drafts->tree.n; i++)
+        drafts->tokens[i] = -1;
+    while (!result && done < drafts->tree.n - 1 && done > before) {
         before = done;
-        result = specdec__draft_recall_run(m, p, done, error);
+        result = specdec__draft_recall_run(m, request, drafts, done, error);
         if (!result)
-            specdec__draft_recall_walk(m, p, &done);
+            specdec__draft_recall_walk(m, request, drafts, &done);
     }
     if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, p->at, p->text, p->count);
+        m->inner.kind.truncate(&m->inner, request->at, request->text, request->count);
     if (result) /* chunks may be missing */
-        specdec__retrieve_forget(&m->cache, p->at);
+        specdec__retrieve_forget(&m->cache, request->at);
     return result;
 }
 

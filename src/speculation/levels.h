@@ -23,7 +23,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* tokens that may be proposed: those that target and drafter share */
-    int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
+    int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
     specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
     specdec__context *context; /* of the drafter's model */
     const int32_t *ids; /* (id_count): the tokens of a row of logits; NULL: all, in order */
@@ -35,11 +35,13 @@ typedef struct specdec__levels {
     const float *logits; /* rows of the last run, `stride` floats apart */
     size_t stride;
     const float *trust;  /* of each row: the drafter's probability that the row is right; NULL: it has none */
-    /* Begins a tree for a proposal; row 0 becomes that of the root. */
-    specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
+    /* Begins a tree; row 0 becomes that of the root. */
+    specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
+                            const specdec__draft_tree *drafts, specdec_error *error);
     /* Runs candidates[count] of one level, which get the indices from `from` on; row i is that of candidates[i]. */
-    specdec_result (*run)(specdec__drafter *drafter, const specdec__proposal *proposal, const int32_t *candidates,
-                          int from, int count, specdec_error *error);
+    specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
+                          const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
+                          specdec_error *error);
 } specdec__levels;
 
 /* Prepares a row of logits (vocab) for sampling behind text (count), without the tokens that the constraint forbids. */
@@ -114,26 +116,27 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
 
 /* Writes the tokens on the path from the root (excluded) to a node behind the sequence. Returns the length of sequence
    and path. */
-static int specdec__draft_path(const specdec__proposal *p, int node)
+static int specdec__draft_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
 {
-    int length = p->count + p->depth[node], at;
+    int length = request->count + drafts->depth[node], at;
 
-    for (at = node; at > 0; at = p->tree.parents[at])
-        p->text[p->count + p->depth[at] - 1] = p->tokens[at];
+    for (at = node; at > 0; at = drafts->tree.parents[at])
+        request->text[request->count + drafts->depth[at] - 1] = drafts->tokens[at];
     return length;
 }
 
-SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
+SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, int at)
 {
-    return m->nodes + (size_t)p->at * (size_t)m->capacity;
+    return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
 /* The index of a candidate's parent among the rows that were run: 0: the root; else 1 + its node. */
-SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, const specdec__proposal *p, int candidate)
+SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
+                                         int candidate)
 {
-    const int parent = p->tree.parents[candidate];
+    const int parent = drafts->tree.parents[candidate];
 
-    return parent ? 1 + specdec__draft_nodes(m, p)[parent] : 0;
+    return parent ? 1 + specdec__draft_nodes(m, at)[parent] : 0;
 }
 
 /* Row i of the last run, with logits for all tokens; those that a short vocabulary lacks have -infinity. */
@@ -160,80 +163,83 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
 
 /* Draws `count` children of a node for a rule of rejection, and stores the distribution that they were drawn from.
    Without replacement, tokens of probability 0 are left out. Returns how many there are. */
-static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
+static int specdec__draft_draw(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
     const specdec_sampling *s = m->chooser.sampling;
-    float *q = p->distributions + (size_t)node * (size_t)m->vocab_rows;
+    float *q = request->distributions + (size_t)node * (size_t)m->vocab_rows;
     specdec__row row;
     int i, found, drawn = 0;
 
-    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, p->text, length);
+    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, request->text, length);
     specdec__row_weights(&row, q);
-    if (p->rule == SPECDEC_RULE_SEQUOIA) {
-        found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
+    if (request->rule == SPECDEC_RULE_SEQUOIA) {
+        found = specdec__row_top(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
         for (i = 0; i < found; i++)
             if (q[best[i].token] > 0)
                 best[drawn++] = best[i];
         return drawn;
     }
     for (i = 0; i < count; i++)
-        specdec__row_top(&row, specdec__draft_seed(s, p->rule, i + 1), (uint64_t)length, 1, &best[i]);
+        specdec__row_top(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
     return count;
 }
 
 /* The draft's most probable tokens, penalties included: the children for top-k verification. */
-static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal *p, const float *logits,
+static int specdec__draft_likeliest(specdec__levels *m, const specdec__draft_request *request, const float *logits,
                                     int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
     int32_t lowest;
 
-    if (specdec__constrained_is(p->constrained))
-        logits = specdec__constrained_row(p->constrained, logits, m->vocab, p->text, length, &lowest);
+    if (specdec__constrained_is(request->constrained))
+        logits = specdec__constrained_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
     candidates.items = m->chooser.items;
-    if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, p->text, length, NULL))
+    if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, request->text, length, NULL))
         return 0;
     candidates.greedy = 1;
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* The tokens that become children of a node under the proposal's rule. length: of the sequence and the path. Returns
+/* The tokens that become children of a node under the request's rule. length: of the sequence and the path. Returns
    how many there are. */
-static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
+static int specdec__draft_best(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
-    if (!SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED)
-        return specdec__choose(&m->chooser, logits, m->vocab, p->text, length, count, best);
-    return p->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, p, logits, length, count, best)
-                                         : specdec__draft_draw(m, p, node, logits, length, count, best);
+    if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
+        return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
+    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, request, logits, length, count, best)
+                                               : specdec__draft_draw(m, request, node, logits, length, count, best);
 }
 
 /* Chooses the children of a node from row `at` of the last run. */
-static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
+static void specdec__draft_children(specdec__levels *m, const specdec__draft_request *request,
+                                    specdec__draft_tree *drafts, int node, int at)
 {
-    const specdec_tree *tree = &p->tree;
+    const specdec_tree *tree = &drafts->tree;
     const float *logits = specdec__draft_row(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    int first = specdec__tree_child(tree, node, node + 1), count = 0, i, length = specdec__draft_path(p, node), found;
+    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_path(request, drafts, node);
+    int count = 0, found, i;
 
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
-    found = specdec__draft_best(m, p, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    found = specdec__draft_best(m, request, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
-        p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
+        drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
 /* Appends the best tokens of a row behind a node, with their shares of exp(logit), including the noise by which the
    target will choose. Not for rules that need children of a certain distribution. */
-static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int node, int row)
+static void specdec__draft_offer(specdec__levels *m, const specdec__draft_request *request, specdec__draft_tree *drafts,
+                                 int node, int row)
 {
     specdec_candidate best[SPECDEC__OFFERS];
     const float *logits = specdec__draft_row(m, row);
-    const int length = specdec__draft_path(p, node);
-    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
+    const int length = specdec__draft_path(request, drafts, node);
+    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
     float weight[SPECDEC__OFFERS], total = 0;
-    const int found = specdec__draft_best(m, p, node, logits, length, most, best);
+    const int found = specdec__draft_best(m, request, node, logits, length, most, best);
     int i;
 
     for (i = 0; i < found; i++) {
@@ -243,23 +249,24 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
         total += weight[i];
     }
     for (i = 0; i < found; i++) {
-        int at = p->tree.n++;
+        int at = drafts->tree.n++;
 
-        specdec__tree_put(&p->tree, at, node, i + 1);
-        p->tokens[at] = best[i].token;
-        p->depth[at] = p->depth[node] + 1;
-        p->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
-        p->extended[at] = 0;
-        specdec__draft_nodes(m, p)[at] = -1;
+        specdec__tree_put(&drafts->tree, at, node, i + 1);
+        drafts->tokens[at] = best[i].token;
+        drafts->depth[at] = drafts->depth[node] + 1;
+        drafts->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
+        drafts->extended[at] = 0;
+        specdec__draft_nodes(m, request->at)[at] = -1;
     }
 }
 
 /* Runs candidates behind their paths; their rows get the indices from `from` on. */
-static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__proposal *p, const int32_t *candidates,
-                                         int from, int count, specdec_error *error)
+static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__draft_request *request,
+                                         const specdec__draft_tree *drafts, const int32_t *candidates, int from,
+                                         int count, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    int32_t *nodes = specdec__draft_nodes(m, p);
+    int32_t *nodes = specdec__draft_nodes(m, request->at);
     specdec_result result;
     double start;
     int i;
@@ -267,7 +274,7 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
     start = m->own ? specdec__os_seconds() : 0;
-    result = m->run(d, p, candidates, from, count, error);
+    result = m->run(d, request, drafts, candidates, from, count, error);
     if (m->own && !result) {
         specdec__short_see(m->own, specdec__os_seconds() - start);
         m->runs++;
@@ -278,14 +285,14 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
 }
 
 /* Begins a tree: chooses whether it is drafted with the short vocabulary or with all rows of the output matrix. */
-static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal *p)
+static void specdec__levels_shorten(specdec__levels *m, const specdec__draft_request *request)
 {
     specdec__short *s = m->own;
 
-    specdec__short_read(s, p->at, p->text, p->count, m->vocab, m->whole);
+    specdec__short_read(s, request->at, request->text, request->count, m->vocab, m->whole);
     s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose(s, 4 * p->wait_seconds);
+    specdec__short_choose(s, 4 * request->wait_seconds);
     if (s->on)
         specdec__short_copy(s);
     m->ids = s->on ? s->ids : NULL;
@@ -295,112 +302,117 @@ static void specdec__levels_shorten(specdec__levels *m, const specdec__proposal 
 }
 
 /* Begins a tree: row 0 becomes the root's, and no other node has been run. */
-static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__draft_request *request,
+                                          const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
 
-    memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
-    m->chooser.sampling = p->sampling;
-    m->chooser.constrained = p->constrained;
+    memset(specdec__draft_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
+    m->chooser.sampling = request->sampling;
+    m->chooser.constrained = request->constrained;
     if (m->own)
-        specdec__levels_shorten(m, p);
-    return m->begin(d, p, error);
+        specdec__levels_shorten(m, request);
+    return m->begin(d, request, drafts, error);
 }
 
 /* The fill of drafters by levels: all nodes of a level that have children are run together. */
-static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_levels_fill(specdec__drafter *d, const specdec__draft_request *request,
+                                                 specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    const specdec_tree *tree = &p->tree;
-    specdec_result result = specdec__draft_root(d, p, error);
+    const specdec_tree *tree = &drafts->tree;
+    specdec_result result = specdec__draft_root(d, request, drafts, error);
     int32_t level[SPECDEC__MAX_TREE];
     int from, to, i, count, n = 0;
 
     if (result)
         return result;
     for (i = 1; i < tree->n; i++)
-        p->tokens[i] = -1;
-    specdec__draft_children(m, p, 0, 0);
-    for (from = 1; from < tree->n && p->depth[from] < d->levels; from = to, n += count) {
+        drafts->tokens[i] = -1;
+    specdec__draft_children(m, request, drafts, 0, 0);
+    for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
-        for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++)
-            if (p->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
+        for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
+            if (drafts->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
                 level[count++] = to;
-        if (count && (result = specdec__draft_run(d, p, level, n, count, error)) != SPECDEC_OK)
+        if (count && (result = specdec__draft_run(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
         for (i = 0; i < count; i++)
-            specdec__draft_children(m, p, level[i], i);
+            specdec__draft_children(m, request, drafts, level[i], i);
     }
     return SPECDEC_OK;
 }
 
 /* The extend of drafters by levels: runs the root, or all chosen candidates together. */
-static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec__proposal *p, int count,
+static specdec_result specdec__draft_levels_extend(specdec__drafter *d, const specdec__draft_request *request,
+                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                    specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    specdec_result result = p->chosen[0] == 0 ? specdec__draft_root(d, p, error)
-                                              : specdec__draft_run(d, p, p->chosen, p->extended_count, count, error);
+    const int32_t *chosen = frontier->chosen;
+    const int root = chosen[0] == 0, count = frontier->count;
+    specdec_result result = root ? specdec__draft_root(d, request, drafts, error)
+                                 : specdec__draft_run(d, request, drafts, chosen, drafts->extended_count, count, error);
     int i;
 
     for (i = 0; !result && i < count; i++) {
-        specdec__draft_offer(m, p, p->chosen[i], i);
-        p->extended[p->chosen[i]] = 1;
+        specdec__draft_offer(m, request, drafts, chosen[i], i);
+        drafts->extended[chosen[i]] = 1;
     }
+    drafts->extended_count += result || root ? 0 : count;
     return result;
 }
 
-/* Makes a candidate the root, and drops all that do not descend from it. p->place[i]: the new index of candidate i; -1:
-   dropped. */
-static void specdec__draft_reroot(specdec__proposal *p, int root)
+/* Makes a candidate the root, and drops all that do not descend from it. */
+static void specdec__draft_reroot(specdec__draft_tree *drafts, int root)
 {
-    int32_t *now = p->place;
-    const int above = p->depth[root];
+    int32_t *now = drafts->moved;
+    const int above = drafts->depth[root];
     int i, n = 1;
 
-    memset(now, -1, (size_t)p->tree.n * sizeof *now);
+    memset(now, -1, (size_t)drafts->tree.n * sizeof *now);
     now[root] = 0;
-    p->tokens[0] = p->tokens[root];
-    for (i = root + 1; i < p->tree.n; i++) {
-        const int parent = now[p->tree.parents[i]];
+    drafts->tokens[0] = drafts->tokens[root];
+    for (i = root + 1; i < drafts->tree.n; i++) {
+        const int parent = now[drafts->tree.parents[i]];
 
         if (parent < 0)
             continue;
-        specdec__tree_put(&p->tree, n, parent, p->tree.ranks[i]);
-        p->tokens[n] = p->tokens[i];
-        p->depth[n] = p->depth[i] - above;
-        p->share[n] = p->share[i];
-        p->extended[n] = p->extended[i];
+        specdec__tree_put(&drafts->tree, n, parent, drafts->tree.ranks[i]);
+        drafts->tokens[n] = drafts->tokens[i];
+        drafts->depth[n] = drafts->depth[i] - above;
+        drafts->share[n] = drafts->share[i];
+        drafts->extended[n] = drafts->extended[i];
         now[i] = n++;
     }
-    p->tree.n = n;
+    drafts->tree.n = n;
 }
 
 /* As specdec__draft_reroot, for candidates that are nodes of a drafter's context. */
-static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int root)
+static void specdec__levels_reroot(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
 {
-    int32_t *nodes = specdec__draft_nodes(m, p);
-    const int known = p->tree.n;
+    int32_t *nodes = specdec__draft_nodes(m, at);
+    const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(p, root);
+    specdec__draft_reroot(drafts, root);
     for (i = root + 1; i < known; i++)
-        if (p->place[i] >= 0)
-            nodes[p->place[i]] = nodes[i];
+        if (drafts->moved[i] >= 0)
+            nodes[drafts->moved[i]] = nodes[i];
     nodes[0] = -1;
 }
 
 /* Makes candidates nodes of a drafter's context, from number `from` on. */
-static void specdec__levels_put(const specdec__levels *m, specdec__context *c, const specdec__proposal *p,
-                                const int32_t *candidates, int from, int count)
+static void specdec__levels_put(const specdec__levels *m, specdec__context *c, int at,
+                                const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
 {
     int i;
 
     for (i = 0; i < count; i++) {
-        const int parent = p->tree.parents[candidates[i]];
+        const int parent = drafts->tree.parents[candidates[i]];
 
-        c->tokens[from + i] = p->tokens[candidates[i]];
-        c->parents[from + i] = parent ? specdec__draft_nodes(m, p)[parent] : -1;
+        c->tokens[from + i] = drafts->tokens[candidates[i]];
+        c->parents[from + i] = parent ? specdec__draft_nodes(m, at)[parent] : -1;
     }
 }
 

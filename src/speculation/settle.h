@@ -285,7 +285,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 static void specdec__settle_whole(specdec__context *c)
 {
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
-    c->screen.whole_steps++;
+    c->screen.rows_whole++;
     c->screen.saved -= specdec__screen_plane_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
     specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }

@@ -4,6 +4,7 @@
 
 #pragma once
 #include "../base/base.h"
+#include "../base/os.h"
 #include "tree.h"
 #include "draft.h"
 
@@ -177,15 +178,18 @@ static double specdec__tune_share_probability(const specdec__tune_drafter *t, fl
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* Sets p->probability, of the path from the root, for all draft tokens from index `from` on, by their shares. Tokens
-   deeper than `deepest` levels get 0: they are not verified in this step. */
-static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
+/* Sets frontier.probability, of the path from the root, for all draft tokens from index `from` on, by their shares.
+   Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
+static void specdec__tune_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
+                                specdec__draft_frontier *frontier, int from, int deepest)
 {
+    float *probability = frontier->probability;
     int i;
 
-    for (i = from; i < p->tree.n; i++)
-        p->probability[i] = p->depth[i] > deepest ? 0 :
-            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_share_probability(t, p->share[i]));
+    for (i = from; i < drafts->tree.n; i++)
+        probability[i] = drafts->depth[i] > deepest ? 0 :
+            (float)((double)probability[drafts->tree.parents[i]] *
+                    specdec__tune_share_probability(t, drafts->share[i]));
 }
 
 /* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the child
@@ -195,19 +199,19 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
 {
     int i, came = 0;
 
-    for (i = specdec__tree_child(&p->tree, reached, reached + 1); i < p->tree.n;
-         i = specdec__tree_child(&p->tree, reached, i + 1)) {
-        int rank = specdec__min_int(p->tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
-        int hit = p->place[i] >= 0 ? p->place[i] == node : p->tokens[i] == token;
+    for (i = specdec__tree_child(&p->drafts.tree, reached, reached + 1); i < p->drafts.tree.n;
+         i = specdec__tree_child(&p->drafts.tree, reached, i + 1)) {
+        int rank = specdec__min_int(p->drafts.tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
+        int hit = p->outcome.place[i] >= 0 ? p->outcome.place[i] == node : p->drafts.tokens[i] == token;
 
-        if (p->tokens[i] < 0)
+        if (p->drafts.tokens[i] < 0)
             continue;
         t->offered[rank] += !came; /* a rank counts when the lower ones were not accepted */
         t->accepted[rank] += hit && !came;
         came |= hit;
-        if (p->shares) {
-            t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
-            t->hits[specdec__tune_bin(p->share[i])] += hit;
+        if (p->frontier.shares) {
+            t->share[specdec__tune_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
+            t->hits[specdec__tune_bin(p->drafts.share[i])] += hit;
         }
     }
 }
@@ -317,6 +321,19 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
         over = seconds - 2 * levels * t->level.seconds;
     }
     return over > 0 ? over : 0;
+}
+
+/* The clock of a drafter that is asked for draft tokens begins. */
+static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
+
+/* The clock of a drafter ends; the other arguments are those of specdec__tune_drafting. levels 0: nothing was
+   drafted. */
+static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
+                                       int behind, int fresh)
+{
+    const double seconds = specdec__os_seconds() - books->begun;
+
+    books->seconds = seconds - specdec__tune_drafting(tune, drafter, levels, behind, fresh, seconds);
 }
 
 /* Multiplies the means of all widths by a power of `times`, the measured time of one width over its mean. Changes of a
@@ -541,7 +558,7 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
     return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
 }
 
-/* Builds the tree that a drafter is to fill (p->grows: to extend) in this step, after other drafters expected
+/* Builds the tree that a drafter is to fill (frontier.grows: to extend) in this step, after other drafters expected
    plan->rate tokens a second. reading: seconds of prefilling that it needs before. A drafter that does not pay is asked
    for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once when that
    was accepted. Returns the best expected rate. */
@@ -551,19 +568,20 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level(t, times[1]);
 
-    if (p->idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
-        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, t->at_once ? level / p->levels : level, &found) &&
+    if (p->books.idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
+        specdec__tune_pick(t, &p->drafts.tree, plan, p->request.levels, p->frontier.grows,
+                           t->at_once ? level / p->request.levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
-        p->idle_steps = 0;
+        p->books.idle_steps = 0;
         return found;
     }
-    p->tree.n = 1;
-    if (++p->idle_steps < t->retry_steps || reading > t->credit)
+    p->drafts.tree.n = 1;
+    if (++p->books.idle_steps < t->retry_steps || reading > t->credit)
         return rate;
-    specdec_tree_chains(&p->tree, 1, 1, NULL);
+    specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
     t->retry_steps = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    p->idle_steps = 0;
+    p->books.idle_steps = 0;
     return rate;
 }
 

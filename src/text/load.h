@@ -166,7 +166,7 @@ static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__b
 /* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
 static const struct {
     const char *key;
-    unsigned short at;
+    unsigned short at; /* offset in specdec__vocab */
     unsigned char is_flag;
 } specdec__vocab_id_table[] = {
     {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
@@ -349,7 +349,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         specdec__bytes text;
         int type, byte;
 
-        v->text_offset[id] = (uint32_t)c.at;
+        v->text_offset[id] = (uint32_t)c.offset;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte(v, text);

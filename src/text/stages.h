@@ -14,9 +14,10 @@ SPECDEC__FOR_SIZE
    of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
    function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
+/* A stage of a pre-tokenizer. */
 typedef struct specdec__text_stage {
     specdec__text_match_function *match; /* NULL: end of the list */
-    int kind;
+    int kind; /* SPECDEC__STAGE_... */
 } specdec__text_stage;
 
 /* How far a stage looks behind a match, so that a part of a text can be split without the rest. EXACT: one character;
@@ -58,10 +59,12 @@ static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
     return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
 }
+/* Is a character in [\p{P}\p{S}]? */
 static int specdec__text_is_sign(const specdec__text_character *c)
 {
     return (c->facts & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
 }
+/* Is a character in [\p{L}\p{M}]? */
 static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
@@ -71,10 +74,12 @@ static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
     return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
 }
+/* Is a character in [A-Za-z]? */
 static int specdec__text_is_latin(const specdec__text_character *c)
 {
     return (c->code | 32) >= 'a' && (c->code | 32) <= 'z';
 }
+/* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* [\p{P}$+<=>^~|`] */
 static int specdec__text_is_falcon_sign(const specdec__text_character *c)
@@ -179,6 +184,7 @@ static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
 }
+/* Is a character a sign of Chinese texts, as Youtu lists them? */
 static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
@@ -186,6 +192,7 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
+/* Is a character Bopomofo? */
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
@@ -409,7 +416,7 @@ enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 typedef struct specdec__vocab_words {
     const char *name;
     specdec__text_word_function *word;
-    size_t digits;
+    size_t digits; /* most digits of a number in one word */
     int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
     int add_bos;       /* default of add_bos_token; 2: overrides the file */
     const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
@@ -492,8 +499,8 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
    (or, where no file was at hand, by a special token). Some of these pre-tokenizers are not supported: files are then
    refused with their name. */
 static const struct {
-    uint32_t merges, id;
-    const char *text, *words;
+    uint32_t merges, id; /* number of merges; id of the token */
+    const char *text, *words; /* text of the token; name of the pre-tokenizer */
 } specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
                             {151387, 10000, "\xc4\xa0rise", "qwen2"},
                             {50000, 50255, "\xc4\xa0gazed", "gpt-2"},

@@ -65,7 +65,7 @@ enum {
 /* Well-known texts of tokens, and the type or purpose of a token with such a text. */
 static const struct specdec__vocab_marked {
     const char *text;
-    unsigned char kind, has, gap;
+    unsigned char kind, has, gap; /* SPECDEC__MARK_...; bit for marks_present; SPECDEC__GAP_... */
 } specdec__vocab_marks[] = {
     {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},

@@ -532,7 +532,7 @@ static void stages_cancel(specdec__pipe *pipe, int at)
 static void stages_attach(specdec__engine *e, int cancels)
 {
     static const specdec__pipe_kind kind = {stages_submit, stages_look, stages_take, stages_cancel};
-    const int candidates = e->drafters[0].proposals[0].tree.capacity;
+    const int candidates = e->drafters[0].proposals[0].drafts.tree.capacity;
 
     memset(&stages, 0, sizeof stages);
     stages.cancels = cancels;
@@ -611,58 +611,61 @@ static void draft_takes(int n)
 }
 
 /* Whether a candidate lies on the way that the target takes. */
-static int candidate_right(const specdec__proposal *p, int at)
+static int candidate_right(const specdec__draft_request *request, const specdec__draft_tree *drafts, int at)
 {
-    for (; at > 0; at = p->tree.parents[at])
-        if (p->tokens[at] != token_at(p->count - 1 + p->depth[at]))
+    for (; at > 0; at = drafts->tree.parents[at])
+        if (drafts->tokens[at] != token_at(request->count - 1 + drafts->depth[at]))
             return 0;
     return 1;
 }
 
-static int offer(const specdec__proposal *p, int parent, int rank)
+static int offer(const specdec__draft_request *request, const specdec__draft_tree *drafts, int parent, int rank)
 {
-    const int at = p->count - 1 + p->depth[parent];
+    const int at = request->count - 1 + drafts->depth[parent];
 
-    return candidate_right(p, parent) && offers_behind(at)->rank == rank ? token_at(at + 1) : WRONG + rank;
+    return candidate_right(request, drafts, parent) && offers_behind(at)->rank == rank ? token_at(at + 1) : WRONG + rank;
 }
 
-static specdec_result trace_extend(specdec__drafter *d, specdec__proposal *p, int count, specdec_error *error)
+static specdec_result trace_extend(specdec__drafter *d, const specdec__draft_request *request, specdec__draft_tree *drafts,
+                                   const specdec__draft_frontier *frontier, specdec_error *error)
 {
+    const int32_t *chosen = frontier->chosen;
     int i, k;
 
     (void)d, (void)error;
-    draft_takes(p->chosen[0] ? count : specdec__max_int(1, p->count - drafted));
-    if (!p->chosen[0])
-        drafted = p->count;
-    for (i = 0; i < count; i++) {
-        const int parent = p->chosen[i];
-        const place *offers = offers_behind(p->count - 1 + p->depth[parent]);
+    draft_takes(chosen[0] ? frontier->count : specdec__max_int(1, request->count - drafted));
+    if (!chosen[0])
+        drafted = request->count;
+    for (i = 0; i < frontier->count; i++) {
+        const int parent = chosen[i];
+        const place *offers = offers_behind(request->count - 1 + drafts->depth[parent]);
 
-        p->extended[parent] = 1;
-        for (k = 0; k < OFFERS && p->tree.n < p->tree.capacity; k++) {
-            const int at = p->tree.n++;
+        drafts->extended[parent] = 1;
+        for (k = 0; k < OFFERS && drafts->tree.n < drafts->tree.capacity; k++) {
+            const int at = drafts->tree.n++;
 
-            specdec__tree_put(&p->tree, at, parent, k + 1);
-            p->tokens[at] = offer(p, parent, k + 1);
-            p->depth[at] = p->depth[parent] + 1;
-            p->share[at] = offers->share[k];
-            p->extended[at] = 0;
+            specdec__tree_put(&drafts->tree, at, parent, k + 1);
+            drafts->tokens[at] = offer(request, drafts, parent, k + 1);
+            drafts->depth[at] = drafts->depth[parent] + 1;
+            drafts->share[at] = offers->share[k];
+            drafts->extended[at] = 0;
         }
     }
+    drafts->extended_count += chosen[0] ? frontier->count : 0;
     return SPECDEC_OK;
 }
 
-static specdec_result trace_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+static specdec_result trace_fill(specdec__drafter *d, const specdec__draft_request *request, specdec__draft_tree *drafts, specdec_error *error)
 {
     int i, k, n;
 
     (void)d, (void)error;
-    draft_takes(specdec__max_int(1, p->count - drafted));
-    drafted = p->count;
-    for (i = 1; i < p->tree.n; i = k) {
-        for (k = i, n = 0; k < p->tree.n && p->depth[k] == p->depth[i]; k++) {
-            p->tokens[k] = offer(p, p->tree.parents[k], p->tree.ranks[k]);
-            n += specdec__tree_child(&p->tree, k, k + 1) < p->tree.n;
+    draft_takes(specdec__max_int(1, request->count - drafted));
+    drafted = request->count;
+    for (i = 1; i < drafts->tree.n; i = k) {
+        for (k = i, n = 0; k < drafts->tree.n && drafts->depth[k] == drafts->depth[i]; k++) {
+            drafts->tokens[k] = offer(request, drafts, drafts->tree.parents[k], drafts->tree.ranks[k]);
+            n += specdec__tree_child(&drafts->tree, k, k + 1) < drafts->tree.n;
         }
         if (n)
             draft_takes(n);
@@ -670,24 +673,23 @@ static specdec_result trace_fill(specdec__drafter *d, specdec__proposal *p, spec
     return SPECDEC_OK;
 }
 
-static void trace_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
+static void trace_commit(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     int i;
 
-    (void)d;
-    for (i = 0; i < count && p->extended[path[i]]; i++)
+    for (i = 0; i < count && d->proposals[at].drafts.extended[path[i]]; i++)
         drafted++;
 }
 
-static void trace_keep(specdec__drafter *d, specdec__proposal *p, int root)
+static void trace_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     int i;
 
-    (void)d;
-    drafted += p->depth[root];
-    specdec__draft_reroot(p, root);
-    for (p->extended_count = 0, i = 1; i < p->tree.n; i++)
-        p->extended_count += p->extended[i];
+    (void)d, (void)at;
+    drafted += drafts->depth[root];
+    specdec__draft_reroot(drafts, root);
+    for (drafts->extended_count = 0, i = 1; i < drafts->tree.n; i++)
+        drafts->extended_count += drafts->extended[i];
 }
 
 static void trace_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -709,9 +711,9 @@ static int trace_behind(const specdec__drafter *d, int at, int count)
     return count - drafted;
 }
 
-static specdec_result trace_read(specdec__drafter *d, specdec__proposal *p, int count, specdec_error *error)
+static specdec_result trace_read(specdec__drafter *d, const specdec__draft_request *request, int count, specdec_error *error)
 {
-    (void)d, (void)p, (void)error;
+    (void)d, (void)request, (void)error;
     draft_takes(specdec__max_int(1, count - drafted));
     drafted = count;
     return SPECDEC_OK;
@@ -947,15 +949,15 @@ static int record_answer(specdec *t, FILE *out)
         {
             const int32_t next = t->tokens[at]; /* offers are written behind the text: onto it */
 
-            if (d->kind.extend(d, p, 1, &t->error))
+            if (d->kind.extend(d, &p->request, &p->drafts, &p->frontier, &t->error))
                 return program_failed(specdec_error_text(t), "");
             t->tokens[at] = next;
         }
-        for (i = 1, rank = 0; i < p->tree.n; i++)
-            rank = p->tokens[i] == t->tokens[at] ? i : rank;
+        for (i = 1, rank = 0; i < p->drafts.tree.n; i++)
+            rank = p->drafts.tokens[i] == t->tokens[at] ? i : rank;
         fprintf(out, "%d", rank);
-        for (i = 1; i < p->tree.n; i++)
-            fprintf(out, " %.4f", (double)p->share[i]);
+        for (i = 1; i < p->drafts.tree.n; i++)
+            fprintf(out, " %.4f", (double)p->drafts.share[i]);
         fprintf(out, "\n");
     }
     d->kind.truncate(d, t->at, t->tokens, 0);
