@@ -547,7 +547,7 @@ static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
     uint32_t i;
 
     for (i = 0; i < count; i++)
-        sum += specdec__mix(member[i]);
+        sum += specdec__mix_bits(member[i]);
     return (uint32_t)(sum ^ sum >> 32);
 }
 
@@ -799,11 +799,11 @@ static uint32_t specdec__dfa_split_blocks(const specdec__dfa *d, const uint32_t 
 
     memset(slots, 0, ((size_t)mask + 1) * 4);
     for (i = 0; i < d->states; i++) {
-        uint64_t hash = specdec__mix(block[i] + UINT64_C(1));
+        uint64_t hash = specdec__mix_bits(block[i] + UINT64_C(1));
         uint32_t other;
 
         for (c = 0; c < d->classes; c++)
-            hash = specdec__mix(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
+            hash = specdec__mix_bits(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
         for (; (other = slots[hash & mask]) != 0; hash++)
             if (specdec__dfa_states_equal(d, block, first[other - 1], i))
                 break;

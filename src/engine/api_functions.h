@@ -215,16 +215,16 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(number);
+    const specdec__quant_unsupported *unsupported = specdec__quant_find_unsupported(number);
 
-    if (!stranger || !type)
+    if (!unsupported || !type)
         return NULL;
     type->number = number;
-    type->name = stranger->name;
-    type->block = stranger->block;
-    type->bytes = stranger->bytes;
+    type->name = unsupported->name;
+    type->block = unsupported->block;
+    type->bytes = unsupported->bytes;
     type->writable = 0;
-    return stranger->near_it;
+    return unsupported->nearest;
 }
 
 int specdec_type_by_name(const char *name, specdec_type *type)
@@ -280,7 +280,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
 
     if (!type || (values && (!data || !out)))
         return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
-    if (specdec__quant_left_out(type))
+    if (specdec__quant_is_left_out(type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
                              type->name);
     specdec__quant_to_float(type, data, values, out);

@@ -219,8 +219,8 @@ typedef struct specdec__context {
     float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
     float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
                                   sums of latent rows */
-    specdec__sums sums;        /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in the
-                                  memory of `queries` and those behind it */
+    specdec__attention_sums sums; /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in
+                                            the memory of `queries` and those behind it */
     /* outside attention, in the same memory: */
     float *hidden;             /* (max_nodes, ff) output of the gate, then the gated product; for experts (max_nodes *
                                   chosen, ff of an expert) */
@@ -239,7 +239,7 @@ typedef struct specdec__context {
     int *slots[SPECDEC__SPANS]; /* (max_nodes) by node: its slot in each span */
     int *key_index, *position; /* (max_nodes) by node: keys before its own; position for RoPE */
     int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
-    specdec__range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
+    specdec__key_range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
     specdec__screen screen;    /* screening of the output matrix */
@@ -421,12 +421,12 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
         c->absorbed = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->heads *
                                                                                       m->latent_attention.rank));
     }
-    end = specdec__arena_again(arena, rotated);
+    end = specdec__arena_rewind(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
-    specdec__arena_beyond(arena, end);
-    end = specdec__arena_again(arena, begin);
+    specdec__arena_skip_to(arena, end);
+    end = specdec__arena_rewind(arena, begin);
     inner = n * (size_t)ff;
     if (specdec__model_has_experts(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
@@ -441,11 +441,11 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
         c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
         c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
-    specdec__arena_beyond(arena, end);
-    end = specdec__arena_again(arena, begin);
+    specdec__arena_skip_to(arena, end);
+    end = specdec__arena_rewind(arena, begin);
     if (SPECDEC__RECURRENT && c->model->mixing.layers)
         c->mix.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.projected_stride);
-    specdec__arena_beyond(arena, end);
+    specdec__arena_skip_to(arena, end);
 }
 
 /* Takes all memory of a context from an arena, for the views and steps of `room` and for max_rows rows of logits.

@@ -28,7 +28,7 @@ static void specdec__forward_normalise_router(const specdec__context *c, float *
             router[i] = 1 / (1 + specdec__exp(-router[i]));
         return;
     }
-    c->kernels->weights(router, m->experts, c->kernels->largest(router, m->experts), 1, router);
+    c->kernels->token_weights(router, m->experts, c->kernels->largest(router, m->experts), 1, router);
     for (i = 0; i < m->experts; i++)
         sum += router[i];
     for (i = 0; i < m->experts; i++)

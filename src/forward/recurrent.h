@@ -283,7 +283,7 @@ static void specdec__forward_mix_apply_row(specdec__context *c, const specdec__l
     const float *made = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     const int node = c->mix.row[number].node;
     const int group = m->keys_by_modulo ? head % m->groups : head / (m->heads / m->groups);
-    specdec__recurrence r;
+    specdec__state_update r;
 
     r.matrix = matrix;
     r.rows = m->rows;
@@ -295,7 +295,7 @@ static void specdec__forward_mix_apply_row(specdec__context *c, const specdec__l
     r.query = node < 0 ? NULL : made + m->query_channel + group * m->rows;
     r.value = made + m->value_channel + head * m->values;
     r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)(head * m->values);
-    c->kernels->recur(&r);
+    c->kernels->update_state(&r);
     if (r.out && layer->vector[SPECDEC__MIX_D])
         c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
 }

@@ -25,7 +25,7 @@ static SPECDEC__NOINLINE void specdec__forward_record_unsound(specdec__context *
 SPECDEC__INLINE void specdec__forward_check_row(specdec__context *c, int thread, int row, const float *x, int count,
                                                 float factor)
 {
-    if (c->checks_values && !c->kernels->sound(x, factor, count))
+    if (c->checks_values && !c->kernels->all_finite(x, factor, count))
         specdec__forward_record_unsound(c, thread, row, 0);
 }
 
@@ -189,7 +189,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
     const float *logits = c->logits + at;
     int i;
 
-    if (!c->checks_values || c->kernels->sound(logits, 1, count))
+    if (!c->checks_values || c->kernels->all_finite(logits, 1, count))
         return;
     for (i = 0; i < count; i++)
         if (!(logits[i] - logits[i] == 0))
@@ -214,6 +214,6 @@ static void specdec__forward_finish_logits(specdec__context *c, int thread)
         if (factor != 1 || cap > 0)
             c->kernels->scale(c->logits + at, factor, count);
         if (cap > 0)
-            c->kernels->cap(c->logits + at, cap, count);
+            c->kernels->soft_cap(c->logits + at, cap, count);
     }
 }

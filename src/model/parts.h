@@ -16,7 +16,8 @@ SPECDEC__FOR_SIZE
 /* Returns the bytes that a part takes in memory, a multiple of the page size. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
-    return specdec__size_add(specdec__gguf_used_bytes(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
+    return specdec__size_add(specdec__gguf_used_bytes(part), SPECDEC__OS_MAP_ALIGNMENT - 1) &
+           ~(size_t)(SPECDEC__OS_MAP_ALIGNMENT - 1);
 }
 
 /* Moves *part from part i of a model, counted from 0, to the next one. Returns 0 if there is none. */
@@ -121,7 +122,7 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
         *bytes = specdec__size_add(*bytes, specdec__part_bytes(&part));
     }
     specdec__os_unmap(&file);
-    return result ? specdec__os_blame(path, result, error) : result;
+    return result ? specdec__os_prefix_error(path, result, error) : result;
 }
 
 /* Refuses a tensor that two parts have; each part was checked alone before. Errors: FORMAT. */
@@ -182,7 +183,7 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
         if (!result && padded > m->part_bytes - (size_t)(at - room))
             result = specdec__fail(error, SPECDEC_ERROR_FILE, "it has changed while it was read");
         if (result)
-            return specdec__os_blame(name, result, error);
+            return specdec__os_prefix_error(name, result, error);
         result = mapped ? specdec__os_map_at(at, size, name, error) : specdec__os_read(at, size, name, error);
         if (result)
             return result;

@@ -106,7 +106,7 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
     int i, good = 1;
 
-    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->sound(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
+    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
         return 0;
     for (i = from; i < end && end - from < SPECDEC__SETTLE_RUN; i++)
         good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
@@ -234,8 +234,8 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
         held = specdec__sample_try(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
-        i += w->context->kernels->outdone(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
-                                          (uint32_t)i);
+        i += w->context->kernels->count_unreachable(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
+                                                    (uint32_t)i);
         end = specdec__min_int(i + 64, w->vocab);
         for (; i < end; i++) {
             specdec_candidate lifted;

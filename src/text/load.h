@@ -503,10 +503,10 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab *v, const specdec_hooks *hooks)
 {
     if (v->pre_tokenizer && v->pre_tokenizer_source < 0)
-        specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
-                      "cut as gpt-2 cuts it, maybe not as the model was trained");
+        specdec__log_line(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text "
+                          "is cut as gpt-2 cuts it, maybe not as the model was trained");
     else if (v->pre_tokenizer && !v->pre_tokenizer_source)
-        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->pre_tokenizer->name);
+        specdec__log_line(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->pre_tokenizer->name);
 }
 
 /* Results of comparing two vocabularies. */

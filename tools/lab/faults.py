@@ -38,7 +38,7 @@ FAULTS = [
     ("cache/reserve", "for (; i < count && at < s->length; i++, at++)", "for (; i < count && at <= s->length; i++, at++)", "conformance"),
     ("forward/attention", "specdec__forward_count_seen_keys(c, node) - base)", "specdec__forward_count_seen_keys(c, node) - base - 1)", "conformance"),
     ("forward/multiply", "memcpy(out, last, (size_t)rows * sizeof *out)", "memcpy(out, last, (size_t)(rows - 1) * sizeof *out)", "conformance"),
-    ("base/base", "#define SPECDEC__NOISE_MOST 22.1808f", "#define SPECDEC__NOISE_MOST 2.1808f", "sample"),
+    ("base/base", "#define SPECDEC__NOISE_MAXIMUM 22.1808f", "#define SPECDEC__NOISE_MAXIMUM 2.1808f", "sample"),
     ("speculation/tree", "(times[i] + l * draft_time)", "(times[i] + (l + 1) * draft_time)", "tree_tables tree"),
     ("speculation/verify", "sum += p < q ? p : q;", "sum += p < q ? q : p;", "verify"),
     ("speculation/ngram", "list->items[i].share / sum", "list->items[i].share", "ngram texts"),
