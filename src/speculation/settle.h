@@ -238,13 +238,14 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
                                                     (uint32_t)i);
         end = specdec__min_int(i + 64, w->vocab);
         for (; i < end; i++) {
-            specdec_candidate lifted;
+            specdec_candidate lifted = best;
 
             candidate.token = i;
             candidate.logit = w->row[i] - highest;
             candidate.logit = candidate.logit / heat;
-            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try(&lifted, 0, 1, candidate, noise) ||
-                !(lifted.logit >= best.logit))
+            lifted.token = w->vocab; /* so that a token with as much noise as the best one takes its place, too */
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try(&lifted, 1, 1, candidate, noise) ||
+                lifted.token != i)
                 continue;
             if (w->count == w->most)
                 return 0;
