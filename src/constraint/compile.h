@@ -120,8 +120,9 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
 }
 
 /* Compiles a constraint from its source into the caller's block. The reason of a failure is written to `error`. */
-static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source,
-                                                       void *memory, size_t bytes, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__compile_constraint(specdec__build *b,
+                                                                  const specdec_constraint_source *source, void *memory,
+                                                                  size_t bytes, specdec_error *error)
 {
     const unsigned char *text = (const unsigned char *)source->text;
     const size_t size = !text ? 0 : source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;

@@ -7,7 +7,7 @@
 #include "automaton.h"
 #include "trie.h"
 
-/* Most threads of a walk; most new stack nodes of a walk; most threads of a state that are walked one by one. */
+/* Limits of a walk over a trie: threads, new stack nodes, threads of the state that are walked one by one. */
 enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MASK_SINGLE_THREADS = 8 };
 
 /* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */

@@ -307,7 +307,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
-                                               : specdec__schema_value_state(s, rule, 1);
+                                               : specdec__schema_state_before_value(s, rule, 1);
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_SET, 3);
 
     if (s->build->failed)
@@ -653,7 +653,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
 }
 
 /* The tree of a member behind another one: a comma where the form has commas, then the member. */
-static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t member)
+static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -683,7 +683,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__argument_next_member(s, member), 0,
+                                                                   specdec__argument_member_tree(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
@@ -692,7 +692,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
         const uint32_t member = specdec__argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__argument_next_member(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t next = member ? specdec__argument_member_tree(s, member) : 0, least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -795,7 +795,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
     }
     specdec__members_build_tree(s, m, other ? d : NULL, &tree);
     keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
-    i = specdec__schema_spaced_state(s, '"', keys);
+    i = specdec__schema_state_with_space(s, '"', keys);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = object;
@@ -817,7 +817,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
             first[2 * count + 1 + i] = m->sorted.data[i];
         }
     }
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '{', start));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '{', start));
 }
 
 /* ---- Shapes. */
@@ -923,7 +923,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     specdec__fact branch;
 
     for (i = 0; i < s->pending_terms.count && s->types && !s->build->failed; i++)
-        specdec__schema_open_term(s, s->pending_terms.data[i]);
+        specdec__schema_split_term(s, s->pending_terms.data[i]);
     s->pending_terms.count = 0;
     specdec__schema_prune_types(s);
     if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
@@ -941,13 +941,13 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     s->branch_index++;
     facts = s->facts.count;
     branches = s->branches.count;
-    seen = s->opened_terms.count;
+    seen = s->split_terms.count;
     types = s->types;
     for (i = 0; !s->build->failed && specdec__schema_apply_option(s, &branch, i); i++) {
         specdec__schema_expand_terms(s);
         s->facts.count = facts;
         s->branches.count = branches;
-        s->opened_terms.count = seen;
+        s->split_terms.count = seen;
         s->pending_terms.count = 0;
         s->types = types;
     }
@@ -1032,7 +1032,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
 
-    s->facts.count = s->branches.count = s->pending_terms.count = s->opened_terms.count = 0;
+    s->facts.count = s->branches.count = s->pending_terms.count = s->split_terms.count = 0;
     s->branch_index = s->depth = s->shapes = s->free_types = 0;
     s->literals.count = s->alternatives.count = 0;
     specdec__schema_begin_style(s, words);
@@ -1089,8 +1089,8 @@ static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjuncti
 
 /* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
    failed. */
-static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
-                                 int compact)
+static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                       int compact)
 {
     static const unsigned char anything[] = "true";
     uint32_t i, from;
@@ -1158,7 +1158,7 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
 {
     uint32_t i, root, term = 0;
 
-    if (!specdec__schema_begin(s, b, text, size, compact))
+    if (!specdec__schema_begin_build(s, b, text, size, compact))
         return;
     root = specdec__schema_conjunction_rule(s, &term, 1);
     if (!specdec__schema_build_conjunctions(s))

@@ -124,7 +124,7 @@ typedef struct specdec__schema {
     specdec__vector terms;                       /* terms of all conjunctions, one after the other */
     specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
     specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
-    specdec__vector pending_terms, opened_terms; /* terms of the current shape: to be taken apart; taken apart */
+    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be taken apart; taken apart */
     uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
     uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
     uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
@@ -593,15 +593,15 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
 }
 
 /* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
-static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
+static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0, i, ref;
 
-    for (i = 0; i < s->opened_terms.count; i++)
-        if (s->opened_terms.data[i] == term)
+    for (i = 0; i < s->split_terms.count; i++)
+        if (s->split_terms.data[i] == term)
             return;
-    specdec__vector_push(s->build, &s->opened_terms, term);
+    specdec__vector_push(s->build, &s->split_terms, term);
     if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
         if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
             s->types = 0;

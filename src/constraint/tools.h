@@ -231,7 +231,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     uint32_t tool = 0, name, root, any, all, i = 0;
     specdec__vector rules;
 
-    if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
+    if (!specdec__schema_begin_build(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
     if (!row) {
         specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");

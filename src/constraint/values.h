@@ -23,7 +23,7 @@ static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 }
 
 /* A state with one edge: the byte leads to `target`. */
-static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, uint32_t target)
+static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
@@ -36,7 +36,7 @@ static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, ui
 
 /* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
    by a tail call of rule `target`. */
-static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint32_t target)
+static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
@@ -60,7 +60,7 @@ static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint3
 }
 
 /* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
-static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, int colon)
+static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
 
@@ -70,9 +70,9 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
         return 0;
     at = s->value_states.data[2 * rule];
     if (!at) {
-        at = specdec__schema_spaced_state(s, -1, rule);
+        at = specdec__schema_state_with_space(s, -1, rule);
         s->value_states.data[2 * rule] = at;
-        s->value_states.data[2 * rule + 1] = specdec__schema_spaced_state(s, ':', at);
+        s->value_states.data[2 * rule + 1] = specdec__schema_state_with_space(s, ':', at);
     }
     return s->value_states.data[2 * rule + (colon != 0)];
 }
@@ -407,7 +407,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
     if (s->build->failed || !specdec__dfa_trim(s->build, &d))
         return;
     place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '"', place));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
 }
 
 /* ---- Numbers. */
@@ -640,7 +640,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
         const uint32_t rule = specdec__schema_item_rule(s, i);
         b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
     }
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '[', start));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '[', start));
 }
 
 /* ---- Listed values. */

@@ -191,7 +191,7 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
         work.vocab = v;
         work.text = t->model->chat_template;
         work.memory = arena->base + arena->used;
-        work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
+        work.memory_bytes = arena->used < arena->size ? arena->size - arena->used : 0;
         work.local_time = specdec__os_date();
         return specdec__conversation_render(&work, input, out, &t->error);
     }

@@ -332,7 +332,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
                       : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
                                                              : "BPE";
-    info->words = m->vocab.words ? m->vocab.words->name : NULL;
+    info->words = m->vocab.pre_tokenizer ? m->vocab.pre_tokenizer->name : NULL;
     info->context = m->context;
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;

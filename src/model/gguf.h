@@ -94,7 +94,7 @@ static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t by
     return from;
 }
 
-/* Reads 32 bits; 0 if the cursor is or becomes bad. */
+/* Reads a little-endian 32-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
 static uint32_t specdec__cursor_u32(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 4);
@@ -102,7 +102,7 @@ static uint32_t specdec__cursor_u32(specdec__cursor *c)
     return at ? specdec__load_u32(at) : 0;
 }
 
-/* Reads 64 bits; 0 if the cursor is or becomes bad. */
+/* Reads a little-endian 64-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
 static uint64_t specdec__cursor_u64(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 8);
@@ -160,13 +160,13 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     return value;
 }
 
-/* Whether some bytes are the first `length` bytes of text. */
+/* Whether some bytes equal text[0 .. length). */
 static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
 {
     return a.size == length && memcmp(a.data, text, length) == 0;
 }
 
-/* Whether some bytes are a text. */
+/* Whether some bytes equal a string that ends with a zero byte, without this byte. */
 static int specdec__bytes_are(specdec__bytes a, const char *text)
 {
     return specdec__bytes_equal(a, text, strlen(text));

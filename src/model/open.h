@@ -338,7 +338,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
     if (arena->base && arena->used != SIZE_MAX) {
         work->found = found;
         work->memory = memory;
-        work->bytes = bytes;
+        work->memory_bytes = bytes;
         specdec__chat_recognise_template(work, m->chat_template, &m->vocab);
         specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;

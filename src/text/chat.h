@@ -135,7 +135,7 @@ typedef struct specdec__chat_work {
     unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: it comes from a message */
     specdec__chat_found *found;
     void *memory;
-    size_t bytes;
+    size_t memory_bytes;
     int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__chat_work;
 
@@ -373,7 +373,8 @@ static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos,
 static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
                                        specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+                            sizeof w->output);
     w->running_template.local_time = w->local_time;
     specdec__chat_define_names(&w->running_template, bos, eos, 1);
     specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),

@@ -160,7 +160,7 @@ static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_
     message->call_count = (int)nodes[node].count;
 }
 
-/* Reads a message. */
+/* Reads a message of the conversation from its JSON object. */
 static void specdec__reader_read_message(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
@@ -375,7 +375,7 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
-/* A message as a dict. */
+/* A message of the conversation as a template's dict. */
 static specdec__template_value specdec__conversation_message_value(specdec__template *t,
                                                                    const specdec_chat_message *message, int way)
 {
@@ -454,7 +454,7 @@ typedef struct specdec__conversation_work {
     const specdec__vocab *vocab;
     specdec__bytes text;  /* text of the template */
     unsigned char *memory;
-    size_t bytes;
+    size_t memory_bytes;
     int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__conversation_work;
 
@@ -472,10 +472,10 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     specdec_result result = SPECDEC_OK;
     int way;
 
-    if (w->bytes < used)
+    if (w->memory_bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
-        specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
+        specdec__template_begin(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->plain, out->size);
         t->local_time = w->local_time;
         specdec__chat_define_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
                                    specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
@@ -614,7 +614,8 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
     input.tools.bytes = tools;
     input.tools.length = sizeof tools - 1;
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
-        specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+                                sizeof w->output);
         w->running_template.local_time = 0;
         specdec__chat_define_names(&w->running_template, specdec__chat_token_text(v, v->bos),
                                    specdec__chat_token_text(v, v->eos), 0);

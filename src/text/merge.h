@@ -52,7 +52,7 @@ static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
 }
 
 /* The key of merging the symbol at an offset with the next symbol. */
-static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
+static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size_t at)
 {
     size_t next = at + m->symbol_bytes[at];
     int32_t id;
@@ -124,7 +124,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
         m->symbol_token[at] = id < 0 ? SPECDEC__TEXT_NONE : (uint32_t)id;
     }
     for (at = 0; at < n; at += m->symbol_bytes[at])
-        m->merge_key[at] = specdec__text_pair_key(m, at);
+        m->merge_key[at] = specdec__text_pair_merge_key(m, at);
     for (node = 0; node < m->blocks; node++)
         specdec__text_refresh_block(m, node);
     for (node = m->blocks - 1; node; node--)
@@ -142,10 +142,10 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
         m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
-        specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
+        specdec__text_set_key(m, at, specdec__text_pair_merge_key(m, at));
         if (at) {
             size_t before = at - m->symbol_bytes[at - 1];
-            specdec__text_set_key(m, before, specdec__text_pair_key(m, before));
+            specdec__text_set_key(m, before, specdec__text_pair_merge_key(m, before));
         }
     }
 }
@@ -191,8 +191,8 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
     specdec__text_merger m;
     size_t at, n = run->length;
 
-    if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
-                     (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
+    if (v->pre_tokenizer && (v->pre_tokenizer->whole_words == SPECDEC__WORDS_WHOLE ||
+                             (v->pre_tokenizer->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
         int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
 
         if (id >= 0) {

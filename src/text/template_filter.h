@@ -353,7 +353,7 @@ static specdec__template_value specdec__template_filter_wordcount(specdec__templ
          at += specdec__template_character_bytes(specdec__template_string_bytes(&text), text.size, at)) {
         const uint32_t c = specdec__template_code_point(specdec__template_string_bytes(&text), text.size, at);
         const int word = c == '_' || specdec__template_is_letter(c) ||
-                         specdec__text_class_facts[specdec__text_character_class(c)].kind == SPECDEC__TEXT_NUMBER;
+                         specdec__text_class_properties[specdec__text_character_class(c)].kind == SPECDEC__TEXT_NUMBER;
 
         count += word && !inside;
         inside = word;

@@ -150,7 +150,7 @@ static uint32_t specdec__template_to_lower(uint32_t c)
 /* Has a code point upper or lower case? */
 static int specdec__template_is_letter(uint32_t c)
 {
-    const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+    const int kind = specdec__text_class_properties[specdec__text_character_class(c)].kind;
 
     return kind == SPECDEC__TEXT_LETTER;
 }
@@ -531,7 +531,7 @@ static specdec__template_value specdec__template_method_all(specdec__template *t
     specdec__template_count_work(t, self->size);
     for (at = 0; at < self->size; at += specdec__template_character_bytes(text, self->size, at)) {
         const uint32_t c = specdec__template_code_point(text, self->size, at);
-        const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+        const int kind = specdec__text_class_properties[specdec__text_character_class(c)].kind;
         const int lower = specdec__template_to_upper(c) != c, upper = specdec__template_to_lower(c) != c;
 
         if ((what == 0 && !specdec__template_is_space(c)) || (what == 1 && kind != SPECDEC__TEXT_NUMBER) ||

@@ -322,7 +322,7 @@ static void specdec__template_pop_frame(specdec__template *t)
 
 /* ---- Functions of templates. */
 
-/* range(start, stop, step): a list. */
+/* Function range(start, stop, step): a list of integers. */
 static specdec__template_value specdec__template_call_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
@@ -345,7 +345,7 @@ static specdec__template_value specdec__template_call_range(specdec__template *t
     return specdec__template_list_value(out, (size_t)count);
 }
 
-/* namespace(NAME=VALUE, ...), or namespace(dict). */
+/* Function namespace(NAME=VALUE, ...), or namespace(dict). */
 static specdec__template_value specdec__template_call_namespace(specdec__template *t,
                                                                 const specdec__template_call *call)
 {
@@ -397,7 +397,7 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     return dict;
 }
 
-/* dict(NAME=VALUE, ...). */
+/* Function dict(NAME=VALUE, ...). */
 static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
     if (call->positional_count &&
@@ -407,7 +407,7 @@ static specdec__template_value specdec__template_call_dict(specdec__template *t,
                                   : specdec__template_new_dict(t, call->named, (size_t)call->named_count);
 }
 
-/* raise_exception(MESSAGE): the template stops with an error. */
+/* Function raise_exception(MESSAGE): the template stops with an error. */
 static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
@@ -450,7 +450,7 @@ static void specdec__template_date_of_day(int64_t days, int64_t *year, int *mont
     *of_year = before[*month - 1] + *day + (leap && *month > 2);
 }
 
-/* strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
+/* Function strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
 static specdec__template_value specdec__template_call_strftime(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
@@ -651,7 +651,7 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     }
 }
 
-/* loop.cycle(...) and loop.changed(...). */
+/* The result of calling loop.cycle(...) or loop.changed(...). */
 static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_call *call)
 {
