@@ -15319,7 +15319,7 @@ static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t by
     return from;
 }
 
-/* Reads 32 bits; 0 if the cursor is or becomes bad. */
+/* Reads a little-endian 32-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
 static uint32_t specdec__cursor_u32(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 4);
@@ -15327,7 +15327,7 @@ static uint32_t specdec__cursor_u32(specdec__cursor *c)
     return at ? specdec__load_u32(at) : 0;
 }
 
-/* Reads 64 bits; 0 if the cursor is or becomes bad. */
+/* Reads a little-endian 64-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
 static uint64_t specdec__cursor_u64(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 8);
@@ -15385,13 +15385,13 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     return value;
 }
 
-/* Whether some bytes are the first `length` bytes of text. */
+/* Whether some bytes equal text[0 .. length). */
 static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
 {
     return a.size == length && memcmp(a.data, text, length) == 0;
 }
 
-/* Whether some bytes are a text. */
+/* Whether some bytes equal a string that ends with a zero byte, without this byte. */
 static int specdec__bytes_are(specdec__bytes a, const char *text)
 {
     return specdec__bytes_equal(a, text, strlen(text));
@@ -16040,14 +16040,14 @@ static const struct specdec__vocab_marked {
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are in memory. */
 typedef struct specdec__vocab {
     int model;                                  /* SPECDEC__VOCAB_... */
-    const struct specdec__vocab_words *words;   /* BPE: the pre-tokenizer */
+    const struct specdec__pre_tokenizer *pre_tokenizer; /* BPE only */
     uint32_t count;                             /* number of tokens */
     uint32_t longest;                           /* bytes of the longest token's text */
     int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
     int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
     int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
-    int words_source;                           /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
+    int pre_tokenizer_source;                   /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
                                                    GPT-2's is used */
     int strips_space;                           /* 1: white space behind most special tokens is dropped */
     int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */
@@ -16240,16 +16240,17 @@ enum {
 
 /* Kind and properties of each class. */
 static const struct {
-    unsigned char kind, facts;
-} specdec__text_class_facts[] = {{SPECDEC__TEXT_OTHER, 0},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
-                                 {SPECDEC__TEXT_NUMBER, 0},
-                                 {SPECDEC__TEXT_SPACE, 0},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL | SPECDEC__TEXT_MARK},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_PUNCTUATION},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
+    unsigned char kind, properties;
+} specdec__text_class_properties[] = {
+    {SPECDEC__TEXT_OTHER, 0},
+    {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
+    {SPECDEC__TEXT_NUMBER, 0},
+    {SPECDEC__TEXT_SPACE, 0},
+    {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL | SPECDEC__TEXT_MARK},
+    {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
+    {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL},
+    {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_PUNCTUATION},
+    {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
 
 /* Unicode's characters as runs of one class, in order: (length - 1) << 4 | class, or, for 16 and more characters, 15 <<
    4 | class and two bytes of length - 16. specdec__text_marks: code point and offset of every 64th run. */
@@ -16407,7 +16408,7 @@ static int specdec__text_ascii_class(uint32_t code)
     return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SYMBOL_CLASS : SPECDEC__TEXT_PUNCTUATION_CLASS;
 }
 
-/* The class of a character: an index of specdec__text_class_facts. */
+/* The class of a character: an index of specdec__text_class_properties. */
 static int specdec__text_character_class(uint32_t code)
 {
     const unsigned char *run;
@@ -16476,7 +16477,7 @@ typedef struct specdec__text_character {
     uint32_t code; /* code point; U+FFFD for an invalid byte */
     int size;      /* bytes; 0 at the end of the text */
     int kind;      /* SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
-    int facts;     /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
+    int properties; /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
 /* The character at an offset of a text. */
@@ -16488,7 +16489,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     c.code = 0xfffd;
     c.size = 0;
     c.kind = SPECDEC__TEXT_END;
-    c.facts = 0;
+    c.properties = 0;
     if (at >= length)
         return c;
     c.size = specdec__utf8_sequence_bytes(text + at, length - at);
@@ -16501,8 +16502,8 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     default: c.size = 1; break;
     }
     found = specdec__text_character_class(c.code);
-    c.kind = specdec__text_class_facts[found].kind;
-    c.facts = specdec__text_class_facts[found].facts;
+    c.kind = specdec__text_class_properties[found].kind;
+    c.properties = specdec__text_class_properties[found].properties;
     return c;
 }
 
@@ -17199,10 +17200,10 @@ static int specdec__text_is_han(const specdec__text_character *c)
 
     return specdec__text_in_ranges(han, SPECDEC__COUNT(han), c->code);
 }
-/* Has a character one of the properties in `facts` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
-static int specdec__text_has_facts(const specdec__text_character *c, int facts, int han)
+/* Has a character one of the properties in `properties` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
+static int specdec__text_has_property(const specdec__text_character *c, int properties, int han)
 {
-    return c->facts & facts && !(han && specdec__text_is_han(c));
+    return c->properties & properties && !(han && specdec__text_is_han(c));
 }
 
 /* The end of HEAD*TAIL+ that begins at an offset; the offset itself: no match. */
@@ -17211,12 +17212,12 @@ static size_t specdec__text_head_and_tail(const unsigned char *text, size_t leng
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
 
-    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
+    for (; specdec__text_has_property(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
-        if (c.facts & SPECDEC__TEXT_TAIL)
+        if (c.properties & SPECDEC__TEXT_TAIL)
             end = at; /* as a tail of one character, unless a longer match follows */
     }
-    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
+    for (; specdec__text_has_property(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
@@ -17227,10 +17228,10 @@ static size_t specdec__text_cased_word(const unsigned char *text, size_t length,
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
-    int mark = from && c.facts & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
+    int mark = from && c.properties & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
 
     if (end == from && !mark)
-        for (c = specdec__text_character_at(text, length, end); specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han);
+        for (c = specdec__text_character_at(text, length, end); specdec__text_has_property(&c, SPECDEC__TEXT_HEAD, han);
              c = specdec__text_character_at(text, length, end))
             end += (size_t)c.size;
     return end > from || mark ? end : 0;
@@ -17308,22 +17309,22 @@ static int specdec__text_is_letter(const specdec__text_character *c) { return c-
 /* [\p{P}] */
 static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
-    return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
+    return (c->properties & SPECDEC__TEXT_PUNCTUATION) != 0;
 }
 /* Is a character in [\p{P}\p{S}]? */
 static int specdec__text_is_sign(const specdec__text_character *c)
 {
-    return (c->facts & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
+    return (c->properties & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
 }
 /* Is a character in [\p{L}\p{M}]? */
 static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
-    return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
+    return c->kind == SPECDEC__TEXT_LETTER || c->properties & SPECDEC__TEXT_MARK;
 }
 /* [^\s\p{L}\p{M}\p{N}] */
 static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
-    return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
+    return c->kind == SPECDEC__TEXT_OTHER && !(c->properties & SPECDEC__TEXT_MARK);
 }
 /* Is a character in [A-Za-z]? */
 static int specdec__text_is_latin(const specdec__text_character *c)
@@ -17335,7 +17336,7 @@ static int specdec__text_is_newline(const specdec__text_character *c) { return c
 /* [\p{P}$+<=>^~|`] */
 static int specdec__text_is_falcon_sign(const specdec__text_character *c)
 {
-    return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
+    return specdec__text_is_punctuation(c) || (c->code < 128 && c->properties & SPECDEC__TEXT_SYMBOL);
 }
 /* A character that does not end a word in Poro's and Viking's expression. */
 static int specdec__text_is_poro_letter(const specdec__text_character *c)
@@ -17474,7 +17475,7 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
         return end;
     from = bare ? 0 : (size_t)c.size;
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
-    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+    if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
     from = text[0] == ' ';
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
@@ -17493,7 +17494,7 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     if (end)
         return end;
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
-    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+    if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
     end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
@@ -17556,7 +17557,7 @@ static size_t specdec__text_stage_threes(const unsigned char *text, size_t lengt
         return 0;
     end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, count);
     c = specdec__text_character_at(text, length, end);
-    if (c.kind == SPECDEC__TEXT_LETTER || c.facts & SPECDEC__TEXT_MARK || c.code == '_')
+    if (c.kind == SPECDEC__TEXT_LETTER || c.properties & SPECDEC__TEXT_MARK || c.code == '_')
         return 0;
     return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
@@ -17617,7 +17618,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
             const specdec__text_character c = specdec__text_character_at(text, limit, at);
 
             if (c.kind != SPECDEC__TEXT_SPACE && !(reaches && c.kind == SPECDEC__TEXT_NUMBER) &&
-                !(cased && c.facts & SPECDEC__TEXT_HEAD))
+                !(cased && c.properties & SPECDEC__TEXT_HEAD))
                 return end;
             at += (size_t)c.size;
         }
@@ -17664,18 +17665,18 @@ static const specdec__text_stage specdec__text_viking[] = {
 enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 
 /* A pre-tokenizer: how BPE splits text into words, by the value of tokenizer.ggml.pre. */
-typedef struct specdec__vocab_words {
+typedef struct specdec__pre_tokenizer {
     const char *name;
-    specdec__text_word_function *word;
+    specdec__text_word_function *first_word;
     size_t digits; /* most digits of a number in one word */
     int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
     int add_bos;       /* default of add_bos_token; 2: overrides the file */
     const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
-} specdec__vocab_words;
+} specdec__pre_tokenizer;
 
 /* All pre-tokenizers. Models of some names: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4, OLMo 2; "refact" Granite 3;
    "starcoder" StarCoder and StarCoder 2; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later. */
-static const specdec__vocab_words specdec__vocab_words_known[] = {
+static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
     {"gpt-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"olmo", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"exaone4", specdec__text_word_gpt2, 0, 0, 0, NULL},
@@ -17752,46 +17753,47 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
 static const struct {
     uint32_t merges, id; /* number of merges; id of the token */
     const char *text, *words; /* text of the token; name of the pre-tokenizer */
-} specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
-                            {151387, 10000, "\xc4\xa0rise", "qwen2"},
-                            {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
-                            {48900, 10000, "\xc4\xa0surrounded", "smollm"},
-                            {48872, 30000, "(\"+", "starcoder"},
-                            {48891, 30000, "tracing", "refact"},
-                            {50009, 0, "<|endoftext|>", "olmo"},
-                            {269443, 3, "[INST]", "tekken"},
-                            {100000, 100257, "<|endoftext|>", "dbrx"},
-                            {199742, 199999, "<|endoftext|>", "gpt-4o"},
-                            {446189, 199998, "<|startoftext|>", "gpt-4o"},
-                            {318088, 151329, "<|endoftext|>", "glm4"},
-                            {31757, 10000, "IGN", "deepseek-coder"}};
+} specdec__known_vocabularies[] = {{280147, 100000, "IClient", "llama-bpe"},
+                                   {151387, 10000, "\xc4\xa0rise", "qwen2"},
+                                   {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
+                                   {48900, 10000, "\xc4\xa0surrounded", "smollm"},
+                                   {48872, 30000, "(\"+", "starcoder"},
+                                   {48891, 30000, "tracing", "refact"},
+                                   {50009, 0, "<|endoftext|>", "olmo"},
+                                   {269443, 3, "[INST]", "tekken"},
+                                   {100000, 100257, "<|endoftext|>", "dbrx"},
+                                   {199742, 199999, "<|endoftext|>", "gpt-4o"},
+                                   {446189, 199998, "<|startoftext|>", "gpt-4o"},
+                                   {318088, 151329, "<|endoftext|>", "glm4"},
+                                   {31757, 10000, "IGN", "deepseek-coder"}};
 
 /* Bytes of the first word of a text (length > 0). */
-static size_t specdec__words_first_word(const specdec__vocab_words *words, const unsigned char *text, size_t length)
+static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *words, const unsigned char *text,
+                                                size_t length)
 {
     return words->stages ? specdec__text_word_staged(words->stages, text, length)
-                         : words->word(text, length, words->digits);
+                         : words->first_word(text, length, words->digits);
 }
 
 /* The pre-tokenizer with a name; NULL: there is none. */
-static const specdec__vocab_words *specdec__words_find_by_name(specdec__bytes name)
+static const specdec__pre_tokenizer *specdec__pre_tokenizer_find(specdec__bytes name)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        if (specdec__bytes_are(name, specdec__vocab_words_known[i].name))
-            return &specdec__vocab_words_known[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
+        if (specdec__bytes_are(name, specdec__pre_tokenizers[i].name))
+            return &specdec__pre_tokenizers[i];
     return NULL;
 }
 
 /* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
-static SPECDEC__UNUSED const char *specdec__words_similar_name(specdec__bytes name)
+static SPECDEC__UNUSED const char *specdec__pre_tokenizer_similar_name(specdec__bytes name)
 {
     size_t i, least = specdec__name_max_distance(name);
     const char *nearest = "";
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        specdec__name_keep_nearest(name, specdec__vocab_words_known[i].name, &least, &nearest);
+    for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
+        specdec__name_keep_nearest(name, specdec__pre_tokenizers[i].name, &least, &nearest);
     return nearest;
 }
 
@@ -18014,20 +18016,22 @@ static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t
 }
 
 /* The pre-tokenizer of a vocabulary, recognised by its number of merges and one of its tokens; NULL: unknown. */
-static const char *specdec__vocab_recognise_words(const specdec__vocab *v, uint64_t merges)
+static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *v, uint64_t merges)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
-        if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_find_text(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
-            return specdec__vocab_known[i].words;
+    for (i = 0; i < SPECDEC__COUNT(specdec__known_vocabularies); i++)
+        if (specdec__known_vocabularies[i].merges == merges && specdec__known_vocabularies[i].id < v->count &&
+            specdec__bytes_are(specdec__vocab_find_text(v, specdec__known_vocabularies[i].id),
+                               specdec__known_vocabularies[i].text))
+            return specdec__known_vocabularies[i].words;
     return NULL;
 }
 
 /* Reads tokenizer.ggml.pre. Older converters left it out, or wrote "default": then the pre-tokenizer is recognised from
    the vocabulary, or GPT-2's is used, with a note for the log. */
-static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const specdec__gguf *gguf,
+                                                        specdec_error *error)
 {
     specdec__gguf_value merges;
     specdec__bytes words;
@@ -18036,31 +18040,32 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
 
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
-    v->words_source = words.data && !specdec__bytes_are(words, "default");
+    v->pre_tokenizer_source = words.data && !specdec__bytes_are(words, "default");
     if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
-        v->words_source = 1;
+        v->pre_tokenizer_source = 1;
     }
-    if (!v->words_source) {
+    if (!v->pre_tokenizer_source) {
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
         if (result)
             return result;
-        known = specdec__vocab_recognise_words(v, merges.items ? merges.count : 0);
-        v->words_source = known ? 0 : -1;
+        known = specdec__vocab_recognise_pre_tokenizer(v, merges.items ? merges.count : 0);
+        v->pre_tokenizer_source = known ? 0 : -1;
         words.data = (const unsigned char *)(known ? known : "gpt-2");
         words.size = strlen(known ? known : "gpt-2");
     }
-    v->words = specdec__words_find_by_name(words);
-    if (!v->words)
+    v->pre_tokenizer = specdec__pre_tokenizer_find(words);
+    if (!v->pre_tokenizer)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
-                             *specdec__words_similar_name(words) ? "; near: " : "", specdec__words_similar_name(words));
-    if (v->model == SPECDEC__VOCAB_BPE && v->words->word == specdec__text_word_line)
+                             *specdec__pre_tokenizer_similar_name(words) ? "; near: " : "",
+                             specdec__pre_tokenizer_similar_name(words));
+    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_line)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
-                             v->words->name);
-    v->add_bos = v->words->add_bos != 0;
+                             v->pre_tokenizer->name);
+    v->add_bos = v->pre_tokenizer->add_bos != 0;
     return SPECDEC_OK;
 }
 
@@ -18137,7 +18142,7 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
         if (result)
             return result;
     }
-    if (v->words && v->words->add_bos == 2)
+    if (v->pre_tokenizer && v->pre_tokenizer->add_bos == 2)
         v->add_bos = 1;
     return SPECDEC_OK;
 }
@@ -18407,7 +18412,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->texts = source.tokens.items;
     v->texts_size = source.tokens.bytes;
     v->strips_space = specdec__vocab_is_phi3(gguf);
-    result = specdec__vocab_read_words(v, gguf, error);
+    result = specdec__vocab_read_pre_tokenizer(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_ids(v, gguf, error);
     if (!result)
@@ -18429,11 +18434,11 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 /* Logs the properties of a vocabulary that its file does not state. */
 static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab *v, const specdec_hooks *hooks)
 {
-    if (v->words && v->words_source < 0)
+    if (v->pre_tokenizer && v->pre_tokenizer_source < 0)
         specdec__log_line(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text "
                           "is cut as gpt-2 cuts it, maybe not as the model was trained");
-    else if (v->words && !v->words_source)
-        specdec__log_line(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
+    else if (v->pre_tokenizer && !v->pre_tokenizer_source)
+        specdec__log_line(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->pre_tokenizer->name);
 }
 
 /* Results of comparing two vocabularies. */
@@ -18493,7 +18498,7 @@ static size_t specdec__text_stretch_bytes(const specdec__vocab *v, const unsigne
     int was_space = 1;
 
     if (SPECDEC__VOCAB_IS_BPE(v->model))
-        length = specdec__words_first_word(v->words, text, length);
+        length = specdec__pre_tokenizer_first_word(v->pre_tokenizer, text, length);
     if (SPECDEC__VOCAB_IS_BYTES(v->model))
         return length;
     if (!v->no_merge_crosses_space)
@@ -18557,7 +18562,7 @@ static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
 }
 
 /* The key of merging the symbol at an offset with the next symbol. */
-static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
+static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size_t at)
 {
     size_t next = at + m->symbol_bytes[at];
     int32_t id;
@@ -18629,7 +18634,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
         m->symbol_token[at] = id < 0 ? SPECDEC__TEXT_NONE : (uint32_t)id;
     }
     for (at = 0; at < n; at += m->symbol_bytes[at])
-        m->merge_key[at] = specdec__text_pair_key(m, at);
+        m->merge_key[at] = specdec__text_pair_merge_key(m, at);
     for (node = 0; node < m->blocks; node++)
         specdec__text_refresh_block(m, node);
     for (node = m->blocks - 1; node; node--)
@@ -18647,10 +18652,10 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
         m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
-        specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
+        specdec__text_set_key(m, at, specdec__text_pair_merge_key(m, at));
         if (at) {
             size_t before = at - m->symbol_bytes[at - 1];
-            specdec__text_set_key(m, before, specdec__text_pair_key(m, before));
+            specdec__text_set_key(m, before, specdec__text_pair_merge_key(m, before));
         }
     }
 }
@@ -18696,8 +18701,8 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
     specdec__text_merger m;
     size_t at, n = run->length;
 
-    if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
-                     (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
+    if (v->pre_tokenizer && (v->pre_tokenizer->whole_words == SPECDEC__WORDS_WHOLE ||
+                             (v->pre_tokenizer->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
         int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
 
         if (id >= 0) {
@@ -19546,7 +19551,7 @@ static void specdec__answer_enter_state(specdec_splitter *s, int state)
     s->flags &= SPECDEC__ANSWER_INSIDE;
 }
 
-/* Begins a call. */
+/* Begins a tool call of the answer. */
 static void specdec__answer_begin_call(specdec_splitter *s, int state)
 {
     specdec__answer_enter_state(s, state);
@@ -19562,7 +19567,7 @@ static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
     s->since = 0;
 }
 
-/* Ends a call. */
+/* Ends a tool call of the answer. */
 static void specdec__answer_end_call(specdec_splitter *s)
 {
     s->started = 0;
@@ -20073,7 +20078,7 @@ static const char *const specdec__answer_bare_beginnings[] = {
     "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
 /* Reads content or a thought, and looks for marks. */
-static void specdec__answer_step_text(specdec_splitter *s)
+static void specdec__answer_read_text(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
@@ -20121,7 +20126,7 @@ static void specdec__answer_step_text(specdec_splitter *s)
 }
 
 /* Reads marks and separators in front of calls, between them and behind them; other text is content. */
-static void specdec__answer_step_between(specdec_splitter *s)
+static void specdec__answer_read_between_calls(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
@@ -20167,7 +20172,7 @@ static void specdec__answer_step_between(specdec_splitter *s)
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP;
             s->started = 0;
-            specdec__answer_step_text(s);
+            specdec__answer_read_text(s);
         }
     }
 }
@@ -20190,7 +20195,7 @@ static void specdec__answer_undo_call(specdec_splitter *s)
 }
 
 /* Reads the name of a call, up to its mark. */
-static void specdec__answer_step_name(specdec_splitter *s)
+static void specdec__answer_read_name(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -20232,7 +20237,7 @@ static void specdec__answer_step_name(specdec_splitter *s)
 }
 
 /* Reads names and values of arguments, and their marks. */
-static void specdec__answer_step_pairs(specdec_splitter *s)
+static void specdec__answer_read_pairs(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -20281,7 +20286,7 @@ static void specdec__answer_step_pairs(specdec_splitter *s)
 }
 
 /* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
-static void specdec__answer_step_literals(specdec_splitter *s)
+static void specdec__answer_read_literals(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     int fits;
@@ -20308,7 +20313,7 @@ static void specdec__answer_step_literals(specdec_splitter *s)
 }
 
 /* Reads arguments that are JSON. */
-static void specdec__answer_step_arguments(specdec_splitter *s)
+static void specdec__answer_read_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -20316,7 +20321,7 @@ static void specdec__answer_step_arguments(specdec_splitter *s)
         s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
         specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
-        specdec__answer_step_between(s);
+        specdec__answer_read_between_calls(s);
         return;
     }
     if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
@@ -20324,7 +20329,7 @@ static void specdec__answer_step_arguments(specdec_splitter *s)
 }
 
 /* Reads headers and bodies of Harmony messages (gpt-oss). */
-static void specdec__answer_step_channels(specdec_splitter *s)
+static void specdec__answer_read_messages(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
@@ -20373,17 +20378,17 @@ static void specdec__answer_step_channels(specdec_splitter *s)
 }
 
 /* Processes the held bytes after a byte was added to them. */
-static void specdec__answer_step(specdec_splitter *s)
+static void specdec__answer_read_held(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_step_text(s); break;
-    case SPECDEC__ANSWER_BETWEEN: specdec__answer_step_between(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
+    case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
     case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_step_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_step_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_step_literals(s); break;
-    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_step_channels(s); break;
-    default: specdec__answer_step_pairs(s); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literals(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_messages(s); break;
+    default: specdec__answer_read_pairs(s); break;
     }
 }
 
@@ -20433,7 +20438,7 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
-            specdec__answer_step(s);
+            specdec__answer_read_held(s);
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;
@@ -21697,7 +21702,7 @@ static uint32_t specdec__template_to_lower(uint32_t c)
 /* Has a code point upper or lower case? */
 static int specdec__template_is_letter(uint32_t c)
 {
-    const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+    const int kind = specdec__text_class_properties[specdec__text_character_class(c)].kind;
 
     return kind == SPECDEC__TEXT_LETTER;
 }
@@ -22078,7 +22083,7 @@ static specdec__template_value specdec__template_method_all(specdec__template *t
     specdec__template_count_work(t, self->size);
     for (at = 0; at < self->size; at += specdec__template_character_bytes(text, self->size, at)) {
         const uint32_t c = specdec__template_code_point(text, self->size, at);
-        const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+        const int kind = specdec__text_class_properties[specdec__text_character_class(c)].kind;
         const int lower = specdec__template_to_upper(c) != c, upper = specdec__template_to_lower(c) != c;
 
         if ((what == 0 && !specdec__template_is_space(c)) || (what == 1 && kind != SPECDEC__TEXT_NUMBER) ||
@@ -22908,7 +22913,7 @@ static specdec__template_value specdec__template_filter_wordcount(specdec__templ
          at += specdec__template_character_bytes(specdec__template_string_bytes(&text), text.size, at)) {
         const uint32_t c = specdec__template_code_point(specdec__template_string_bytes(&text), text.size, at);
         const int word = c == '_' || specdec__template_is_letter(c) ||
-                         specdec__text_class_facts[specdec__text_character_class(c)].kind == SPECDEC__TEXT_NUMBER;
+                         specdec__text_class_properties[specdec__text_character_class(c)].kind == SPECDEC__TEXT_NUMBER;
 
         count += word && !inside;
         inside = word;
@@ -25477,7 +25482,7 @@ static void specdec__template_pop_frame(specdec__template *t)
 
 /* ---- Functions of templates. */
 
-/* range(start, stop, step): a list. */
+/* Function range(start, stop, step): a list of integers. */
 static specdec__template_value specdec__template_call_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
@@ -25500,7 +25505,7 @@ static specdec__template_value specdec__template_call_range(specdec__template *t
     return specdec__template_list_value(out, (size_t)count);
 }
 
-/* namespace(NAME=VALUE, ...), or namespace(dict). */
+/* Function namespace(NAME=VALUE, ...), or namespace(dict). */
 static specdec__template_value specdec__template_call_namespace(specdec__template *t,
                                                                 const specdec__template_call *call)
 {
@@ -25552,7 +25557,7 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     return dict;
 }
 
-/* dict(NAME=VALUE, ...). */
+/* Function dict(NAME=VALUE, ...). */
 static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
     if (call->positional_count &&
@@ -25562,7 +25567,7 @@ static specdec__template_value specdec__template_call_dict(specdec__template *t,
                                   : specdec__template_new_dict(t, call->named, (size_t)call->named_count);
 }
 
-/* raise_exception(MESSAGE): the template stops with an error. */
+/* Function raise_exception(MESSAGE): the template stops with an error. */
 static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
@@ -25605,7 +25610,7 @@ static void specdec__template_date_of_day(int64_t days, int64_t *year, int *mont
     *of_year = before[*month - 1] + *day + (leap && *month > 2);
 }
 
-/* strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
+/* Function strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
 static specdec__template_value specdec__template_call_strftime(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
@@ -25806,7 +25811,7 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     }
 }
 
-/* loop.cycle(...) and loop.changed(...). */
+/* The result of calling loop.cycle(...) or loop.changed(...). */
 static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_call *call)
 {
@@ -26454,7 +26459,7 @@ typedef struct specdec__chat_work {
     unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: it comes from a message */
     specdec__chat_found *found;
     void *memory;
-    size_t bytes;
+    size_t memory_bytes;
     int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__chat_work;
 
@@ -26692,7 +26697,8 @@ static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos,
 static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
                                        specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+                            sizeof w->output);
     w->running_template.local_time = w->local_time;
     specdec__chat_define_names(&w->running_template, bos, eos, 1);
     specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),
@@ -27185,7 +27191,7 @@ static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_
     message->call_count = (int)nodes[node].count;
 }
 
-/* Reads a message. */
+/* Reads a message of the conversation from its JSON object. */
 static void specdec__reader_read_message(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
@@ -27400,7 +27406,7 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
-/* A message as a dict. */
+/* A message of the conversation as a template's dict. */
 static specdec__template_value specdec__conversation_message_value(specdec__template *t,
                                                                    const specdec_chat_message *message, int way)
 {
@@ -27479,7 +27485,7 @@ typedef struct specdec__conversation_work {
     const specdec__vocab *vocab;
     specdec__bytes text;  /* text of the template */
     unsigned char *memory;
-    size_t bytes;
+    size_t memory_bytes;
     int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__conversation_work;
 
@@ -27497,10 +27503,10 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     specdec_result result = SPECDEC_OK;
     int way;
 
-    if (w->bytes < used)
+    if (w->memory_bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
-        specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
+        specdec__template_begin(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->plain, out->size);
         t->local_time = w->local_time;
         specdec__chat_define_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
                                    specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
@@ -27639,7 +27645,8 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
     input.tools.bytes = tools;
     input.tools.length = sizeof tools - 1;
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
-        specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+                                sizeof w->output);
         w->running_template.local_time = 0;
         specdec__chat_define_names(&w->running_template, specdec__chat_token_text(v, v->bos),
                                    specdec__chat_token_text(v, v->eos), 0);
@@ -29356,7 +29363,7 @@ SPECDEC__FOR_SIZE
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
     const unsigned char *text;
-    size_t size, at; /* bytes of the text; bytes that were parsed */
+    size_t size, position; /* bytes of the text; bytes that were parsed */
     int depth; /* number of open brackets */
 } specdec__source;
 
@@ -29364,7 +29371,7 @@ typedef struct specdec__source {
 static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
 {
     if (!b->failed)
-        b->error_at = s->at;
+        b->error_at = s->position;
     specdec__build_fail(b, SPECDEC_ERROR_FORMAT, why);
     return 0;
 }
@@ -29372,7 +29379,7 @@ static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s
 /* The next byte; -1: the source ends. */
 static int specdec__source_peek_byte(const specdec__source *s)
 {
-    return s->at < s->size ? s->text[s->at] : -1;
+    return s->position < s->size ? s->text[s->position] : -1;
 }
 
 /* Reads a byte if it is the next one. Returns whether it was. */
@@ -29380,18 +29387,18 @@ static int specdec__source_accept_byte(specdec__source *s, int byte)
 {
     if (specdec__source_peek_byte(s) != byte)
         return 0;
-    s->at++;
+    s->position++;
     return 1;
 }
 
 /* Reads the next character of UTF-8; invalid UTF-8 is an error. */
 static uint32_t specdec__source_read_character(specdec__build *b, specdec__source *s)
 {
-    const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->at);
+    const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->position);
 
     if (!c.size || (c.code == 0xfffd && c.size == 1))
         return specdec__source_fail(b, s, c.size ? "this is not UTF-8" : "it ends too early");
-    s->at += (size_t)c.size;
+    s->position += (size_t)c.size;
     return c.code;
 }
 
@@ -29414,7 +29421,7 @@ static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, 
         if (digit < 0)
             return specdec__source_fail(b, s, "a hexadecimal digit is missing");
         value = value * 16 + (uint32_t)digit;
-        s->at++;
+        s->position++;
     }
     return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
 }
@@ -29424,8 +29431,8 @@ static uint32_t specdec__source_read_number(specdec__source *s)
 {
     uint32_t value = UINT32_MAX;
 
-    for (; specdec__source_peek_byte(s) >= '0' && specdec__source_peek_byte(s) <= '9'; s->at++)
-        if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->at] - '0')) > 1000000000)
+    for (; specdec__source_peek_byte(s) >= '0' && specdec__source_peek_byte(s) <= '9'; s->position++)
+        if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->position] - '0')) > 1000000000)
             value = 100000000; /* stays far above every limit */
     return value;
 }
@@ -29519,7 +29526,7 @@ static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s
         return value;
     }
     if (c == 'c' && (specdec__source_peek_byte(s) | 32) >= 'a' && (specdec__source_peek_byte(s) | 32) <= 'z')
-        return s->text[s->at++] & 31u;
+        return s->text[s->position++] & 31u;
     if (c < 128 && ((c >= '1' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')))
         return specdec__source_fail(b, s, "this escape is not supported");
     return c;
@@ -29536,7 +29543,7 @@ static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *
 
         if (specdec__source_accept_byte(s, '\\')) {
             if (specdec__regex_add_class(b, specdec__source_peek_byte(s))) {
-                s->at++;
+                s->position++;
                 continue;
             }
             low = specdec__source_accept_byte(s, 'b') ? 8 : specdec__regex_read_escape(b, s);
@@ -29544,9 +29551,10 @@ static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *
             low = specdec__source_read_character(b, s);
         }
         high = low;
-        if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']' &&
-            !(s->text[s->at + 1] == '\\' && s->size - s->at > 2 && memchr("dwsDWS", s->text[s->at + 2], 6))) {
-            s->at++;
+        if (s->size - s->position >= 2 && s->text[s->position] == '-' && s->text[s->position + 1] != ']' &&
+            !(s->text[s->position + 1] == '\\' && s->size - s->position > 2 &&
+              memchr("dwsDWS", s->text[s->position + 2], 6))) {
+            s->position++;
             high = specdec__source_accept_byte(s, '\\') ? specdec__regex_read_escape(b, s)
                                                         : specdec__source_read_character(b, s);
             if (high < low)
@@ -29598,12 +29606,12 @@ static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, 
         return specdec__syntax_add_set(b, from);
     }
     if (c == '*' || c == '+' || c == '?') {
-        s->at--;
+        s->position--;
         return specdec__source_fail(b, s, "there is nothing to repeat");
     }
     if (c == '\\') {
         if (specdec__regex_add_class(b, specdec__source_peek_byte(s))) {
-            s->at++;
+            s->position++;
             return specdec__syntax_add_set(b, from);
         }
         escaped = specdec__regex_read_escape(b, s);
@@ -29615,14 +29623,14 @@ static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, 
 /* Reads a quantifier (* + ? {n,m}). Returns 0 when there is none. */
 static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
 {
-    const size_t from = s->at;
+    const size_t from = s->position;
     const int c = specdec__source_peek_byte(s);
 
     *most = UINT32_MAX;
     *least = c == '+';
     if (c == '*' || c == '+' || c == '?') {
         *most = c == '?' ? 1 : UINT32_MAX;
-        s->at++;
+        s->position++;
         return 1;
     }
     if (!specdec__source_accept_byte(s, '{'))
@@ -29635,7 +29643,7 @@ static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, u
         if (specdec__source_accept_byte(s, '}'))
             return 1;
     }
-    s->at = from; /* the brace is no quantifier: read as a character */
+    s->position = from; /* the brace is no quantifier: read as a character */
     return 0;
 }
 
@@ -29644,7 +29652,7 @@ static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__so
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-    while (s->at < s->size && s->text[s->at] != '|' && s->text[s->at] != ')' && !b->failed) {
+    while (s->position < s->size && s->text[s->position] != '|' && s->text[s->position] != ')' && !b->failed) {
         uint32_t tree = specdec__regex_read_atom(b, s, rule_trees), least, most;
 
         while (!b->failed && specdec__regex_read_quantifier(s, &least, &most)) {
@@ -29710,7 +29718,7 @@ static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, spec
     const uint32_t tree = specdec__regex_read_alternatives(b, s, rule_trees);
     uint32_t all;
 
-    if (!b->failed && s->at < s->size)
+    if (!b->failed && s->position < s->size)
         return specdec__source_fail(b, s, "a bracket is closed that was not opened");
     if (b->failed || whole)
         return tree;
@@ -29952,7 +29960,7 @@ static void specdec__build_drop_calls(specdec__build *b)
 }
 
 /* Refuses a state in which more alternatives begin with one byte than a text may have threads. */
-static void specdec__build_refuse_crowds(specdec__build *b, const specdec__rule *rules)
+static void specdec__build_refuse_crowded_states(specdec__build *b, const specdec__rule *rules)
 {
     uint32_t i, k, byte;
 
@@ -29978,7 +29986,7 @@ static void specdec__build_refuse_crowds(specdec__build *b, const specdec__rule 
 /* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_BYTES of them. */
 
 /* The edge of a state for a byte; NULL: none. */
-static const uint32_t *specdec__live_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
+static const uint32_t *specdec__build_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
 
@@ -29988,7 +29996,8 @@ static const uint32_t *specdec__live_find_edge(const specdec__build *b, uint32_t
 /* The kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on; 0: some
    character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to that
    state. */
-static uint32_t specdec__live_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
+static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at,
+                                                uint32_t self)
 {
     static const unsigned char forms[8][5] = { /* bytes of a character; range of its first byte; range of its second
                                                   byte */
@@ -29999,13 +30008,13 @@ static uint32_t specdec__live_behind_utf8(const specdec__build *b, uint32_t stat
     uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
 
     while (byte <= high && live) {
-        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
+        const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
         if (!edge || SPECDEC__RECORD_KIND(b->words[edge[1]]) != SPECDEC__RECORD_PLAIN ||
             SPECDEC__RECORD_NEED(b->words[edge[1]]) > SPECDEC__RECORD_NEED(b->words[state]))
             return 0;
         if (at + 1u < forms[form][0])
-            live &= specdec__live_behind_utf8(b, edge[1], form, at + 1, self);
+            live &= specdec__live_kinds_behind_utf8(b, edge[1], form, at + 1, self);
         else
             live &= !self ? SPECDEC__LIVE(b->words[edge[1]]) : edge[1] == self ? SPECDEC__KINDS_PLAIN : 0;
         byte = (edge[0] >> 8) + 1;
@@ -30025,7 +30034,7 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
         if (!(kind & live))
             continue;
         if (byte >= next) {
-            const uint32_t *edge = specdec__live_find_edge(b, state, byte);
+            const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
             target = edge && SPECDEC__RECORD_NEED(b->words[edge[1]]) <= SPECDEC__RECORD_NEED(b->words[state])
                          ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
@@ -30036,7 +30045,7 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
         live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
     }
     for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
-        const uint32_t behind = specdec__live_behind_utf8(b, state, form, 0, 0);
+        const uint32_t behind = specdec__live_kinds_behind_utf8(b, state, form, 0, 0);
 
         live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
     }
@@ -30044,19 +30053,19 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
 }
 
 /* Does every character that needs no escape in a JSON string lead back to the state, and no control character on? */
-static int specdec__live_is_string(const specdec__build *b, uint32_t state)
+static int specdec__live_state_is_string(const specdec__build *b, uint32_t state)
 {
     uint32_t byte;
     int form;
 
     for (byte = 0; byte < 0x80; byte++) {
-        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
+        const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
         if (byte < 0x20 ? edge != NULL : byte != '"' && byte != '\\' && (!edge || edge[1] != state))
             return 0;
     }
     for (form = 0; form < 8; form++)
-        if (!specdec__live_behind_utf8(b, state, form, 0, state))
+        if (!specdec__live_kinds_behind_utf8(b, state, form, 0, state))
             return 0;
     return 1;
 }
@@ -30085,7 +30094,8 @@ static void specdec__build_live_kinds(specdec__build *b)
         }
     for (i = 0; i < b->states.count; i++)
         if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
-            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) && specdec__live_is_string(b, b->states.data[i]))
+            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) &&
+            specdec__live_state_is_string(b, b->states.data[i]))
             b->words[b->states.data[i]] |= SPECDEC__RECORD_STRING;
 }
 
@@ -30137,7 +30147,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
             rules[i].need = specdec__need_of_rule(b, i);
             changed |= (uint32_t)specdec__rule_add_first_bytes(b, rules, rules[i].start, &rules[i]);
         }
-    specdec__build_refuse_crowds(b, rules);
+    specdec__build_refuse_crowded_states(b, rules);
     if (!b->failed && specdec__need_of_rule(b, root) > SPECDEC__STACK_HEIGHT)
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_of_rule(b, root) == 255 ? "nothing matches it"
                                                                                         : "it is nested too deeply");
@@ -30197,12 +30207,12 @@ typedef struct specdec__gbnf {
 /* Skips spaces and comments; also line ends if `lines`. */
 static void specdec__gbnf_skip_space(specdec__source *s, int lines)
 {
-    for (;; s->at++) {
+    for (;; s->position++) {
         const int c = specdec__source_peek_byte(s);
 
         if (c == '#')
-            while (s->at + 1 < s->size && s->text[s->at + 1] != '\n' && s->text[s->at + 1] != '\r')
-                s->at++;
+            while (s->position + 1 < s->size && s->text[s->position + 1] != '\n' && s->text[s->position + 1] != '\r')
+                s->position++;
         else if (c != ' ' && c != '\t' && !(lines && (c == '\n' || c == '\r')))
             return;
     }
@@ -30252,13 +30262,13 @@ static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, siz
 static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
-    const size_t from = s->at;
+    const size_t from = s->position;
 
     while (specdec__gbnf_is_name_byte(specdec__source_peek_byte(s)))
-        s->at++;
-    if (s->at == from)
+        s->position++;
+    if (s->position == from)
         return specdec__source_fail(b, s, "a name is missing");
-    return specdec__gbnf_find_name(b, g, from, s->at - from);
+    return specdec__gbnf_find_name(b, g, from, s->position - from);
 }
 
 /* Reads a character of a string or class, perhaps an escape. */
@@ -30272,12 +30282,12 @@ static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source 
         return specdec__source_read_character(b, s);
     c = specdec__source_peek_byte(s);
     known = c > 0 ? strchr(names, c) : NULL;
-    s->at += c >= 0;
+    s->position += c >= 0;
     if (known)
         return (unsigned char)meant[known - names];
     if (c == 'x' || c == 'u' || c == 'U')
         return specdec__source_read_hex(b, s, c == 'x' ? 2 : c == 'u' ? 4 : 8);
-    s->at--;
+    s->position--;
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
@@ -30291,8 +30301,8 @@ static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
         const uint32_t low = specdec__gbnf_read_character(b, s);
         uint32_t high = low;
 
-        if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']') {
-            s->at++;
+        if (s->size - s->position >= 2 && s->text[s->position] == '-' && s->text[s->position + 1] != ']') {
+            s->position++;
             high = specdec__gbnf_read_character(b, s);
             if (!b->failed && high < low)
                 return specdec__source_fail(b, s, "a range ends before it begins");
@@ -30316,7 +30326,7 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
 
     if (c == '"') {
         tree = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        s->at++;
+        s->position++;
         while (!b->failed && !specdec__source_accept_byte(s, '"')) {
             const uint32_t character = specdec__gbnf_read_character(b, s);
             specdec__syntax_prepend_child(b, tree, specdec__syntax_add_character(b, character, character));
@@ -30324,15 +30334,15 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
         return tree;
     }
     if (c == '[') {
-        s->at++;
+        s->position++;
         return specdec__gbnf_read_class(b, s);
     }
     if (c == '.') {
-        s->at++;
+        s->position++;
         return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
     }
     if (c == '(') {
-        s->at++;
+        s->position++;
         specdec__gbnf_skip_space(s, 1);
         tree = specdec__gbnf_read_alternatives(b, g, 1);
         return specdec__source_accept_byte(s, ')') ? tree : specdec__source_fail(b, s, "a bracket is not closed");
@@ -30352,12 +30362,12 @@ static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, 
     *least = c == '+';
     *most = c == '?' ? 1 : UINT32_MAX;
     if (c == '*' || c == '+' || c == '?') {
-        s->at++;
+        s->position++;
         return 1;
     }
     if (c != '{')
         return 0;
-    s->at++;
+    s->position++;
     specdec__gbnf_skip_space(s, 0);
     *least = specdec__source_read_number(s);
     specdec__gbnf_skip_space(s, 0);
@@ -30418,11 +30428,11 @@ static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
     uint32_t tree;
 
     specdec__gbnf_skip_space(s, 0);
-    if (!b->failed && (s->size - s->at < 3 || memcmp(s->text + s->at, "::=", 3) != 0))
+    if (!b->failed && (s->size - s->position < 3 || memcmp(s->text + s->position, "::=", 3) != 0))
         specdec__source_fail(b, s, "::= is missing");
     if (!b->failed && g->names.data[3 * name + 2])
         specdec__source_fail(b, s, "this rule was defined before");
-    s->at += 3;
+    s->position += 3;
     if (b->failed)
         return;
     specdec__gbnf_skip_space(s, 1);
@@ -30501,7 +30511,7 @@ static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf
             } else if (color.data[other] == 1) {
                 for (j = 0; j < g->rule_number.count && g->rule_number.data[j] != other; j++)
                     ;
-                g->source.at = j < g->rule_number.count ? g->names.data[3 * j] : 0;
+                g->source.position = j < g->rule_number.count ? g->names.data[3 * j] : 0;
                 specdec__source_fail(b, &g->source, "left recursion: this rule may begin with itself");
             }
         }
@@ -30523,11 +30533,11 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
         return;
     }
     specdec__gbnf_skip_space(&g.source, 1);
-    while (!b->failed && g.source.at < size)
+    while (!b->failed && g.source.position < size)
         specdec__gbnf_read_rule(b, &g);
     for (i = 0; i < g.names.count && !b->failed; i += 3)
         if (!g.names.data[i + 2]) {
-            g.source.at = g.names.data[i];
+            g.source.position = g.names.data[i];
             specdec__source_fail(b, &g.source, "this rule is not defined");
         }
     for (root = 0; root < g.rule_number.count && !b->failed; root++)
@@ -31195,7 +31205,7 @@ typedef struct specdec__schema {
     specdec__vector terms;                       /* terms of all conjunctions, one after the other */
     specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
     specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
-    specdec__vector pending_terms, opened_terms; /* terms of the current shape: to be taken apart; taken apart */
+    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be taken apart; taken apart */
     uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
     uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
     uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
@@ -31664,15 +31674,15 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
 }
 
 /* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
-static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
+static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0, i, ref;
 
-    for (i = 0; i < s->opened_terms.count; i++)
-        if (s->opened_terms.data[i] == term)
+    for (i = 0; i < s->split_terms.count; i++)
+        if (s->split_terms.data[i] == term)
             return;
-    specdec__vector_push(s->build, &s->opened_terms, term);
+    specdec__vector_push(s->build, &s->split_terms, term);
     if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
         if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
             s->types = 0;
@@ -32138,7 +32148,7 @@ static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 }
 
 /* A state with one edge: the byte leads to `target`. */
-static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, uint32_t target)
+static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
@@ -32151,7 +32161,7 @@ static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, ui
 
 /* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
    by a tail call of rule `target`. */
-static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint32_t target)
+static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
@@ -32175,7 +32185,7 @@ static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint3
 }
 
 /* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
-static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, int colon)
+static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
 
@@ -32185,9 +32195,9 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
         return 0;
     at = s->value_states.data[2 * rule];
     if (!at) {
-        at = specdec__schema_spaced_state(s, -1, rule);
+        at = specdec__schema_state_with_space(s, -1, rule);
         s->value_states.data[2 * rule] = at;
-        s->value_states.data[2 * rule + 1] = specdec__schema_spaced_state(s, ':', at);
+        s->value_states.data[2 * rule + 1] = specdec__schema_state_with_space(s, ':', at);
     }
     return s->value_states.data[2 * rule + (colon != 0)];
 }
@@ -32522,7 +32532,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
     if (s->build->failed || !specdec__dfa_trim(s->build, &d))
         return;
     place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '"', place));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
 }
 
 /* ---- Numbers. */
@@ -32755,7 +32765,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
         const uint32_t rule = specdec__schema_item_rule(s, i);
         b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
     }
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '[', start));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '[', start));
 }
 
 /* ---- Listed values. */
@@ -33216,7 +33226,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
     const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
-                                               : specdec__schema_value_state(s, rule, 1);
+                                               : specdec__schema_state_before_value(s, rule, 1);
     const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_SET, 3);
 
     if (s->build->failed)
@@ -33562,7 +33572,7 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
 }
 
 /* The tree of a member behind another one: a comma where the form has commas, then the member. */
-static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t member)
+static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
 {
     specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
@@ -33592,7 +33602,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__argument_next_member(s, member), 0,
+                                                                   specdec__argument_member_tree(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
@@ -33601,7 +33611,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
         const uint32_t member = specdec__argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__argument_next_member(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t next = member ? specdec__argument_member_tree(s, member) : 0, least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -33704,7 +33714,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
     }
     specdec__members_build_tree(s, m, other ? d : NULL, &tree);
     keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
-    i = specdec__schema_spaced_state(s, '"', keys);
+    i = specdec__schema_state_with_space(s, '"', keys);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = object;
@@ -33726,7 +33736,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
             first[2 * count + 1 + i] = m->sorted.data[i];
         }
     }
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '{', start));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '{', start));
 }
 
 /* ---- Shapes. */
@@ -33832,7 +33842,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     specdec__fact branch;
 
     for (i = 0; i < s->pending_terms.count && s->types && !s->build->failed; i++)
-        specdec__schema_open_term(s, s->pending_terms.data[i]);
+        specdec__schema_split_term(s, s->pending_terms.data[i]);
     s->pending_terms.count = 0;
     specdec__schema_prune_types(s);
     if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
@@ -33850,13 +33860,13 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     s->branch_index++;
     facts = s->facts.count;
     branches = s->branches.count;
-    seen = s->opened_terms.count;
+    seen = s->split_terms.count;
     types = s->types;
     for (i = 0; !s->build->failed && specdec__schema_apply_option(s, &branch, i); i++) {
         specdec__schema_expand_terms(s);
         s->facts.count = facts;
         s->branches.count = branches;
-        s->opened_terms.count = seen;
+        s->split_terms.count = seen;
         s->pending_terms.count = 0;
         s->types = types;
     }
@@ -33941,7 +33951,7 @@ static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conju
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
 
-    s->facts.count = s->branches.count = s->pending_terms.count = s->opened_terms.count = 0;
+    s->facts.count = s->branches.count = s->pending_terms.count = s->split_terms.count = 0;
     s->branch_index = s->depth = s->shapes = s->free_types = 0;
     s->literals.count = s->alternatives.count = 0;
     specdec__schema_begin_style(s, words);
@@ -33998,8 +34008,8 @@ static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjuncti
 
 /* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
    failed. */
-static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
-                                 int compact)
+static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                       int compact)
 {
     static const unsigned char anything[] = "true";
     uint32_t i, from;
@@ -34067,7 +34077,7 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
 {
     uint32_t i, root, term = 0;
 
-    if (!specdec__schema_begin(s, b, text, size, compact))
+    if (!specdec__schema_begin_build(s, b, text, size, compact))
         return;
     root = specdec__schema_conjunction_rule(s, &term, 1);
     if (!specdec__schema_build_conjunctions(s))
@@ -34300,7 +34310,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     uint32_t tool = 0, name, root, any, all, i = 0;
     specdec__vector rules;
 
-    if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
+    if (!specdec__schema_begin_build(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
     if (!row) {
         specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");
@@ -34467,8 +34477,9 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
 }
 
 /* Compiles a constraint from its source into the caller's block. The reason of a failure is written to `error`. */
-static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source,
-                                                       void *memory, size_t bytes, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__compile_constraint(specdec__build *b,
+                                                                  const specdec_constraint_source *source, void *memory,
+                                                                  size_t bytes, specdec_error *error)
 {
     const unsigned char *text = (const unsigned char *)source->text;
     const size_t size = !text ? 0 : source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
@@ -34736,7 +34747,7 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
 
 /* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
    plain. */
-static void specdec__trie_divide_tokens(specdec_token_trie *t, unsigned char *from)
+static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned char *from)
 {
     uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
 
@@ -34791,7 +34802,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
         return;
     specdec__trie_read_tokens(v, t->text, t->offset);
     from = t->plain_characters + v->count;
-    specdec__trie_divide_tokens(t, from);
+    specdec__trie_separate_plain_tokens(t, from);
     t->entry_begin = from;
     specdec__trie_sort_entries(t, t->rest.tokens, t->rest.entries);
     t->rest.nodes = t->all.nodes; /* only counted: not written yet */
@@ -34823,7 +34834,7 @@ SPECDEC__FOR_SPEED
  * >>constraint/mask: which tokens may follow: a walk over the tree of tokens with the threads of a text.
  * ================================================================================================================== */
 
-/* Most threads of a walk; most new stack nodes of a walk; most threads of a state that are walked one by one. */
+/* Limits of a walk over a trie: threads, new stack nodes, threads of the state that are walked one by one. */
 enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MASK_SINGLE_THREADS = 8 };
 
 /* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
@@ -38907,7 +38918,7 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
     if (arena->base && arena->used != SIZE_MAX) {
         work->found = found;
         work->memory = memory;
-        work->bytes = bytes;
+        work->memory_bytes = bytes;
         specdec__chat_recognise_template(work, m->chat_template, &m->vocab);
         specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
@@ -61375,7 +61386,7 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
         work.vocab = v;
         work.text = t->model->chat_template;
         work.memory = arena->base + arena->used;
-        work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
+        work.memory_bytes = arena->used < arena->size ? arena->size - arena->used : 0;
         work.local_time = specdec__os_date();
         return specdec__conversation_render(&work, input, out, &t->error);
     }
@@ -62164,7 +62175,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
                       : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
                                                              : "BPE";
-    info->words = m->vocab.words ? m->vocab.words->name : NULL;
+    info->words = m->vocab.pre_tokenizer ? m->vocab.pre_tokenizer->name : NULL;
     info->context = m->context;
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;
@@ -62260,7 +62271,7 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
         return specdec__too_small(bytes, size, error);
     bytes = (bytes - size) & ~(size_t)7;
     b = (specdec__build *)(void *)(base + skip + bytes); /* at the end, as all else that is not kept */
-    result = specdec__compile(b, source, base + skip, bytes, error);
+    result = specdec__compile_constraint(b, source, base + skip, bytes, error);
     if (!result)
         *constraint = (const specdec_constraint *)(const void *)(base + skip);
     return result;
