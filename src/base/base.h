@@ -454,11 +454,11 @@ SPECDEC__FOR_SIZE
    touched. */
 #ifdef SPECDEC_FENCE
     #include <sanitizer/asan_interface.h>
-    #define SPECDEC__FENCE SPECDEC_FENCE
+    #define SPECDEC__FENCE_BYTES SPECDEC_FENCE
     #define SPECDEC__FENCED(array, bytes) \
         (ASAN_UNPOISON_MEMORY_REGION(array, bytes), ASAN_POISON_MEMORY_REGION((array) + (bytes), SPECDEC_FENCE))
 #else
-    #define SPECDEC__FENCE 0
+    #define SPECDEC__FENCE_BYTES 0
     #define SPECDEC__FENCED(array, bytes) ((void)0)
 #endif
 
@@ -476,7 +476,7 @@ static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_
 {
     size_t bytes = specdec__size_multiply(count, item_size);
     size_t from = specdec__size_add(arena->used, align - 1) & ~(align - 1);
-    size_t end = specdec__size_add(from, specdec__size_add(bytes, SPECDEC__FENCE));
+    size_t end = specdec__size_add(from, specdec__size_add(bytes, SPECDEC__FENCE_BYTES));
 
     if (arena->used == SIZE_MAX || end == SIZE_MAX || (arena->base && end > arena->size)) {
         arena->used = SIZE_MAX;
@@ -505,7 +505,7 @@ static SPECDEC__UNUSED size_t specdec__arena_rewind(specdec__arena *arena, size_
 {
     const size_t end = arena->used;
 
-    if (end != SIZE_MAX && !SPECDEC__FENCE)
+    if (end != SIZE_MAX && !SPECDEC__FENCE_BYTES)
         arena->used = from;
     return end;
 }

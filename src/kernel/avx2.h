@@ -708,7 +708,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point_codes(int twos, __m256
     index = twos ? _mm256_and_si256(index, _mm256_set1_epi32(0x0C030C03)) : index;
     signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_shuffle_pattern((uint32_t)(i / 2) * 0x01010101u)),
                              bits);
-    signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* -1 or 1 */
+    signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* the sign, -1 or 1, in each byte */
     return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
 }
 

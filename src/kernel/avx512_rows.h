@@ -214,9 +214,9 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const
 /* Multiplies a run of a row: dot (granule) = the sum of (code - bias) * (column code + offset); the column's codes and
    offsets are multiplied separately, as their sums are too large for a byte. scale, minimum (granule): of the row;
    minimum NULL: none. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_run(int type, const unsigned char *from,
-                                                             const specdec__avx512_column_run *x, float *dot,
-                                                             float *scale, float *minimum)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, const unsigned char *from,
+                                                                      const specdec__avx512_column_run *x, float *dot,
+                                                                      float *scale, float *minimum)
 {
     const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_highest_code(type) * halves <= 255;
     __m512i codes[2][2], sums[4], offsets;
@@ -287,7 +287,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, con
                                    2);
                 __builtin_prefetch((const void *)((uintptr_t)at + row_bytes + fetched), 0, 3);
             }
-            specdec__avx512_row_run(type, at, room->runs + i, room->dot[i][row], room->scale[i][row],
+            specdec__avx512_multiply_row_run(type, at, room->runs + i, room->dot[i][row], room->scale[i][row],
                                     specdec__x86_has_minimum(type) ? room->minimum[i][row] : NULL);
         }
 }

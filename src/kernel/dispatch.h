@@ -186,11 +186,11 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__HAS_READINGS 1 /* 1: a table may have other_reading */
+#define SPECDEC__HAS_READINGS 1 /* 1: tables may have a second way to read weights */
 #else
 #define SPECDEC__HAS_READINGS 0
 #endif
-#define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
+#define SPECDEC__READ_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
 
 SPECDEC__FOR_SPEED
 /* specdec__multiply_function by panels: unpacks and multiplies two tiles at a time, or one. For types of which two
@@ -241,7 +241,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         specdec__tiles one = *tiles;
 
         one.l1_bytes = kernels->reading.l1_bytes;
-        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
+        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READ_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);

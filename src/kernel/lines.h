@@ -23,7 +23,7 @@ enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__
 /* The layout of a type's codes in a tile: code = (low bits | high bits << shift) + offset. */
 typedef struct specdec__line_codes {
     uint32_t type;
-    uint16_t order;     /* SPECDEC__LINE_WHOLE and so on */
+    uint16_t layout;    /* SPECDEC__LINE_WHOLE and so on */
     uint16_t low, high; /* offsets of the low and high bits in a tile */
     uint8_t mask, high_mask, shift; /* high_mask 0: there are no high bits */
     uint8_t values;     /* 1: codes are indices of specdec__quant_iq4_values */
@@ -71,7 +71,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *fr
 {
     specdec__line_run run = {tile + from->low + half * 256, tile + from->high + half * 256, 0, b, 64, 0};
 
-    switch (from->order) {
+    switch (from->layout) {
     case SPECDEC__LINE_HALVES:
         run.low += b * 256 - half * 256;
         run.shift = half * 4;
@@ -310,7 +310,7 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
             specdec__line_store_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
         return;
     }
-    if (from->order == SPECDEC__LINE_GRID)
+    if (from->layout == SPECDEC__LINE_GRID)
         unit = specdec__line_grid_factor(type->number, tile, k, &scale);
     else
         specdec__line_factors(type->number, tile, k, &scale, &minimum);
@@ -345,7 +345,7 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
     if (from->type == SPECDEC__TYPE_COUNT) {
         specdec__unpack_codes(type, tile, blocks, panel);
         for (b = 0; b < blocks * per; b++)
-            SPECDEC__LINE_PAIR(panel, b, type->granule);
+            SPECDEC__LINE_SUM_GRANULE(panel, b, type->granule);
         return;
     }
     for (b = 0; b < blocks; b++) {
@@ -353,16 +353,16 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
 
         for (i = 0; i < share; i += 64)
             __builtin_prefetch(tile + SPECDEC__LINE_PREFETCH_BYTES + at * share + i, 0, 3);
-        if (from->order == SPECDEC__LINE_GRID)
+        if (from->layout == SPECDEC__LINE_GRID)
             specdec__line_unpack_grid(type->number, tile, at, panel->u.codes + b * 512);
         else
             specdec__line_unpack_codes(from, tile, at, panel->u.codes + b * 512);
         for (g = 0; g < per; g++) {
             specdec__line_unpack_scales(type, from, tile, at * per + g, panel, b * per + g);
             if (per == 1)
-                SPECDEC__LINE_PAIR(panel, b, 32);
+                SPECDEC__LINE_SUM_GRANULE(panel, b, 32);
             else
-                SPECDEC__LINE_PAIR(panel, b * 2 + g, 16);
+                SPECDEC__LINE_SUM_GRANULE(panel, b * 2 + g, 16);
         }
         if (at == whole - 1)
             tile += bytes;

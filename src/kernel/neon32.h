@@ -97,7 +97,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 }
 
 /* The pairs of granule k of a panel: the sums of its codes. */
-SPECDEC__INLINE void specdec__neon32_pair(specdec__panel *panel, int k, int granule)
+SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, int granule)
 {
     const int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
     int row, i;
@@ -112,7 +112,7 @@ SPECDEC__INLINE void specdec__neon32_pair(specdec__panel *panel, int k, int gran
     }
 }
 
-#define SPECDEC__LINE_PAIR specdec__neon32_pair
+#define SPECDEC__LINE_SUM_GRANULE specdec__neon32_sum_granule
 
 /* The exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit into 16
    bits: 8 * 32 * 127, 2 * 128 * 127. */

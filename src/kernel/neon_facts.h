@@ -24,7 +24,7 @@ enum {
     | (uint64_t)(minimum) << (number)
 #define SPECDEC__DOTPROD_BIAS(number, name, block, bytes, granule, bits, minimum, ...) \
     case number: return (bits) == 0 || (bits) == 8 ? 0 : specdec__quant_bias(bits, minimum);
-#define SPECDEC__DOTPROD_SPAN(number, name, block, bytes, ...) \
+#define SPECDEC__DOTPROD_BLOCK_BYTES(number, name, block, bytes, ...) \
     case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
 
@@ -118,7 +118,7 @@ SPECDEC__INLINE int specdec__dotprod_has_half_sums(int type, int packed, int col
 SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
 {
     switch (type) {
-    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_SPAN)
+    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BLOCK_BYTES)
     default: return 0;
     }
 }

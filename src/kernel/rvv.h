@@ -153,7 +153,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 }
 
 /* The pairs of granule k of a panel: the sums of its codes. Codes of a panel are (value, row) here. */
-SPECDEC__INLINE void specdec__rvv_pair(specdec__panel *panel, int k, int granule)
+SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int granule)
 {
     int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
     vint16m2_t sum = __riscv_vmv_v_x_i16m2(0, 16);
@@ -173,7 +173,7 @@ SPECDEC__INLINE void specdec__rvv_pair(specdec__panel *panel, int k, int granule
     }
     __riscv_vse32_v_i32m4(panel->pair[k], __riscv_vwcvt_x_x_v_i32m4(sum, 16), 16);
 }
-#define SPECDEC__LINE_PAIR specdec__rvv_pair
+#define SPECDEC__LINE_SUM_GRANULE specdec__rvv_sum_granule
 
 /* sums (16) += a panel times one column. The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2
    * 128 * 127. */

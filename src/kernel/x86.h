@@ -52,7 +52,7 @@ enum {
 #define SPECDEC__X86_BIT_3(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 8, number)
 #define SPECDEC__X86_IS_SHORT(number, name, block, ...) SPECDEC__X86_MASK((block) > 1 && (block) < 256, number)
 #define SPECDEC__X86_PARTS(number, name, block, ...) case number: return (block) / 32;
-#define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
+#define SPECDEC__X86_BYTES(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
 #define SPECDEC__X86_EITHER_PLANE (UINT64_C(3) << SPECDEC__X86_PLANE)
@@ -94,7 +94,7 @@ SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__
 SPECDEC__INLINE int specdec__x86_block_bytes(int type)
 {
     switch (type) {
-    SPECDEC__QUANT_TYPES(SPECDEC__X86_SPAN)
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_BYTES)
     case SPECDEC__X86_PLANE: case SPECDEC__X86_PLANES: return SPECDEC__PLANE_UPPER;
     default: return 0;
     }

@@ -1,7 +1,7 @@
-/* specdec-recall - how often a model guesses its own next token when it sees only a part of a long text: which part is chosen by
+/* specdec-recall - how often a model drafts its own next token when it sees only a part of a long text: which part is chosen by
    one policy or another (tools/lab/policies.h). A prompt is read and answered plainly; then, at each token of the answer, every
-   small cache guesses the next one. It includes the header's implementation, as tests do: caches are not public.
-   Chunks are chosen as the drafter "triforce" does it, anew for every few guesses; guesses follow the answer itself, in chains
+   small cache drafts the next token. It includes the header's implementation, as tests do: caches are not public.
+   Chunks are chosen as the drafter "triforce" does it, anew for every few draft tokens; draft tokens follow the answer itself, in chains
    of up to 8 tokens. Counts, which are the same on every machine. */
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #define SPECDEC_IMPLEMENTATION
@@ -23,14 +23,14 @@ typedef struct options {
     int share[BUDGETS], share_count; /* of the prompt: one part in so many tokens is kept */
 } options;
 
-/* One small cache, and what it guessed behind the prompts. */
+/* One small cache, and the tokens that it drafted behind the prompts. */
 typedef struct level {
     const policy *kind;
     int share; /* one token in so many of the prompt's is kept */
     specdec__retrieval cache;
     int right[TEMPERATURES][MAX_PROMPTS];
     int since;                                /* where the chain began */
-    int stage_right[STAGES], stage[STAGES];   /* of the guesses 1 and 2, 3 and 4, 5 to 8 of chains */
+    int stage_right[STAGES], stage[STAGES];   /* of draft tokens 1 and 2, 3 and 4, 5 to 8 of chains */
 } level;
 
 typedef struct recall {
@@ -46,7 +46,7 @@ typedef struct recall {
     level levels[BUDGETS * POLICIES];
     int level_count;
     specdec__arena arena;       /* of the caches, which are laid out for each prompt */
-    int prompts, tokens[MAX_PROMPTS], guesses[TEMPERATURES][MAX_PROMPTS];
+    int prompts, tokens[MAX_PROMPTS], draft_tokens[TEMPERATURES][MAX_PROMPTS];
 } recall;
 
 /* --- one prompt --------------------------------------------------------------------------------------------------- */
@@ -92,7 +92,7 @@ static int answer(recall *r)
     return 1;
 }
 
-/* Notes the guess behind token `at` of the text. */
+/* Counts the draft token behind token `at` of the text. */
 static int note(level *l, int at, int right)
 {
     const int behind = at - l->since, stage = behind < 4 ? behind / 2 : 2;
@@ -104,7 +104,7 @@ static int note(level *l, int at, int right)
 
 /* The next n tokens of the text as a step of a small cache, whose view ends at token `at`: how many of the tokens that it
    chooses behind them are those of the text; -1 after saying what went wrong. */
-static int guess_step(recall *r, level *l, int at, int n)
+static int draft_step(recall *r, level *l, int at, int n)
 {
     specdec__view *view = &l->cache.sequences[0].view;
     specdec__context *c = specdec__retrieve_context(&l->cache);
@@ -128,8 +128,8 @@ static int guess_step(recall *r, level *l, int at, int n)
     return right;
 }
 
-/* A chain of n guesses behind the committed tokens, in steps as long as chunks stay; as guess_step. */
-static int guess(recall *r, level *l, int n)
+/* A chain of n draft tokens behind the committed tokens, in steps as long as chunks stay; as draft_step. */
+static int draft_chain(recall *r, level *l, int n)
 {
     const int end = r->e->view.length + n;
     int at, some, right = 0, count;
@@ -139,7 +139,7 @@ static int guess(recall *r, level *l, int n)
     l->since = end - n;
     for (at = l->since; at < end; at += some) {
         some = specdec__min_int(l->kind->recall ? n : SPECDEC__RETRIEVE_ANEW, end - at);
-        count = guess_step(r, l, at, some);
+        count = draft_step(r, l, at, some);
         if (count < 0)
             return -1;
         right += count;
@@ -147,7 +147,7 @@ static int guess(recall *r, level *l, int n)
     return right;
 }
 
-/* Every small cache guesses along the answer. Returns 0 after saying what went wrong. */
+/* Every small cache drafts along the answer. Returns 0 after saying what went wrong. */
 static int follow(recall *r, int temperature, int index)
 {
     const specdec__model *m = r->target->model;
@@ -158,12 +158,12 @@ static int follow(recall *r, int temperature, int index)
     r->watch.counted = r->prompt;
     while ((n = specdec__min_int(STEP, r->count - 1 - r->e->view.length)) > 0) {
         for (i = 0; i < r->level_count; i++) {
-            right = guess(r, &r->levels[i], n);
+            right = draft_chain(r, &r->levels[i], n);
             if (right < 0)
                 return 0;
             r->levels[i].right[temperature][index] += right;
         }
-        r->guesses[temperature][index] += n;
+        r->draft_tokens[temperature][index] += n;
         if (!run_target(r, r->e->view.length + n, 1))
             return 0;
     }
@@ -304,15 +304,15 @@ static void print_line(const recall *r, const level *l)
     int i, k;
 
     for (i = 0; i < TEMPERATURES; i++) {
-        int right = 0, guesses = 0;
+        int right = 0, draft_tokens = 0;
 
         for (k = 0; k < r->prompts; k++) {
             right += l->right[i][k];
-            guesses += r->guesses[i][k];
+            draft_tokens += r->draft_tokens[i][k];
         }
-        printf(" %.3f (", (double)right / (guesses ? guesses : 1));
+        printf(" %.3f (", (double)right / (draft_tokens ? draft_tokens : 1));
         for (k = 0; k < r->prompts; k++)
-            printf("%s%.2f", k ? " " : "", (double)l->right[i][k] / (r->guesses[i][k] ? r->guesses[i][k] : 1));
+            printf("%s%.2f", k ? " " : "", (double)l->right[i][k] / (r->draft_tokens[i][k] ? r->draft_tokens[i][k] : 1));
         printf(") |");
     }
     for (i = 0; i < STAGES; i++)
@@ -323,16 +323,16 @@ static void print_line(const recall *r, const level *l)
 static void print_table(const recall *r)
 {
     const options *o = r->o;
-    int i, k, guesses[TEMPERATURES] = {0, 0};
+    int i, k, draft_tokens[TEMPERATURES] = {0, 0};
 
     printf("prompts of");
     for (k = 0; k < r->prompts; k++) {
         printf(" %d", r->tokens[k]);
         for (i = 0; i < TEMPERATURES; i++)
-            guesses[i] += r->guesses[i][k];
+            draft_tokens[i] += r->draft_tokens[i][k];
     }
-    printf(" tokens, chunks of %d; guesses: %d greedy, %d at %g\n\n", o->chunk, guesses[0], guesses[1], (double)o->temperature);
-    printf("| kept | by | greedy (each prompt) | at %g | guesses 1-2, 3-4, 5-8 of a chain |\n|---|---|---|---|---|\n",
+    printf(" tokens, chunks of %d; draft tokens: %d greedy, %d at %g\n\n", o->chunk, draft_tokens[0], draft_tokens[1], (double)o->temperature);
+    printf("| kept | by | greedy (each prompt) | at %g | draft tokens 1-2, 3-4, 5-8 of a chain |\n|---|---|---|---|---|\n",
            (double)o->temperature);
     for (i = 0; i < r->level_count; i++) {
         const level *l = &r->levels[i];
