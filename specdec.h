@@ -2156,11 +2156,11 @@ SPECDEC__FOR_SIZE
    touched. */
 #ifdef SPECDEC_FENCE
     #include <sanitizer/asan_interface.h>
-    #define SPECDEC__FENCE SPECDEC_FENCE
+    #define SPECDEC__FENCE_BYTES SPECDEC_FENCE
     #define SPECDEC__FENCED(array, bytes) \
         (ASAN_UNPOISON_MEMORY_REGION(array, bytes), ASAN_POISON_MEMORY_REGION((array) + (bytes), SPECDEC_FENCE))
 #else
-    #define SPECDEC__FENCE 0
+    #define SPECDEC__FENCE_BYTES 0
     #define SPECDEC__FENCED(array, bytes) ((void)0)
 #endif
 
@@ -2178,7 +2178,7 @@ static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_
 {
     size_t bytes = specdec__size_multiply(count, item_size);
     size_t from = specdec__size_add(arena->used, align - 1) & ~(align - 1);
-    size_t end = specdec__size_add(from, specdec__size_add(bytes, SPECDEC__FENCE));
+    size_t end = specdec__size_add(from, specdec__size_add(bytes, SPECDEC__FENCE_BYTES));
 
     if (arena->used == SIZE_MAX || end == SIZE_MAX || (arena->base && end > arena->size)) {
         arena->used = SIZE_MAX;
@@ -2207,7 +2207,7 @@ static SPECDEC__UNUSED size_t specdec__arena_rewind(specdec__arena *arena, size_
 {
     const size_t end = arena->used;
 
-    if (end != SIZE_MAX && !SPECDEC__FENCE)
+    if (end != SIZE_MAX && !SPECDEC__FENCE_BYTES)
         arena->used = from;
     return end;
 }
@@ -6683,7 +6683,7 @@ enum {
 #define SPECDEC__X86_BIT_3(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 8, number)
 #define SPECDEC__X86_IS_SHORT(number, name, block, ...) SPECDEC__X86_MASK((block) > 1 && (block) < 256, number)
 #define SPECDEC__X86_PARTS(number, name, block, ...) case number: return (block) / 32;
-#define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
+#define SPECDEC__X86_BYTES(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
 #define SPECDEC__X86_EITHER_PLANE (UINT64_C(3) << SPECDEC__X86_PLANE)
@@ -6725,7 +6725,7 @@ SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__
 SPECDEC__INLINE int specdec__x86_block_bytes(int type)
 {
     switch (type) {
-    SPECDEC__QUANT_TYPES(SPECDEC__X86_SPAN)
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_BYTES)
     case SPECDEC__X86_PLANE: case SPECDEC__X86_PLANES: return SPECDEC__PLANE_UPPER;
     default: return 0;
     }
@@ -8146,7 +8146,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point_codes(int twos, __m256
     index = twos ? _mm256_and_si256(index, _mm256_set1_epi32(0x0C030C03)) : index;
     signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_shuffle_pattern((uint32_t)(i / 2) * 0x01010101u)),
                              bits);
-    signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* -1 or 1 */
+    signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* the sign, -1 or 1, in each byte */
     return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
 }
 
@@ -10545,9 +10545,9 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const
 /* Multiplies a run of a row: dot (granule) = the sum of (code - bias) * (column code + offset); the column's codes and
    offsets are multiplied separately, as their sums are too large for a byte. scale, minimum (granule): of the row;
    minimum NULL: none. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_run(int type, const unsigned char *from,
-                                                             const specdec__avx512_column_run *x, float *dot,
-                                                             float *scale, float *minimum)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_row_run(int type, const unsigned char *from,
+                                                                      const specdec__avx512_column_run *x, float *dot,
+                                                                      float *scale, float *minimum)
 {
     const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_highest_code(type) * halves <= 255;
     __m512i codes[2][2], sums[4], offsets;
@@ -10618,7 +10618,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, con
                                    2);
                 __builtin_prefetch((const void *)((uintptr_t)at + row_bytes + fetched), 0, 3);
             }
-            specdec__avx512_row_run(type, at, room->runs + i, room->dot[i][row], room->scale[i][row],
+            specdec__avx512_multiply_row_run(type, at, room->runs + i, room->dot[i][row], room->scale[i][row],
                                     specdec__x86_has_minimum(type) ? room->minimum[i][row] : NULL);
         }
 }
@@ -11931,7 +11931,7 @@ enum {
     | (uint64_t)(minimum) << (number)
 #define SPECDEC__DOTPROD_BIAS(number, name, block, bytes, granule, bits, minimum, ...) \
     case number: return (bits) == 0 || (bits) == 8 ? 0 : specdec__quant_bias(bits, minimum);
-#define SPECDEC__DOTPROD_SPAN(number, name, block, bytes, ...) \
+#define SPECDEC__DOTPROD_BLOCK_BYTES(number, name, block, bytes, ...) \
     case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
 #define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
 
@@ -12025,7 +12025,7 @@ SPECDEC__INLINE int specdec__dotprod_has_half_sums(int type, int packed, int col
 SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
 {
     switch (type) {
-    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_SPAN)
+    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BLOCK_BYTES)
     default: return 0;
     }
 }
@@ -13943,7 +13943,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 }
 
 /* The pairs of granule k of a panel: the sums of its codes. */
-SPECDEC__INLINE void specdec__neon32_pair(specdec__panel *panel, int k, int granule)
+SPECDEC__INLINE void specdec__neon32_sum_granule(specdec__panel *panel, int k, int granule)
 {
     const int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
     int row, i;
@@ -13958,7 +13958,7 @@ SPECDEC__INLINE void specdec__neon32_pair(specdec__panel *panel, int k, int gran
     }
 }
 
-#define SPECDEC__LINE_PAIR specdec__neon32_pair
+#define SPECDEC__LINE_SUM_GRANULE specdec__neon32_sum_granule
 
 /* The exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit into 16
    bits: 8 * 32 * 127, 2 * 128 * 127. */
@@ -14213,7 +14213,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 }
 
 /* The pairs of granule k of a panel: the sums of its codes. Codes of a panel are (value, row) here. */
-SPECDEC__INLINE void specdec__rvv_pair(specdec__panel *panel, int k, int granule)
+SPECDEC__INLINE void specdec__rvv_sum_granule(specdec__panel *panel, int k, int granule)
 {
     int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
     vint16m2_t sum = __riscv_vmv_v_x_i16m2(0, 16);
@@ -14233,7 +14233,7 @@ SPECDEC__INLINE void specdec__rvv_pair(specdec__panel *panel, int k, int granule
     }
     __riscv_vse32_v_i32m4(panel->pair[k], __riscv_vwcvt_x_x_v_i32m4(sum, 16), 16);
 }
-#define SPECDEC__LINE_PAIR specdec__rvv_pair
+#define SPECDEC__LINE_SUM_GRANULE specdec__rvv_sum_granule
 
 /* sums (16) += a panel times one column. The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2
    * 128 * 127. */
@@ -14306,7 +14306,7 @@ enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__
 /* The layout of a type's codes in a tile: code = (low bits | high bits << shift) + offset. */
 typedef struct specdec__line_codes {
     uint32_t type;
-    uint16_t order;     /* SPECDEC__LINE_WHOLE and so on */
+    uint16_t layout;    /* SPECDEC__LINE_WHOLE and so on */
     uint16_t low, high; /* offsets of the low and high bits in a tile */
     uint8_t mask, high_mask, shift; /* high_mask 0: there are no high bits */
     uint8_t values;     /* 1: codes are indices of specdec__quant_iq4_values */
@@ -14354,7 +14354,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *fr
 {
     specdec__line_run run = {tile + from->low + half * 256, tile + from->high + half * 256, 0, b, 64, 0};
 
-    switch (from->order) {
+    switch (from->layout) {
     case SPECDEC__LINE_HALVES:
         run.low += b * 256 - half * 256;
         run.shift = half * 4;
@@ -14593,7 +14593,7 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
             specdec__line_store_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
         return;
     }
-    if (from->order == SPECDEC__LINE_GRID)
+    if (from->layout == SPECDEC__LINE_GRID)
         unit = specdec__line_grid_factor(type->number, tile, k, &scale);
     else
         specdec__line_factors(type->number, tile, k, &scale, &minimum);
@@ -14628,7 +14628,7 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
     if (from->type == SPECDEC__TYPE_COUNT) {
         specdec__unpack_codes(type, tile, blocks, panel);
         for (b = 0; b < blocks * per; b++)
-            SPECDEC__LINE_PAIR(panel, b, type->granule);
+            SPECDEC__LINE_SUM_GRANULE(panel, b, type->granule);
         return;
     }
     for (b = 0; b < blocks; b++) {
@@ -14636,16 +14636,16 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
 
         for (i = 0; i < share; i += 64)
             __builtin_prefetch(tile + SPECDEC__LINE_PREFETCH_BYTES + at * share + i, 0, 3);
-        if (from->order == SPECDEC__LINE_GRID)
+        if (from->layout == SPECDEC__LINE_GRID)
             specdec__line_unpack_grid(type->number, tile, at, panel->u.codes + b * 512);
         else
             specdec__line_unpack_codes(from, tile, at, panel->u.codes + b * 512);
         for (g = 0; g < per; g++) {
             specdec__line_unpack_scales(type, from, tile, at * per + g, panel, b * per + g);
             if (per == 1)
-                SPECDEC__LINE_PAIR(panel, b, 32);
+                SPECDEC__LINE_SUM_GRANULE(panel, b, 32);
             else
-                SPECDEC__LINE_PAIR(panel, b * 2 + g, 16);
+                SPECDEC__LINE_SUM_GRANULE(panel, b * 2 + g, 16);
         }
         if (at == whole - 1)
             tile += bytes;
@@ -14818,11 +14818,11 @@ static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_func
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__HAS_READINGS 1 /* 1: a table may have other_reading */
+#define SPECDEC__HAS_READINGS 1 /* 1: tables may have a second way to read weights */
 #else
 #define SPECDEC__HAS_READINGS 0
 #endif
-#define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
+#define SPECDEC__READ_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
 
 SPECDEC__FOR_SPEED
 /* specdec__multiply_function by panels: unpacks and multiplies two tiles at a time, or one. For types of which two
@@ -14873,7 +14873,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         specdec__tiles one = *tiles;
 
         one.l1_bytes = kernels->reading.l1_bytes;
-        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
+        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READ_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
