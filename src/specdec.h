@@ -94,8 +94,8 @@
 
      >>base/ base os pool lane op begin end
      >>quant/ types decode table fit wide encode tiles planes
-     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_tiles avx512_rows neon
-         neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
+     >>kernel/ kernel scalar weigh x86 sse41 avx2 avx2_multiply avx2_tiles avx512 avx512_grid avx512_tiles avx512_rows
+         neon neon_unpack neon_facts neon_dotprod neon_i8mm neon_panels neon_nibbles neon32 rvv lines dispatch lanes
          lanes_rows
      >>model/ gguf mixing model parts facts tensors rope bind heads nextn open
      >>text/ vocabulary unicode json words stages lookup load merge tokenize decode stop answer splitter template
@@ -110,7 +110,7 @@
      >>engine/ stream engine layout sequences start prefill slide step api api_chat api_model api_functions
          api_constraint fields save enter
      >>schedule/ lane stop plan speculate ahead trees stage pipe work
-     >>cluster/ wire config link orders rank guesses meet ranks draft_remote draft_rank cluster */
+     >>cluster/ wire config link orders rank draft_tokens meet ranks draft_remote draft_rank cluster */
 
 #ifndef SPECDEC__ISA
 
@@ -156,6 +156,7 @@
 #include "kernel/avx2_multiply.h"
 #include "kernel/avx2_tiles.h"
 #include "kernel/avx512.h"
+#include "kernel/avx512_grid.h"
 #include "kernel/avx512_tiles.h"
 #include "kernel/avx512_rows.h"
 #include "kernel/neon.h"
@@ -278,7 +279,7 @@
 #include "cluster/link.h"
 #include "cluster/orders.h"
 #include "cluster/rank.h"
-#include "cluster/guesses.h"
+#include "cluster/draft_tokens.h"
 #include "cluster/meet.h"
 #include "cluster/ranks.h"
 #include "cluster/draft_remote.h"

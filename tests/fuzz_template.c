@@ -76,7 +76,7 @@ static void fuzz_conversation(const uint8_t *text, size_t length, const uint8_t 
         work.vocab = &v;
         work.text = specdec__template_as_bytes(text, length);
         work.memory = memory + arena.used;
-        work.bytes = arena.used < bytes ? bytes - arena.used : 0;
+        work.memory_bytes = arena.used < bytes ? bytes - arena.used : 0;
         work.local_time = 1000000000;
         if (!specdec__conversation_render(&work, &input, &out, &error) && out.needed > OUTPUT)
             abort();

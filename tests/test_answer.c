@@ -238,8 +238,8 @@ static const specdec__calls *row_of(const char *name)
     memset(&found, 0, sizeof found);
     v.bos = v.eos = -1;
     work.found = &found;
-    work.bytes = specdec__template_memory_needed(size);
-    work.memory = malloc(work.bytes);
+    work.memory_bytes = specdec__template_memory_needed(size);
+    work.memory = malloc(work.memory_bytes);
     specdec__conversation_find_format(&work, specdec__template_as_bytes(text, size), &v);
     free(work.memory);
     free(text);

@@ -1420,7 +1420,7 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
     static int32_t pair32[N * K / 32], pair16[N * K / 16];
     static int8_t codes[N * K];
     static specdec__panel panels[2];
-    static const specdec__reading readings[3] = {{0, SPECDEC__AHEAD}, {1, 0}, {0, SPECDEC__LEAD}};
+    static const specdec__weight_reading readings[3] = {{0, SPECDEC__PREFETCH_BYTES}, {1, 0}, {0, SPECDEC__PREFETCH_L1_BYTES}};
     specdec__kernels reading = *kernels;
     uint64_t state = 5;
     specdec__columns x;
@@ -1581,14 +1581,14 @@ static void check_vocabulary(const specdec__kernels *scalar, const specdec__kern
         bad += specdec__row_top(&row, 3, (uint64_t)round, k, best[1]) != found;
         for (i = 0; i < found; i++)
             bad += best[0][i].token != best[1][i].token || !same_float(best[0][i].logit, best[1][i].logit);
-        scalar->weights(logits, vocab, row.highest, s.temperature, p[0]);
-        kernels->weights(logits, vocab, row.highest, s.temperature, p[1]);
+        scalar->token_weights(logits, vocab, row.highest, s.temperature, p[0]);
+        kernels->token_weights(logits, vocab, row.highest, s.temperature, p[1]);
         for (i = 0; i < vocab; i++)
             bad += !same_float(p[0][i], p[1][i]) || !(p[1][i] >= 0 || !(row.temperature > 0));
-        scalar->residuals(draft, p[0], vocab, (double)(float)share, (double)(float)low, share * 0.01, sums[0], sums[0] + 16);
-        kernels->residuals(draft, p[0], vocab, (double)(float)share, (double)(float)low, share * 0.01, sums[1], sums[1] + 16);
-        scalar->mass(logits, vocab, row.highest, -(float)(round % 9), sums[0]);
-        kernels->mass(logits, vocab, row.highest, -(float)(round % 9), sums[1]);
+        scalar->add_residuals(draft, p[0], vocab, (double)(float)share, (double)(float)low, share * 0.01, sums[0], sums[0] + 16);
+        kernels->add_residuals(draft, p[0], vocab, (double)(float)share, (double)(float)low, share * 0.01, sums[1], sums[1] + 16);
+        scalar->add_weights(logits, vocab, row.highest, -(float)(round % 9), sums[0]);
+        kernels->add_weights(logits, vocab, row.highest, -(float)(round % 9), sums[1]);
         for (i = 0; i < 32; i++)
             bad += memcmp(&sums[0][i], &sums[1][i], sizeof sums[0][i]) != 0;
     }
@@ -1632,7 +1632,7 @@ static void check_exp(const specdec__kernels *kernels)
         for (i = 0; i < 64; i++)
             x[i] = specdec__float_from_bits(bits + (uint32_t)i * 4999 < specdec__bits_from_float(-60.0f)
                                                 ? bits + (uint32_t)i * 4999 : bits);
-        kernels->weights(x, 64, 0, 1, p);
+        kernels->token_weights(x, 64, 0, 1, p);
         for (i = 0; i < 64; i++)
             bad += specdec__bits_from_float(p[i]) != specdec__bits_from_float(specdec__exp(x[i]));
     }
@@ -1643,7 +1643,7 @@ static void check_exp(const specdec__kernels *kernels)
    the address sanitizer sees what reads on. */
 static void check_interleave(const specdec__kernels *kernels)
 {
-    enum { BLOCKS = 9, FLOATS = 64, GAP = 5, ROW = BLOCKS * SPECDEC__QUANT_BYTES + GAP };
+    enum { BLOCKS = 9, FLOATS = 64, GAP = 5, ROW = BLOCKS * SPECDEC__QUANT_MAX_BYTES + GAP };
     static unsigned char rows[16 * ROW], tile[16 * ROW], wanted[16 * ROW];
     uint64_t state = 5;
     uint32_t number;
@@ -1666,7 +1666,7 @@ static void check_interleave(const specdec__kernels *kernels)
                 memset(tile, 1, 16 * bytes);
                 kernels->interleave(type, from, step, count, (size_t)blocks, tile);
                 for (b = 0; b < blocks; b++)
-                    for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
+                    for (f = 0; f < SPECDEC__QUANT_MAX_FIELDS && type->fields[f].unit; f++) {
                         const int unit = type->fields[f].unit, units = type->fields[f].count;
                         const size_t size = specdec__quant_unit_bytes(unit);
 

@@ -257,8 +257,8 @@ static void test_bounds(void)
             CHECK_EQUAL_INT(plain.stop, bounded.stop);
         }
         printf("drafter %d: bounds of %lld rows, of which %lld steps were read whole\n", draftings[k], (long long)own.first->engine->target.screen.rows,
-               (long long)own.first->engine->target.screen.whole_steps);
-        CHECK(own.first->engine->target.screen.rows > own.first->engine->target.screen.whole_steps);
+               (long long)own.first->engine->target.screen.rows_whole);
+        CHECK(own.first->engine->target.screen.rows > own.first->engine->target.screen.rows_whole);
         close_machine(&own);
     }
     TEST("steps whose next token is forced leave the output matrix out, also where nothing is screened");

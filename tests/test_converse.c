@@ -711,7 +711,7 @@ static int controls(const specdec__vocab *v, specdec__bytes text, const char *sa
     work.vocab = v;
     work.text = text;
     work.memory = room.scratch;
-    work.bytes = SCRATCH;
+    work.memory_bytes = SCRATCH;
     work.local_time = 0;
     if (specdec__conversation_render(&work, &input, &out, &failure))
         return -1;

@@ -233,7 +233,7 @@ static void check_rows(specdec *t, const int32_t *tokens, const float *wanted, i
     static float states[48 * 3 * WIDE], reads[48 * (3 * WIDE + SPECDEC__ROW_PADDING)], g[ROWS * WIDE], logits[ROWS * WORDS];
     specdec__drafter *d = &t->engine->drafters[0];
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    const int stride = specdec__forward_read_stride(d->model), first = 0;
+    const int stride = specdec__forward_states_stride(d->model), first = 0;
     specdec__prefill_rows rows = specdec__prefill_rows_from(0);
     double worst = 0, worst_g = 0, divergence = 0;
     int i;

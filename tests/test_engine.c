@@ -666,7 +666,7 @@ static void test_reading(void)
 {
     specdec_config c = config_of(PLAIN, -1);
     static answer a, b;
-    static const specdec__reading readings[2] = {{0, 0}, {1, SPECDEC__LEAD}};
+    static const specdec__weight_reading readings[2] = {{0, 0}, {1, SPECDEC__PREFETCH_L1_BYTES}};
     specdec__kernels *kernels;
     session s;
     double seconds, least = 1;
@@ -688,8 +688,8 @@ static void test_reading(void)
         seconds = specdec__os_seconds() - seconds;
         least = seconds < least ? seconds : least;
         kernels = s.engine->engine->kernels;
-        CHECK_EQUAL_INT(heard, kernels->other.apart || kernels->other.lead);
-        kernels->reading = way % 2 ? kernels->other : readings[way % 4 / 2];
+        CHECK_EQUAL_INT(heard, kernels->other_reading.one_tile || kernels->other_reading.l1_bytes);
+        kernels->reading = way % 2 ? kernels->other_reading : readings[way % 4 / 2];
         memset(&b, 0, sizeof b);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);

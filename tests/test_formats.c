@@ -25,8 +25,8 @@ static void recognise(specdec__chat *chat, specdec__bytes text, const specdec__v
 
     work.found = &found;
     work.memory = memory.bytes;
-    work.bytes = specdec__template_memory_needed(text.size) < sizeof memory ? specdec__template_memory_needed(text.size)
-                                                                            : sizeof memory;
+    work.memory_bytes = specdec__template_memory_needed(text.size);
+    work.memory_bytes = work.memory_bytes < sizeof memory ? work.memory_bytes : sizeof memory;
     specdec__chat_recognise_template(&work, text, v);
     *chat = found.chat;
 }

@@ -23,7 +23,7 @@ static struct {
     double seconds, pure;          /* the clock; what it would show without disturbances */
     double speed;                  /* by how much longer all takes now */
     double tile, row, key;         /* seconds of a call: for a tile of weights, a row's norm, a query and 64 keys */
-    specdec__put_function *put;
+    specdec__store_sums_function *store_sums;
     specdec__norm_function *norm;
     specdec__softmax_function *softmax;
 } made;
@@ -46,7 +46,7 @@ static void pass(double seconds)
 static void made_put(const float *sums, int count, const float *bias, float *out, size_t stride)
 {
     pass(made.tile);
-    made.put(sums, count, bias, out, stride);
+    made.store_sums(sums, count, bias, out, stride);
 }
 
 static void made_norm(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)
@@ -116,10 +116,10 @@ static double step_pure(const beside *b)
 
 static void wrap(specdec__kernels *k)
 {
-    made.put = k->put;
+    made.store_sums = k->store_sums;
     made.norm = k->norm;
     made.softmax = k->softmax;
-    k->put = made_put;
+    k->store_sums = made_put;
     k->norm = made_norm;
     k->softmax = made_softmax;
 }

@@ -275,9 +275,9 @@ static uint64_t hash_of_proposals(specdec__ngram *index, specdec__ngram_reader *
         CHECK(!propose(index, reader, n, d, round % 3 ? 0.02f : 0.0f));
         tokens[0] = 0;
         for (i = 0; i < tree.n; i++) {
-            hash = specdec__mix(hash + (uint32_t)tokens[i]);
-            hash = specdec__mix(hash + (uint32_t)parents[i]);
-            hash = specdec__mix(hash + specdec__bits_from_float(probability[i]));
+            hash = specdec__mix_bits(hash + (uint32_t)tokens[i]);
+            hash = specdec__mix_bits(hash + (uint32_t)parents[i]);
+            hash = specdec__mix_bits(hash + specdec__bits_from_float(probability[i]));
         }
     }
     return hash;

@@ -782,19 +782,19 @@ static int on_purpose(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     static const uint32_t values[] = {0, 1, 2, 7, 0xffffffffu, 0x7fffffffu, 0x80000000u, 63, 64, 65};
     const int words = (int)(*size / 4);
-    const int orders = (int)specdec__wire_get(bytes, SPECDEC__WIRE_WORDS);
+    const int orders = (int)specdec__wire_get(bytes, SPECDEC__WIRE_ORDER_WORDS);
     int i;
 
     (void)own;
     if (dice(n, n->stray))
         return 1;
     for (i = dice(n, 3); i >= 0; i--) {
-        const int at = orders > 0 && dice(n, 8) ? SPECDEC__WIRE_HEAD + dice(n, orders) : dice(n, words);
+        const int at = orders > 0 && dice(n, 8) ? SPECDEC__WIRE_HEADER_WORDS + dice(n, orders) : dice(n, words);
         const uint32_t was = specdec__wire_get(bytes, at);
 
         specdec__wire_put(bytes, at, dice(n, 2) ? values[dice(n, 10)] : was + (uint32_t)dice(n, 5) - 2);
     }
-    specdec__wire_put(bytes, SPECDEC__WIRE_SUM, specdec__wire_sum(bytes, (size_t)words));
+    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(bytes, (size_t)words));
     return 1;
 }
 
@@ -922,10 +922,10 @@ static void test_retried(void)
         for (i = 0; i < 10; i++)
             CHECK_EQUAL_INT(specdec_step(text, &tokens, &count), SPECDEC_OK);
         CHECK(text->stats.steps_beside > 0);
-        specdec__link_nonsense(link, 1, "something");
-        for (i = 0; i < 100 && most < SPECDEC__WIRE_FLIGHTS - 8; i++) {
+        specdec__link_reject_message(link, 1, "something");
+        for (i = 0; i < 100 && most < SPECDEC__WIRE_MAX_RUNS - 8; i++) {
             CHECK_EQUAL_INT(specdec_step(text, &tokens, &count), SPECDEC_ERROR_PEER);
-            most = link->flight_count > most ? link->flight_count : most;
+            most = link->sent_run_count > most ? link->sent_run_count : most;
         }
         CHECK(most <= SPECDEC__PIPE_RUNS);
         printf("  %d runs at most\n", most);
@@ -939,7 +939,7 @@ static void test_retried(void)
 static int guesses_break(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     (void)own;
-    if ((specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) == SPECDEC__WIRE_GUESSES && !dice(n, 4))
+    if ((specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) == SPECDEC__WIRE_DRAFT_TOKENS && !dice(n, 4))
         bytes[*size - 1] ^= 1;
     return 1;
 }
@@ -1038,8 +1038,8 @@ static void test_single(void)
         memset(&broken, 0, sizeof broken);
         fated.fate = i % FATES;
         fated.kind = i / FATES % SPECDEC__WIRE_KINDS;
-        fated.rank = fated.kind == SPECDEC__WIRE_DOOM ? 0 : fated.kind == SPECDEC__WIRE_STATES ? ranks - 1
-                   : fated.kind == SPECDEC__WIRE_GUESSES ? 1 : (int)(maker_random(&random) % (uint32_t)ranks);
+        fated.rank = fated.kind == SPECDEC__WIRE_CANCEL ? 0 : fated.kind == SPECDEC__WIRE_STATES ? ranks - 1
+                   : fated.kind == SPECDEC__WIRE_DRAFT_TOKENS ? 1 : (int)(maker_random(&random) % (uint32_t)ranks);
         fated.number = (int)(maker_random(&random) % (maker_random(&random) % 2 ? 4 : 70));
         broken.net.random = (uint64_t)i + 1;
         broken.net.tamper = meet_fate;
@@ -1060,7 +1060,7 @@ static int guesses_stray(mesh *n, int own, unsigned char *bytes, size_t *size)
     const int fate = own == 1 ? dice(n, 12) : FATES;
 
     (void)size;
-    if ((specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != SPECDEC__WIRE_GUESSES)
+    if ((specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != SPECDEC__WIRE_DRAFT_TOKENS)
         return 1;
     n->swap = fate == SWAPPED;
     return fate == LOST ? 0 : fate == TWICE ? 2 : 1;
@@ -1075,7 +1075,7 @@ static int is_guessed(specdec *t)
 
     for (;;) {
         specdec__link_poll(link);
-        guess = specdec__remote_draft_root(link, t->at, t->tokens, t->count);
+        guess = specdec__remote_draft_find_root(link, t->at, t->tokens, t->count);
         if ((guess && guess->count) || specdec__os_seconds() - start > 0.3)
             return guess && guess->count;
         skipping_sleep(0.0005);

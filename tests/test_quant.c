@@ -117,8 +117,8 @@ static void test_known_blocks(void)
     for (i = 0; i < SPECDEC__COUNT(known_blocks); i++) {
         const known_block *known = &known_blocks[i];
         const specdec__quant_type *type = specdec__quant_find(known->type);
-        unsigned char block[SPECDEC__QUANT_BYTES];
-        float values[SPECDEC__QUANT_BLOCK];
+        unsigned char block[SPECDEC__QUANT_MAX_BYTES];
+        float values[SPECDEC__QUANT_MAX_BLOCK];
 
         memset(block, 0, sizeof block);
         for (k = 0; k < known->byte_count; k++)
@@ -144,15 +144,15 @@ static void test_table(void)
         if (!type)
             continue;
         known++;
-        for (i = 0; i < SPECDEC__QUANT_FIELDS && type->fields[i].unit; i++)
+        for (i = 0; i < SPECDEC__QUANT_MAX_FIELDS && type->fields[i].unit; i++)
             sum += (int)specdec__quant_unit_bytes(type->fields[i].unit) * type->fields[i].count;
         CHECK_EQUAL_INT(sum, type->bytes);
         CHECK(type->number < SPECDEC__TYPE_COUNT);
-        CHECK(type->block <= SPECDEC__QUANT_BLOCK && type->bytes <= SPECDEC__QUANT_BYTES);
+        CHECK(type->block <= SPECDEC__QUANT_MAX_BLOCK && type->bytes <= SPECDEC__QUANT_MAX_BYTES);
         CHECK((type->decode == NULL) == (type->granule == 0));
         if (type->granule)
             CHECK(type->block % type->granule == 0 && (type->granule == 16 || type->granule == 32) &&
-                  type->block / type->granule <= SPECDEC__QUANT_GRANULES);
+                  type->block / type->granule <= SPECDEC__QUANT_MAX_GRANULES);
         CHECK(type->bits <= (type->has_minimum ? 5 : 8));
     }
     CHECK_EQUAL_INT(known, SPECDEC__COUNT(specdec__quant_types));
@@ -277,8 +277,8 @@ static void test_brain_floats(void)
 static void test_tiles(void)
 {
     static const int row_counts[3] = {1, 5, 16};
-    enum { BLOCKS = 3, GAP = 7, ROW = BLOCKS * SPECDEC__QUANT_BYTES + GAP };
-    static unsigned char rows[16 * ROW], tile[16 * BLOCKS * SPECDEC__QUANT_BYTES];
+    enum { BLOCKS = 3, GAP = 7, ROW = BLOCKS * SPECDEC__QUANT_MAX_BYTES + GAP };
+    static unsigned char rows[16 * ROW], tile[16 * BLOCKS * SPECDEC__QUANT_MAX_BYTES];
     uint32_t number;
     int k, row;
 
@@ -297,7 +297,7 @@ static void test_tiles(void)
             specdec__quant_interleave(type, rows, row_bytes, row_counts[k], BLOCKS, tile);
             for (b = 0; b < BLOCKS; b++)
                 for (row = 0; row < 16; row++) {
-                    unsigned char block[SPECDEC__QUANT_BYTES], zero[SPECDEC__QUANT_BYTES] = {0};
+                    unsigned char block[SPECDEC__QUANT_MAX_BYTES], zero[SPECDEC__QUANT_MAX_BYTES] = {0};
                     const unsigned char *from = rows + (size_t)row * row_bytes + b * type->bytes;
                     specdec__quant_deinterleave_block(type, tile + b * type->bytes * 16, row, block);
                     wrong += memcmp(block, row < row_counts[k] ? from : zero, type->bytes) != 0;
@@ -522,8 +522,8 @@ static void test_plain_half_floats(void)
 static void test_plain_decoders(void)
 {
     enum { BLOCKS = 3 };
-    static unsigned char row[BLOCKS * SPECDEC__QUANT_BYTES];
-    static float values[BLOCKS * SPECDEC__QUANT_BLOCK];
+    static unsigned char row[BLOCKS * SPECDEC__QUANT_MAX_BYTES];
+    static float values[BLOCKS * SPECDEC__QUANT_MAX_BLOCK];
     uint32_t number;
     int repeat, b, i, wrong;
 
@@ -544,8 +544,8 @@ static void test_plain_decoders(void)
             random_bytes(row, sizeof row);
             specdec__quant_to_float(type, row, (size_t)type->block * BLOCKS, values);
             for (b = 0; b < BLOCKS; b++) {
-                int8_t codes[SPECDEC__QUANT_BLOCK];
-                float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+                int8_t codes[SPECDEC__QUANT_MAX_BLOCK];
+                float scale[SPECDEC__QUANT_MAX_GRANULES], minimum[SPECDEC__QUANT_MAX_GRANULES];
 
                 decode(row + b * type->bytes, codes, scale, minimum);
                 for (i = 0; i < type->block; i++) {
@@ -587,7 +587,7 @@ static void compare_models(specdec__gguf *original, specdec__gguf *quantised, ui
     double their_sum = 0, our_sum = 0, count = 0;
     uint64_t i;
 
-    c.at = quantised->tensors_at;
+    c.offset = quantised->tensors_at;
     for (i = 0; i < quantised->tensor_count; i++) {
         specdec__gguf_tensor tensor, reference;
         char name[128];

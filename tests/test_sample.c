@@ -65,11 +65,11 @@ static void test_gumbel(void)
 
     TEST("a Gumbel value is bounded, monotone in its bits up to rounding, and within float accuracy of the double "
          "value");
-    CHECK(specdec__sample_gumbel_from(UINT32_MAX) <= SPECDEC__NOISE_MOST);
+    CHECK(specdec__sample_gumbel_from(UINT32_MAX) <= SPECDEC__NOISE_MAXIMUM);
     CHECK(specdec__sample_gumbel_from(UINT32_MAX) > 22.18f);
     CHECK(specdec__sample_gumbel_from(0) > -3.1001f && specdec__sample_gumbel_from(0) < -3.0f);
     for (i = 0; i < 400000; i++) {
-        uint32_t bits = (uint32_t)(specdec__mix((uint64_t)i) >> 32),
+        uint32_t bits = (uint32_t)(specdec__mix_bits((uint64_t)i) >> 32),
                  fold = i & 1 ? bits >> (i >> 1 & 31) : ~(bits >> (i >> 1 & 31));
         double u = ((double)fold + 1) / 4294967297.0;
         double exact = -log(-(fold < 0x80000000u ? log(u) : log1p(-((4294967296.0 - (double)fold) / 4294967297.0))));
@@ -88,7 +88,7 @@ static void test_gumbel(void)
     TEST("Gumbel noise has the same bits on every machine");
     for (i = 0; i < 100000; i++)
         digest =
-            specdec__mix(digest ^ specdec__bits_from_float(gumbel(1, (uint64_t)i, (uint32_t)i * 77u)));
+            specdec__mix_bits(digest ^ specdec__bits_from_float(gumbel(1, (uint64_t)i, (uint32_t)i * 77u)));
     CHECK_EQUAL_INT(digest >> 32, 3297546629u);
 
     TEST("Gumbel noise has the Gumbel distribution");
@@ -648,13 +648,13 @@ static const char *const sets[] = {"scalar", "sse41", "avx2", "avxvnni", "avx512
 /* Whether one of the tokens that a kernel passes over reaches `wanted` after all, by the noise itself. */
 static int passes_over_wrongly(const specdec__kernels *kernels, int count, float inverse, float wanted, uint64_t noise, uint32_t first)
 {
-    int over = kernels->outdone(wide_row, count, 0, inverse, wanted, noise, first), i;
+    int over = kernels->count_unreachable(wide_row, count, 0, inverse, wanted, noise, first), i;
 
     if (over < 0 || over > count || (over < count && over % 64))
         return 1;
     for (i = 0; i < over; i++)
         if (wide_row[i] * inverse +
-                specdec__sample_gumbel_from((uint32_t)(specdec__noise_at(noise, first + (uint32_t)i) >> 32)) >= wanted)
+            specdec__sample_gumbel_from((uint32_t)(specdec__noise_at(noise, first + (uint32_t)i) >> 32)) >= wanted)
             return 1;
     return 0;
 }
@@ -682,7 +682,7 @@ static void test_outdone(void)
             for (i = 0; i < count; i++)
                 wide_row[i] -= 6;
             wrong += passes_over_wrongly(&kernels, count, inverse, wanted, noise, first);
-            passed += kernels.outdone(wide_row, count, 0, inverse, wanted, noise, first);
+            passed += kernels.count_unreachable(wide_row, count, 0, inverse, wanted, noise, first);
         }
         CHECK_EQUAL_INT(wrong, 0);
         CHECK(passed > 400 * 750 / 4);

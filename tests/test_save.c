@@ -254,6 +254,33 @@ static void test_state(void)
     CHECK_EQUAL_INT(seen, 7);
 }
 
+/* All lengths of half a character, which byte tokens make. */
+static void test_half(void)
+{
+    static const unsigned char emoji[3] = {0xf0, 0x9f, 0x92};
+    specdec_config c = config_of(PLAIN);
+    machine a, b;
+    int n;
+
+    TEST("one, two and three bytes of a character that waits for its last byte are saved");
+    if (!open_machine(&a, &c) || !open_machine(&b, &c))
+        return;
+    prompt(a.first, 5, 1);
+    for (n = 1; n <= 3; n++) {
+        file saved;
+
+        a.first->stream.held_count = n;
+        memcpy(a.first->stream.held, emoji, sizeof emoji);
+        saved = save(a.first);
+        CHECK_EQUAL_INT(specdec_load(b.first, saved.data, saved.size), SPECDEC_OK);
+        CHECK_EQUAL_INT(b.first->stream.held_count, n);
+        CHECK(memcmp(b.first->stream.held, emoji, (size_t)n) == 0);
+        free(saved.data);
+    }
+    close_machine(&a);
+    close_machine(&b);
+}
+
 /* Models of others: real windows, long contexts, and the pair of examples/models. */
 static void test_models(void)
 {
@@ -1114,7 +1141,7 @@ static int carry(const char *path, int writes)
 int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } tests[] = {
-        {"going_on", test_going_on}, {"state", test_state}, {"models", test_models}, {"several", test_several},
+        {"going_on", test_going_on}, {"state", test_state}, {"half", test_half}, {"models", test_models}, {"several", test_several},
         {"forks", test_forks}, {"forks", test_waiting_fork}, {"damage", test_damage}, {"random", test_random_files}, {"random", test_empty_file},
         {"foreign", test_foreign}, {"foreign", test_full_cache}, {"foreign", test_long_rope}, {"foreign", test_empty},
         {"sliding", test_sliding}, {"slide", test_slide_text}, {"slide", test_slide_cancelled}, {"slide", test_slide_work},

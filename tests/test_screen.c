@@ -221,7 +221,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
 {
     const size_t at = (size_t)column * (size_t)b.rows;
     specdec__context *c = &b.context[1];
-    const double whole = (double)c->screen.whole_steps;
+    const double whole = (double)c->screen.rows_whole;
     specdec__settle_list lists[2];
     specdec__settle_need need;
     specdec__chooser chooser;
@@ -268,7 +268,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
                b.columns, (double)s.temperature, (int)s.top_k, (double)s.repetition_penalty, s.bias_count);
     CHECK_EQUAL_INT(best[1].token, best[0].token);
     done->positions++;
-    done->settled += (double)c->screen.whole_steps - whole < 0.5;
+    done->settled += (double)c->screen.rows_whole - whole < 0.5;
 }
 
 /* A step: its bounds, then its tokens. */

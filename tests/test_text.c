@@ -352,7 +352,7 @@ static size_t slow_merge(const specdec__vocab *v, const specdec__text_stretch *r
 /* Is a run a token that is never built from merges? */
 static int is_whole(const specdec__vocab *v, const specdec__text_stretch *run)
 {
-    const int kind = v->words ? v->words->whole_words : SPECDEC__WORDS_MERGED;
+    const int kind = v->pre_tokenizer ? v->pre_tokenizer->whole_words : SPECDEC__WORDS_MERGED;
 
     return kind && (kind == SPECDEC__WORDS_WHOLE || run->text[0] == '\n') &&
            specdec__vocab_find_stretch(v, run, 0, run->length) >= 0;
@@ -372,8 +372,8 @@ static int agrees_with_slow(const subject *s, const char *text, size_t length)
 
         run.text = (const unsigned char *)text + at;
         run.prefix = v->model == SPECDEC__VOCAB_SPM && v->add_space_prefix;
-        run.length = (v->model == SPECDEC__VOCAB_SPM ? length : specdec__words_first_word(v->words, run.text,
-                                                                                          length - at)) + run.prefix;
+        run.length = (v->model == SPECDEC__VOCAB_SPM ? length : specdec__pre_tokenizer_first_word(v->pre_tokenizer, run.text,
+                                                                                                  length - at)) + run.prefix;
         if (is_whole(v, &run)) {
             same = done < count && tokens[done++] == specdec__vocab_find_stretch(v, &run, 0, run.length);
             at += run.length;
@@ -514,12 +514,12 @@ static void hide_key(unsigned char *data, size_t size, const char *key)
 /* The same file without tokenizer.ggml.pre: its vocabulary is recognised. */
 static void check_recognised(unsigned char *data, size_t size, const subject *with)
 {
-    const specdec__vocab_words *words = with->v.words;
+    const specdec__pre_tokenizer *words = with->v.pre_tokenizer;
     subject s;
 
     hide_key(data, size, "tokenizer.ggml.pre");
     CHECK_EQUAL_INT(open_bytes(&s, data, size), SPECDEC_OK);
-    CHECK(s.memory && s.v.words == words && s.v.add_bos == with->v.add_bos && s.v.words_source == 0);
+    CHECK(s.memory && s.v.pre_tokenizer == words && s.v.add_bos == with->v.add_bos && s.v.pre_tokenizer_source == 0);
     close_subject(&s);
 }
 
@@ -878,7 +878,7 @@ static void test_small_bpe(void)
     for (i = 0; i < 2; i++) {
         r.pre = i ? "default" : NULL;
         CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-        CHECK(s.v.words && strcmp(s.v.words->name, "gpt-2") == 0);
+        CHECK(s.v.pre_tokenizer && strcmp(s.v.pre_tokenizer->name, "gpt-2") == 0);
         CHECK(strncmp(told(&s), "warning: tokenizer.ggml.pre is missing", 38) == 0);
         close_subject(&s);
     }
@@ -1173,12 +1173,12 @@ static size_t put_code(unsigned char *out, uint32_t code, size_t size)
 
 static int kind_of(uint32_t code)
 {
-    return specdec__text_class_facts[specdec__text_character_class(code)].kind;
+    return specdec__text_class_properties[specdec__text_character_class(code)].kind;
 }
 
 static int facts_of(uint32_t code)
 {
-    return specdec__text_class_facts[specdec__text_character_class(code)].facts;
+    return specdec__text_class_properties[specdec__text_character_class(code)].properties;
 }
 
 static void test_characters(void)
@@ -1246,9 +1246,9 @@ static int cuts(const char *pre, const char *text, const char *wanted)
 
     memset(&v, 0, sizeof v);
     v.model = SPECDEC__VOCAB_BPE;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        if (strcmp(specdec__vocab_words_known[i].name, pre) == 0)
-            v.words = &specdec__vocab_words_known[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
+        if (strcmp(specdec__pre_tokenizers[i].name, pre) == 0)
+            v.pre_tokenizer = &specdec__pre_tokenizers[i];
     while (at < length) {
         size_t size = specdec__text_stretch_bytes(&v, (const unsigned char *)text + at, length - at);
         memcpy(out + used, text + at, size);
@@ -1311,9 +1311,9 @@ static void test_stages(void)
     int repeat, times, wrong = 0;
 
     TEST("pre-tokenizers of several stages cut as one stage after the other does, whatever lies behind a word");
-    for (row = 0; row < SPECDEC__COUNT(specdec__vocab_words_known); row++)
-        for (repeat = 0; specdec__vocab_words_known[row].stages && repeat < 1500; repeat++) {
-            const specdec__vocab_words *words = &specdec__vocab_words_known[row];
+    for (row = 0; row < SPECDEC__COUNT(specdec__pre_tokenizers); row++)
+        for (repeat = 0; specdec__pre_tokenizers[row].stages && repeat < 1500; repeat++) {
+            const specdec__pre_tokenizer *words = &specdec__pre_tokenizers[row];
 
             for (length = 0; length < (size_t)(repeat % 8 ? 60 : 600);) {
                 i = random_below(SPECDEC__COUNT(parts));
@@ -1322,7 +1322,7 @@ static void test_stages(void)
             }
             cut_by_stages(words->stages, text, length, ends);
             for (at = 0; at < length;) {
-                const size_t size = specdec__words_first_word(words, text + at, length - at);
+                const size_t size = specdec__pre_tokenizer_first_word(words, text + at, length - at);
 
                 if (!size)
                     break;
@@ -1541,10 +1541,10 @@ static void test_digits_apart(void)
     TEST("the smollm pre-tokenizer cuts around every digit before it looks for words");
     memset(&v, 0, sizeof v);
     v.model = SPECDEC__VOCAB_BPE;
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        if (strcmp(specdec__vocab_words_known[i].name, "smollm") == 0)
-            v.words = &specdec__vocab_words_known[i];
-    CHECK(v.words != NULL);
+    for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
+        if (strcmp(specdec__pre_tokenizers[i].name, "smollm") == 0)
+            v.pre_tokenizer = &specdec__pre_tokenizers[i];
+    CHECK(v.pre_tokenizer != NULL);
     for (i = 0; left && i < SPECDEC__COUNT(words); i++, at += size, left -= size) {
         size = specdec__text_stretch_bytes(&v, at, left);
         CHECK_EQUAL_INT(size, strlen(words[i]));

@@ -227,7 +227,7 @@ static double watched[WATCHED]; /* what the keys of the last layer and head got 
 static void check_gather(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const int group = c->model->heads / c->model->kv_heads, head = c->model->kv_heads - 1;
-    const specdec__view *view = c->batch->views[c->first];
+    const specdec__view *view = c->batch->views[c->first_node];
     double weight[WATCHED];
     int slots[WATCHED], i, q, k;
 
@@ -236,7 +236,7 @@ static void check_gather(specdec__context *c, int thread, const specdec__layer *
         return;
     specdec__view_find_slots(&view->span[SPECDEC__WHOLE], 0, view->length, slots);
     for (i = 0; i < c->n; i++) {
-        slots[view->length + i] = c->slots[SPECDEC__WHOLE][c->first + i];
+        slots[view->length + i] = c->slots[SPECDEC__WHOLE][c->first_node + i];
         for (q = 0; q < group; q++) {
             attend(query_of(c, i, head * group + q), NULL, &c->kv, layer, head, slots, view->length + i + 1, weight);
             for (k = 0; k <= view->length + i; k++)

@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <string.h>
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-/* gcc 12 sees uninitialised variables in its own AVX-512 header when it compiles C++ (GCC bug 105593). */
+/* gcc 12 wrongly warns of uninitialised variables in its own AVX-512 header in C++ (GCC bug 105593). */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -25,12 +25,13 @@
     ((defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)) || \
      (!defined(__clang__) && !defined(SPECDEC_FREESTANDING) && \
       (__ARM_ARCH == 6 || (__ARM_ARCH == 7 && __ARM_ARCH_PROFILE != 'M'))))
-/* 32-bit ARM. gcc builds functions for NEON whatever the command line says, and the processor is asked; not where
-   nobody would answer. clang builds them only where the command line has NEON and VFPv4 (-mfpu=neon-vfpv4). */
+/* NEON on 32-bit ARM. gcc can compile functions for NEON whatever the command line says; whether to call them is
+   decided at run time, so this is left out on systems where the processor's features cannot be asked for. clang
+   compiles them only if the command line enables NEON and VFPv4 (-mfpu=neon-vfpv4). */
 #define SPECDEC__NEON32
 #if !(defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA))
 #define SPECDEC__NEON32_ASKED
-/* No "arch=...": gcc inlines no helper into a function whose target lacks what the command line has. */
+/* The target names no "arch=...": gcc inlines no function into one whose target lacks a feature of the command line. */
 #pragma GCC push_options
 #pragma GCC target("fpu=neon-vfpv4")
 #endif
@@ -40,7 +41,7 @@
 #endif
 #elif defined(__riscv_v) && defined(__clang__) && !defined(SPECDEC_NO_SIMD)
 #if __has_builtin(__builtin_elementwise_fma) /* clang 17 and newer */
-/* RISC-V with vectors: chosen on the command line (-march=rv64gcv), as the compiler uses them everywhere then. */
+/* RISC-V vectors are chosen on the command line (-march=rv64gcv): the compiler then uses them in all functions. */
 #define SPECDEC__RVV
 #include <riscv_vector.h>
 #endif
@@ -49,7 +50,7 @@
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "specdec.h: -ffast-math changes results; every promise of this file rests on IEEE arithmetic. Remove it."
 #endif
-/* 16: only _Float16 is evaluated with excess precision */
+/* Value 16 means that only _Float16 is evaluated with excess precision. */
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
 #error "specdec.h: floats are evaluated with excess precision here; on 32-bit x86 add -msse2 -mfpmath=sse."
 #endif
@@ -57,40 +58,43 @@
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
-/* Small functions that are called often where time is spent. They are always inlined, but for two kinds of builds.
-   Built for size and without kernels, the compiler decides. Without optimisation a debugger can enter them, and frames
-   stay small. */
+/* SPECDEC__INLINE: for small functions that are called often where time is spent. They are always inlined, except in
+   two kinds of builds: for size without kernels, where the compiler decides, and without optimisation, so that a
+   debugger can enter them and frames stay small. */
 #define SPECDEC__UNUSED __attribute__((unused))
-#if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART) /* half of the header does not call all of it */
-#define SPECDEC__HALVED SPECDEC__UNUSED
+#if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART) /* each half of a build in two halves leaves some
+                                                                  functions uncalled */
+#define SPECDEC__UNUSED_IN_HALF SPECDEC__UNUSED
 #else
-#define SPECDEC__HALVED
+#define SPECDEC__UNUSED_IN_HALF
 #endif
 #if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
-#define SPECDEC__INLINE static inline SPECDEC__HALVED
+#define SPECDEC__INLINE static inline SPECDEC__UNUSED_IN_HALF
 #else
-#define SPECDEC__INLINE static inline __attribute__((always_inline)) SPECDEC__HALVED
+#define SPECDEC__INLINE static inline __attribute__((always_inline)) SPECDEC__UNUSED_IN_HALF
 #endif
-/* Words at any address, where that is one instruction: always inlined. Built for size, gcc would call them: it counts
-   their bytes before it makes a word of them. */
+/* SPECDEC__INLINE_WORD: for loads and stores of a word at any address, on processors where they are one instruction.
+   They are always inlined: gcc at -Os would not inline them, as it counts their byte operations before it joins them to
+   one. */
 #if defined(__OPTIMIZE__) && (defined(__x86_64__) || defined(__aarch64__) || \
                               (defined(__ARM_FEATURE_UNALIGNED) && defined(__ARMEL__)))
-#define SPECDEC__WORD static inline __attribute__((always_inline)) SPECDEC__HALVED
+#define SPECDEC__INLINE_WORD static inline __attribute__((always_inline)) SPECDEC__UNUSED_IN_HALF
 #else
-#define SPECDEC__WORD SPECDEC__INLINE
+#define SPECDEC__INLINE_WORD SPECDEC__INLINE
 #endif
-/* For a function with a large frame: inlined, it would make the frame of its caller as large. */
-#define SPECDEC__NOINLINE __attribute__((noinline)) SPECDEC__HALVED
-/* Sanitizers take minutes and a gigabyte to compile unrolled kernels, whose loads and integers the tests of same bits
-   cover: kernels are left out, unless a test defines SPECDEC_SANITIZE_KERNELS. */
+/* For a function with a large stack frame: if inlined, it would enlarge the frame of its caller. */
+#define SPECDEC__NOINLINE __attribute__((noinline)) SPECDEC__UNUSED_IN_HALF
+/* Kernels are compiled without sanitizers, which would take minutes and a gigabyte for their unrolled loops; the tests
+   that compare kernels bit for bit cover their loads and integers. A test may define SPECDEC_SANITIZE_KERNELS. */
 #if defined(SPECDEC_SANITIZE_KERNELS) || (!defined(__clang__) && __GNUC__ < 8)
 #define SPECDEC__UNSANITIZED
 #else
 #define SPECDEC__UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
 #endif
-/* What stands between these two runs once for a model, an engine or a call. gcc builds it for size, and without what
-   moves values out of loops, doubles code to save a jump and restores registers before each last call: that makes code
-   longer. On 32-bit ARM it would forget to align strings that other functions, built for speed, take to be aligned. */
+/* Code between SPECDEC__FOR_SIZE and SPECDEC__FOR_SPEED runs once for a model, an engine or a call. gcc compiles it for
+   size, without five passes that make code longer: those that move values out of loops, duplicate code to save a jump,
+   or restore registers before each last call. Not on 32-bit ARM: there gcc would not align strings that functions
+   compiled for speed take to be aligned. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__arm__)
 #define SPECDEC__FOR_SIZE \
     SPECDEC__PRAGMA(GCC push_options) \
@@ -101,122 +105,123 @@
 #define SPECDEC__FOR_SIZE
 #define SPECDEC__FOR_SPEED
 #endif
-/* The same for plain C that only processors from before 2008 run, as there are kernels for all others. Small functions
-   of it are called. */
+/* SPECDEC__RARELY_RUN: the same for plain C that only x86-64 processors from before 2008 run, as all newer ones have
+   kernels. Small functions of such code are not inlined. */
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__RARE SPECDEC__FOR_SIZE
-#define SPECDEC__RARE_END SPECDEC__FOR_SPEED
-#define SPECDEC__RARE_INLINE static SPECDEC__NOINLINE
+#define SPECDEC__RARELY_RUN SPECDEC__FOR_SIZE
+#define SPECDEC__RARELY_RUN_END SPECDEC__FOR_SPEED
+#define SPECDEC__RARELY_RUN_INLINE static SPECDEC__NOINLINE
 #else
-#define SPECDEC__RARE_INLINE SPECDEC__INLINE
-#define SPECDEC__RARE
-#define SPECDEC__RARE_END
+#define SPECDEC__RARELY_RUN_INLINE SPECDEC__INLINE
+#define SPECDEC__RARELY_RUN
+#define SPECDEC__RARELY_RUN_END
 #endif
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) \
     typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
 
-/* Whether texts can be saved. */
+/* 1 if this build can save sequences. */
 #ifdef SPECDEC_NO_SAVE
 #define SPECDEC__SAVES 0
 #else
 #define SPECDEC__SAVES 1
 #endif
 
-/* Whether chat formats are there. */
+/* 1 if this build has chat formats. */
 #ifdef SPECDEC_NO_CHAT
 #define SPECDEC__CHATS 0
 #else
 #define SPECDEC__CHATS 1
 #endif
 
-/* Whether chat templates are read, to see of which format they are. */
+/* 1 if this build reads chat templates, to find a model's chat format. */
 #if defined(SPECDEC_NO_CHAT) || defined(SPECDEC_NO_TEMPLATES) || defined(SPECDEC_FREESTANDING)
 #define SPECDEC__TEMPLATES 0
 #else
 #define SPECDEC__TEMPLATES 1
 #endif
 
-/* Whether drafts that read the target's states are there. */
+/* 1 if this build has drafters that read the target's hidden states: heads, MTP and EAGLE layers. */
 #ifdef SPECDEC_NO_HEADS
 #define SPECDEC__HEADS 0
 #else
 #define SPECDEC__HEADS 1
 #endif
 
+/* 1 if this build has TriForce: drafting with the target's weights and a small cache. */
 #ifdef SPECDEC_NO_TRIFORCE
 #define SPECDEC__TRIFORCE 0
 #else
 #define SPECDEC__TRIFORCE 1
 #endif
 
-/* Whether drafts by n-grams are there. */
+/* 1 if this build has n-gram drafters. */
 #ifdef SPECDEC_NO_NGRAM
 #define SPECDEC__NGRAMS 0
 #else
 #define SPECDEC__NGRAMS 1
 #endif
 
-/* Whether constraints are there. */
+/* 1 if this build has constraints (grammars, schemas). */
 #ifdef SPECDEC_NO_CONSTRAINTS
 #define SPECDEC__CONSTRAINTS 0
 #else
 #define SPECDEC__CONSTRAINTS 1
 #endif
 
-/* Whether mixtures of experts are there. */
+/* 1 if this build runs mixtures of experts. */
 #ifdef SPECDEC_NO_EXPERTS
 #define SPECDEC__EXPERTS 0
 #else
 #define SPECDEC__EXPERTS 1
 #endif
 
-/* Whether recurrent layers are there. */
+/* 1 if this build runs recurrent layers. */
 #ifdef SPECDEC_NO_RECURRENT
 #define SPECDEC__RECURRENT 0
 #else
 #define SPECDEC__RECURRENT 1
 #endif
 
-/* Whether there is more to draft with than a model. */
-#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
+/* 1 if this build has other drafters than a draft model. */
+#define SPECDEC__OTHER_DRAFTERS (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS || SPECDEC__CONSTRAINTS)
 
-/* Whether an engine may have several texts. */
+/* 1 if an engine may have several sequences. */
 #ifdef SPECDEC_NO_SEQUENCES
 #define SPECDEC__SEQUENCES 0
 #else
 #define SPECDEC__SEQUENCES 1
 #endif
 
-/* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
+/* 1 if this build has the acceptance rules that need distributions: all but coupled and greedy. */
 #ifdef SPECDEC_NO_VERIFIERS
 #define SPECDEC__VERIFIERS 0
 #else
 #define SPECDEC__VERIFIERS 1
 #endif
 
-/* Whether the target's layers may lie on several machines. */
+/* 1 if the target's layers may lie on several machines. */
 #ifdef SPECDEC_CLUSTER
 #define SPECDEC__CLUSTER 1
 #else
 #define SPECDEC__CLUSTER 0
 #endif
 
-/* Whether a target, or a draft model, may have another lane than the caller's threads: that of a cluster, of a test or
-   of specdec-sim. Elsewhere nothing of lanes is compiled. */
+/* 1 if the target may have another lane than the caller's threads: the ranks of a cluster, or the lane of a test or of
+   specdec-sim. 0 leaves out all code for other lanes. */
 #ifndef SPECDEC__PIPE
 #define SPECDEC__PIPE SPECDEC__CLUSTER
 #endif
 
-/* The name of the format checker. To gcc for Windows, "printf" means a checker that does not know %zu. */
+/* The compiler's check of printf formats. In gcc for Windows, the one named "printf" does not know %zu. */
 #if defined(__clang__)
 #define SPECDEC__PRINTF printf
 #else
 #define SPECDEC__PRINTF gnu_printf
 #endif
 
-/* Unrolls the loop that follows, whose count is a constant. */
+/* Unrolls the loop that follows, whose number of rounds is a constant, at most 16. */
 #if defined(__OPTIMIZE_SIZE__)
 #define SPECDEC__UNROLL
 #elif defined(__clang__)
@@ -225,7 +230,7 @@
 #define SPECDEC__UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* specdec__<isa>_<name> */
+/* The name specdec__<isa>_<name> of a function of an instruction set. */
 #define SPECDEC__PASTE_NAMES(isa, name) specdec__##isa##_##name
 #define SPECDEC__PASTE(isa, name) SPECDEC__PASTE_NAMES(isa, name)
 
@@ -235,12 +240,13 @@ SPECDEC__STATIC_ASSERT(int_is_32_bits, sizeof(int) == 4);
 
 typedef specdec_bytes specdec__bytes;
 
-/* Sum and product that saturate at SIZE_MAX, so that a wrapped size can never look small. */
+/* a + b, SIZE_MAX on overflow, so that a size that wraps never looks small. */
 SPECDEC__INLINE size_t specdec__size_add(size_t a, size_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
 }
 
+/* a * b, SIZE_MAX on overflow. */
 SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 {
     return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
@@ -248,14 +254,15 @@ SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 
 SPECDEC__INLINE int specdec__min_int(int a, int b) { return a < b ? a : b; }
 SPECDEC__INLINE int specdec__max_int(int a, int b) { return a > b ? a : b; }
+/* The smallest multiple of `multiple` that is not below value (>= 0). */
 SPECDEC__INLINE int specdec__round_up(int value, int multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Defines function(heap, key, count, at): it sinks heap[at] to its place in a heap of count things. The root of the
-   heap is the thing that comes last. before(key, a, b): does a come before b? key is what all things are compared by,
-   an array or NULL. */
+/* Defines function(heap, key, count, at), which restores a binary heap of `count` elements after heap[at] has changed,
+   by sinking that element to its place. The root is the element that comes last in the order: before(key, a, b) is 1 if
+   a comes before b. key: an array by which elements are compared, or NULL. */
 #define SPECDEC__HEAP(function, type, key_type, before) \
     static void function(type *heap, const key_type *key, int count, int at) \
     { \
@@ -275,46 +282,47 @@ SPECDEC__INLINE int specdec__round_up(int value, int multiple)
         heap[at] = moving; \
     }
 
-/* Little-endian loads and stores, for any alignment and any host. */
+/* Loads and stores of little-endian integers at any address, on processors of any byte order. */
 SPECDEC__INLINE uint16_t specdec__load_u16(const void *at)
 {
     const unsigned char *b = (const unsigned char *)at;
     return (uint16_t)(b[0] | (unsigned)b[1] << 8);
 }
 
-SPECDEC__WORD uint32_t specdec__load_u32(const void *at)
+SPECDEC__INLINE_WORD uint32_t specdec__load_u32(const void *at)
 {
     const unsigned char *b = (const unsigned char *)at;
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
-SPECDEC__WORD uint64_t specdec__load_u64(const void *at)
+SPECDEC__INLINE_WORD uint64_t specdec__load_u64(const void *at)
 {
     return (uint64_t)specdec__load_u32(at) | (uint64_t)specdec__load_u32((const unsigned char *)at + 4) << 32;
 }
 
-SPECDEC__WORD void specdec__store_u16(void *at, uint16_t value)
+SPECDEC__INLINE_WORD void specdec__store_u16(void *at, uint16_t value)
 {
     unsigned char *b = (unsigned char *)at;
     b[0] = (unsigned char)value;
     b[1] = (unsigned char)(value >> 8);
 }
 
-SPECDEC__WORD void specdec__store_u32(void *at, uint32_t value)
+SPECDEC__INLINE_WORD void specdec__store_u32(void *at, uint32_t value)
 {
     specdec__store_u16(at, (uint16_t)value);
     specdec__store_u16((unsigned char *)at + 2, (uint16_t)(value >> 16));
 }
 
-SPECDEC__WORD void specdec__store_u64(void *at, uint64_t value)
+SPECDEC__INLINE_WORD void specdec__store_u64(void *at, uint64_t value)
 {
     specdec__store_u32(at, (uint32_t)value);
     specdec__store_u32((unsigned char *)at + 4, (uint32_t)(value >> 32));
 }
 
-#define SPECDEC__HASH 0xcbf29ce484222325u /* of no bytes */
+#define SPECDEC__HASH 0xcbf29ce484222325u /* the hash of no bytes */
 
-/* FNV-1a of 64 bits (Fowler, Noll, Vo), continued from hash. No change of a single byte leaves it as it was. */
+/* 64-bit FNV-1a hash (Fowler, Noll, Vo) of `count` bytes, continued from the hash of the bytes before. Changing a
+   single byte always changes the hash. */
 SPECDEC__INLINE uint64_t specdec__hash(uint64_t hash, const unsigned char *bytes, size_t count)
 {
     while (count--)
@@ -336,7 +344,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
     return bits;
 }
 
-/* Hides from the compiler where a double comes from: it cannot fuse what made it with what uses it. */
+/* Hides from the compiler how a double was computed, so that it cannot fuse that product with a sum. */
 #if defined(__x86_64__)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+x"(value))
 #elif defined(__aarch64__)
@@ -345,7 +353,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+m"(value))
 #endif
 
-/* a * b, rounded: no compiler can fuse it with the sum that it goes into, whatever its flags. */
+/* a * b, rounded. No compiler can fuse it with a sum, whatever its flags. */
 SPECDEC__INLINE double specdec__product(double a, double b)
 {
     double product = a * b;
@@ -356,14 +364,15 @@ SPECDEC__INLINE double specdec__product(double a, double b)
 
 SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_from_bits(specdec__load_u32(at)); }
 
-/* For loops that gcc does not vectorise at -O2. */
+/* For functions with loops that gcc does not vectorise at -O2. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
 #define SPECDEC__VECTORISE __attribute__((optimize("tree-vectorize", "vect-cost-model=dynamic", "fp-contract=off")))
 #else
 #define SPECDEC__VECTORISE
 #endif
 
-/* Two doubles side by side, and the larger and the smaller of two such pairs: a > b ? a : b and a < b ? a : b. */
+/* A vector of two doubles, and the element-wise maximum and minimum of two such vectors: a > b ? a : b and a < b ? a :
+   b. */
 typedef double specdec__pair __attribute__((vector_size(16)));
 
 #if defined(__SSE2__) /* gcc does not find these instructions by itself */
@@ -374,30 +383,32 @@ typedef int64_t specdec__pair_bits __attribute__((vector_size(16)));
 #define SPECDEC__LARGER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) > (b)), (a), (b))
 #define SPECDEC__SMALLER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) < (b)), (a), (b))
 
-/* a where the mask is set, b elsewhere. */
+/* The elements of a where the mask is set, of b elsewhere. */
 SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
 {
     return (specdec__pair)((mask & (specdec__pair_bits)a) | (~mask & (specdec__pair_bits)b));
 }
 #endif
 
-/* Four words side by side. SPECDEC__PICK takes four of the eight words of a and b, by constant numbers. */
+/* A vector of four 32-bit words. SPECDEC__SHUFFLE_WORDS is the vector of four of the eight words of a and b, by
+   constant indices. */
 typedef uint32_t specdec__words __attribute__((vector_size(16)));
 
 #if defined(__clang__) || __GNUC__ >= 12
-#define SPECDEC__PICK(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
+#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
 #else
-#define SPECDEC__PICK(a, b, i, j, k, l) specdec__words_pick((a), (b), (i), (j), (k), (l))
+#define SPECDEC__SHUFFLE_WORDS(a, b, i, j, k, l) specdec__words_shuffle((a), (b), (i), (j), (k), (l))
 
-SPECDEC__INLINE specdec__words specdec__words_pick(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
-                                                   uint32_t k, uint32_t l)
+SPECDEC__INLINE specdec__words specdec__words_shuffle(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
+                                                      uint32_t k, uint32_t l)
 {
     const specdec__words places = {i, j, k, l};
     return __builtin_shuffle(a, b, places);
 }
 #endif
 
-/* Every second byte, or half of a word, of a and then of b: the even ones (0, 2, 4 ..) or the odd ones. */
+/* Defines a function that returns every second byte, or 16-bit half, of vector a and then of vector b: the even ones
+   (0, 2, 4, ..) or the odd ones. */
 typedef uint8_t specdec__bytes16 __attribute__((vector_size(16)));
 typedef uint16_t specdec__halves8 __attribute__((vector_size(16)));
 
@@ -422,24 +433,25 @@ SPECDEC__EVERY_SECOND(specdec__odd_halves, specdec__halves8, 1, 3, 5, 7, 9, 11, 
 
 /* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
    Steele, Lea and Flood 2014, with Stafford's constants). */
-SPECDEC__INLINE uint64_t specdec__mix(uint64_t x)
+SPECDEC__INLINE uint64_t specdec__mix_bits(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return x ^ x >> 31;
 }
 
-#define SPECDEC__NOISE_STEP 0x9e3779b97f4a7c15u /* from a token to the next */
-#define SPECDEC__NOISE_MOST 22.1808f /* no Gumbel noise of 32 bits is larger: 32 ln 2 and some rounding */
+#define SPECDEC__NOISE_TOKEN_STEP 0x9e3779b97f4a7c15u /* added for each token id */
+#define SPECDEC__NOISE_MAXIMUM 22.1808f /* upper bound of Gumbel noise made of 32 bits: 32 ln 2 and some rounding */
 
-/* 64 random bits for a token of a row; see specdec__sample_noise_row. */
+/* 64 random bits for a token of a row, whose own bits are `row`; see specdec__sample_noise_row. */
 SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 {
-    return specdec__mix(row + (uint64_t)token * SPECDEC__NOISE_STEP);
+    return specdec__mix_bits(row + (uint64_t)token * SPECDEC__NOISE_TOKEN_STEP);
 }
 
 SPECDEC__FOR_SIZE
-/* In builds of ours with the address sanitizer: bytes behind every array that nobody may touch. */
+/* With SPECDEC_FENCE and the address sanitizer, every array of the arena has bytes behind it that must not be
+   touched. */
 #ifdef SPECDEC_FENCE
     #include <sanitizer/asan_interface.h>
     #define SPECDEC__FENCE SPECDEC_FENCE
@@ -450,15 +462,16 @@ SPECDEC__FOR_SIZE
     #define SPECDEC__FENCED(array, bytes) ((void)0)
 #endif
 
-/* A bump arena over the caller's block. With base == NULL it only counts: the same layout code that fills an engine
-   tells beforehand, byte for byte, how much it will need. */
+/* A bump arena over the caller's block. With base == NULL it only counts: the same layout code computes the size of an
+   engine, byte for byte, and later fills the engine's block. */
 typedef struct specdec__arena {
     unsigned char *base; /* NULL: count only */
     size_t size;         /* bytes at base */
     size_t used;         /* bytes taken so far; SIZE_MAX once a request could not be met */
 } specdec__arena;
 
-/* Room for count items of item_size bytes, not zeroed; align is a power of two. NULL while counting or when full. */
+/* Takes memory for `count` items of item_size bytes from the arena, not zeroed. align: a power of two. Returns NULL
+   while counting, or when the arena is full. */
 static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_t count, size_t item_size, size_t align)
 {
     size_t bytes = specdec__size_multiply(count, item_size);
@@ -476,7 +489,7 @@ static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_
     return arena->base + from;
 }
 
-/* The same, zeroed. */
+/* Takes zeroed memory from the arena; else as specdec__arena_reserve. */
 static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t count, size_t item_size, size_t align)
 {
     void *room = specdec__arena_reserve(arena, count, item_size, align);
@@ -486,9 +499,9 @@ static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t c
     return room;
 }
 
-/* Goes back to where `from` bytes were taken: what follows shares memory with what has been taken since. Returns how
-   far that went, for specdec__arena_beyond. */
-static SPECDEC__UNUSED size_t specdec__arena_again(specdec__arena *arena, size_t from)
+/* Rewinds the arena to `from` bytes taken: memory taken from now on overlaps the memory taken since then. Returns the
+   end of that memory, for specdec__arena_skip_to. */
+static SPECDEC__UNUSED size_t specdec__arena_rewind(specdec__arena *arena, size_t from)
 {
     const size_t end = arena->used;
 
@@ -497,21 +510,25 @@ static SPECDEC__UNUSED size_t specdec__arena_again(specdec__arena *arena, size_t
     return end;
 }
 
-static SPECDEC__UNUSED void specdec__arena_beyond(specdec__arena *arena, size_t end)
+/* Makes the next memory taken lie behind the first `end` bytes of the arena. */
+static SPECDEC__UNUSED void specdec__arena_skip_to(specdec__arena *arena, size_t end)
 {
     if (arena->used < end)
         arena->used = end;
 }
 
+/* Takes zeroed memory for an array of count elements of a type, on a cache line of its own. */
 #define SPECDEC__TAKE(arena, type, count) \
     ((type *)specdec__arena_take((arena), (size_t)(count), sizeof(type), SPECDEC__CACHE_LINE))
 
-/* Text of bounded length, built piece by piece; always terminated. */
+/* A string of bounded size, written piece by piece. It is always terminated; text that does not fit is cut off. */
 typedef struct specdec__writer {
     char *text;
-    size_t size, used;
+    size_t size; /* bytes at text */
+    size_t used; /* bytes written, without the terminator */
 } specdec__writer;
 
+/* A writer into text[size]. */
 static specdec__writer specdec__writer_to(char *text, size_t size)
 {
     specdec__writer w;
@@ -522,6 +539,7 @@ static specdec__writer specdec__writer_to(char *text, size_t size)
     return w;
 }
 
+/* Appends bytes; control bytes become '?'. */
 static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t count)
 {
     while (count-- && w->used + 1 < w->size) {
@@ -534,6 +552,7 @@ static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t c
 
 static void specdec__write_string(specdec__writer *w, const char *s) { specdec__write_bytes(w, s, strlen(s)); }
 
+/* Appends an integer in decimal digits. */
 static void specdec__write_number(specdec__writer *w, unsigned long long value, int negative)
 {
     char digits[24];
@@ -547,7 +566,7 @@ static void specdec__write_number(specdec__writer *w, unsigned long long value, 
     specdec__write_bytes(w, digits + at, sizeof digits - at);
 }
 
-/* The part of printf that error texts need: %s %.*s %d %u %zu %llu %%. Control bytes print as '?'. */
+/* Appends text as printf does, with the conversions that error texts need: %s %.*s %d %u %zu %llu %%. */
 static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char *format, va_list arguments)
 {
     for (; *format; format++) {
@@ -583,8 +602,8 @@ static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char
 }
 
 #ifdef SPECDEC_NO_ERROR_TEXTS
-/* Notes the code of an error, without words. */
-static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error, specdec_result code)
+/* Stores the code of an error, without a text. Returns the code. */
+static SPECDEC__UNUSED specdec_result specdec__fail_code(specdec_error *error, specdec_result code)
 {
     if (error) {
         error->code = code;
@@ -593,17 +612,19 @@ static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error
     return code;
 }
 
-/* Takes the format and arguments of an error in a build without messages, so that compilers still check them. */
-static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specdec__fail_words(const char *format, ...)
+/* Lets compilers check the format and arguments of an error in a build without error texts; does nothing. */
+static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void
+specdec__fail_check_format(const char *format, ...)
 {
     (void)format;
 }
 
-#define specdec__tell(hooks, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)(hooks)))
+#define specdec__log_line(hooks, ...) ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)(hooks)))
 #define specdec__fail(error, code, ...) \
-    ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)0), specdec__fail_plainly((error), (code)))
+    ((void)(0 ? specdec__fail_check_format(__VA_ARGS__) : (void)0), specdec__fail_code((error), (code)))
 #else
-/* Notes what went wrong and returns code, so that a check reads `return specdec__fail(...)`. error may be NULL. */
+/* Stores an error's code and text in *error, unless error is NULL. Returns the code, so that a check can read `return
+   specdec__fail(...)`. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 3, 4))) specdec_result
 specdec__fail(specdec_error *error, specdec_result code, const char *format, ...)
 {
@@ -619,9 +640,9 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
     return code;
 }
 
-/* A line for the caller's log. */
+/* Calls the caller's log hook, if there is one, with a line of text. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
-specdec__tell(const specdec_hooks *hooks, const char *format, ...)
+specdec__log_line(const specdec_hooks *hooks, const char *format, ...)
 {
     char line[200];
     specdec__writer w = specdec__writer_to(line, sizeof line);

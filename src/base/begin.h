@@ -15,8 +15,8 @@
 #undef specdec_model_memory_needed
 #undef specdec_model_init
 
-/* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
-   underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
+/* Warnings that this file switches off. They are in no usual set, but a project may enable them: names with two
+   underscores are private to this file; casts and NULL are those of C; floats are compared with zero on purpose. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function" /* of parts that a test includes, parts only */
 #ifdef SPECDEC_KERNELS
@@ -48,24 +48,24 @@
 #pragma GCC diagnostic ignored "-Wbad-function-cast"
 #endif
 
-/* No compiler may fuse a product with a sum of its own accord: that would change bits. What was set before comes back
-   at the end; clang can remember it on x86 only. */
+/* No compiler may fuse a product with a sum by itself: that would change bits. The previous setting is restored at the
+   end of the file; clang can save it on x86 only. */
 #if defined(__clang__)
 #if __clang_major__ >= 12 && defined(__x86_64__)
 #pragma float_control(push)
 #endif
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
-/* Firmware in C unwinds no stack: what debuggers need goes where it is not loaded. gcc has no option for that in a
-   file. */
+/* Firmware in C does not unwind the stack: tables for debuggers go into a section that is not loaded. gcc has no pragma
+   for that. */
 #if defined(SPECDEC_FREESTANDING) && defined(__OPTIMIZE_SIZE__) && defined(__ELF__) && !defined(__cplusplus) && \
     !defined(__EXCEPTIONS)
 __asm__(".cfi_sections .debug_frame");
 #endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
-/* Built for size: gcc 12 and newer know shorter, slower ways to load constants and to store zeros, which -Os leaves
-   out. (Not on 32-bit ARM: see SPECDEC__FOR_SIZE.) */
+/* For size, gcc 12 and newer have shorter, slower ways to load constants and to store zeros, which -Os leaves out. (Not
+   on 32-bit ARM: see SPECDEC__FOR_SIZE.) */
 #if __GNUC__ >= 12 && !defined(__arm__)
 #define SPECDEC__SMALLEST "Oz"
 #else
@@ -73,7 +73,7 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 #define SPECDEC__PRAGMA(text) _Pragma(#text)
 #define SPECDEC__OPTIMIZE(...) SPECDEC__PRAGMA(GCC optimize(__VA_ARGS__))
-/* The same without kernels: it comes to 3.5 KB less without these passes. */
+/* Code for size without kernels is 3.5 KB smaller without these passes. */
 #if defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD)
 SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #pragma GCC optimize("no-move-loop-invariants", "no-inline-functions-called-once", "no-tree-loop-im", "no-caller-saves")
@@ -81,7 +81,7 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #endif
 #endif
 
-/* The name under which this file includes itself, once per instruction set. */
+/* The file name under which this file includes itself, once for each instruction set. */
 #ifdef SPECDEC_FILE
 #define SPECDEC__FILE SPECDEC_FILE
 #elif defined(__FILE_NAME__)

@@ -1,15 +1,14 @@
 /* =====================================================================================================================
- * >>base/op: scalar functions of a float or a double for which libm would give different bits on every machine.
+ * >>base/op: exp, log, sin, cos and fma of a number with the same bits on every machine, which libm does not give.
  * ================================================================================================================== */
 
 #pragma once
 #include "base.h"
 
-/* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
-   (Boldo and Melquiond 2008), then to float. */
+/* a*b + c rounded once, on every machine. Without an FMA instruction: the exact product in double, the sum rounded to
+   odd (Boldo and Melquiond 2008), then rounded to float. */
 #if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) || \
     defined(__riscv_flen)
-/* The hardware has it. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, float b, float c)
@@ -30,7 +29,7 @@ static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, flo
 }
 #endif
 
-/* 1/sqrt(x) for normal x > 0, by Newton's method in double: the same steps, so the same bits, everywhere. */
+/* 1/sqrt(x) for normal x > 0, by Newton's method in double. Five rounds on every machine give the same bits. */
 static double specdec__inverse_root(double x)
 {
     double y;
@@ -46,9 +45,9 @@ static double specdec__inverse_root(double x)
     return y;
 }
 
-/* e^x. One float here and sixteen lanes in >>kernel/lanes take the same steps, so they give the same bits:
-   e^x = 2^n * p. The low bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant,
-   sub(a, b) a difference. Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
+/* The steps of e^x = 2^n * p, for one float below and for sixteen lanes in >>kernel/lanes, which thus get the same
+   bits: range reduction by Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. The low bits
+   of shifter are those of n. madd(a, b, c): a * b + c rounded once; set(a): a constant; sub(a, b): a difference. */
 #define SPECDEC__EXP(x, shifter, n, r, p, madd, set, sub) \
     do { \
         shifter = madd(x, set(1.44269502f), set(12582912.0f)); /* 1.5 * 2^23: adding it rounds to an integer */ \
@@ -65,7 +64,7 @@ static double specdec__inverse_root(double x)
 #define SPECDEC__EXP_SET(a) (a)
 #define SPECDEC__EXP_SUB(a, b) ((a) - (b))
 
-/* e^x within 1 ulp. Above 88.72: infinity; below -87.33, where results stop being normal floats: 0; NaN stays NaN. */
+/* e^x within 1 ulp. Above 88.72 infinity; below -87.33, where results would be subnormal, 0; NaN for NaN. */
 static SPECDEC__UNUSED float specdec__exp(float x)
 {
     float shifter, n, r, p;
@@ -81,7 +80,7 @@ static SPECDEC__UNUSED float specdec__exp(float x)
     return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
 }
 
-/* Natural logarithm of a positive normal float, within 1 ulp. Anything else gives some value, never a trap. */
+/* Natural logarithm of a positive normal float, within 1 ulp. Other arguments give an unspecified result. */
 static SPECDEC__UNUSED float specdec__log(float x)
 {
     uint32_t bits = specdec__bits_from_float(x) - 0x3f3504f3u; /* sqrt(1/2) */
@@ -101,8 +100,8 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0, to about 1e-15: scaled by powers of 2 into [sqrt(1/2), sqrt(2)), then the
-   series of atanh. Other arguments give an unspecified result, 0 one below -700. */
+/* Natural logarithm of a normal double > 0, to about 1e-15: x is scaled by powers of 2 into [sqrt(1/2), sqrt(2)), where
+   the series of atanh is summed. Other arguments give an unspecified result; 0 gives one below -700. */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;
@@ -122,7 +121,7 @@ static double specdec__log_double(double x)
     return 2 * sum + specdec__product(exponent, 0.6931471805599453);
 }
 
-/* e^x for |x| < 700, about 1e-15: a power of two times a Taylor series. */
+/* e^x for |x| < 700, to about 1e-15: a power of two times a Taylor series. */
 static double specdec__exp_double(double x)
 {
     int k = (int)(specdec__product(x, 1.4426950408889634) + (x < 0 ? -0.5 : 0.5)), i;
@@ -139,7 +138,7 @@ static double specdec__exp_double(double x)
     return sum;
 }
 
-/* Horner's rule with every product rounded: sum of coefficient[i] * x^i. */
+/* A polynomial by Horner's rule, every product rounded: the sum of coefficient[i] * x^i for i < count. */
 static double specdec__polynomial(const double *coefficient, int count, double x)
 {
     double sum = coefficient[count - 1];
@@ -150,7 +149,7 @@ static double specdec__polynomial(const double *coefficient, int count, double x
     return sum;
 }
 
-/* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
+/* sin(x) and cos(x) for |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
 static void specdec__sine_cosine(double x, float *sine, float *cosine)
 {
     static const double sines[] = {1.0,          -1.0 / 6,        1.0 / 120,          -1.0 / 5040,

@@ -1,7 +1,7 @@
 /* =====================================================================================================================
  * >>base/os: clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems.
  *
- * Each part is written for POSIX, for Windows and for no system at all; what the three define has the same names.
+ * Each part defines the same functions three times: for POSIX, for Windows and for no system at all.
  * ================================================================================================================== */
 
 #pragma once
@@ -62,7 +62,7 @@
 #endif
 #endif
 
-/* Atomics: the gcc/clang builtins, which C99 and C++11 share. */
+/* Atomic operations: the builtins of gcc and clang, which C99 and C++11 have both. */
 #define SPECDEC__LOAD(at) __atomic_load_n((at), __ATOMIC_ACQUIRE)
 #define SPECDEC__STORE(at, value) __atomic_store_n((at), (value), __ATOMIC_RELEASE)
 #define SPECDEC__ADD(at, value) __atomic_fetch_add((at), (value), __ATOMIC_ACQ_REL)
@@ -72,7 +72,8 @@
 /* --- processor and clock ------------------------------------------------------------------------------------------ */
 
 #if (defined(__aarch64__) || defined(__arm__)) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
-/* What Linux tells about an ARM processor: the bits of word 0 or 1. Other systems tell nothing this way: 0. */
+/* The features of an ARM processor as Linux reports them: the bits of AT_HWCAP (word 0) or AT_HWCAP2 (1). 0 on other
+   systems. */
 static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 {
     return getauxval(word ? AT_HWCAP2 : AT_HWCAP);
@@ -85,29 +86,30 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 }
 #endif
 
-/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns the stack to 16, and gcc for Windows moves
-   wider vectors on it as if they were aligned to their size (GCC bug 54412). SPECDEC_WINDOWS_AVX says that this gcc was
-   mended. */
+/* 1 if vectors wider than 16 bytes may lie on the stack. Windows aligns the stack to 16 bytes, and gcc for Windows
+   accesses wider vectors there as if they were aligned to their size (GCC bug 54412). SPECDEC_WINDOWS_AVX: this gcc has
+   the fix. */
 #if defined(_WIN32) && !defined(__clang__) && !defined(SPECDEC_WINDOWS_AVX)
 #define SPECDEC__OS_WIDE_STACK 0
 #else
 #define SPECDEC__OS_WIDE_STACK 1
 #endif
 
-/* For functions that files of the library share and that programs shall not see. Windows hides them anyway. */
+/* For functions that the library's object files share and that programs must not see. On Windows they are hidden by
+   default. */
 #if defined(_WIN32)
 #define SPECDEC__OS_HIDDEN
 #else
 #define SPECDEC__OS_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
-/* Seconds since 1970, in UTC, for dates that are written; 0 where there is no clock. */
+/* Seconds since 1970, in UTC; 0 in builds without a clock. */
 static SPECDEC__UNUSED int64_t specdec__os_date(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
     return 0;
 #elif defined(_WIN32)
-    FILETIME since; /* of 100 ns since 1601 */
+    FILETIME since; /* in units of 100 ns since 1601 */
 
     GetSystemTimeAsFileTime(&since);
     return (int64_t)(((uint64_t)since.dwHighDateTime << 32 | since.dwLowDateTime) / 10000000u) - INT64_C(11644473600);
@@ -116,7 +118,7 @@ static SPECDEC__UNUSED int64_t specdec__os_date(void)
 #endif
 }
 
-/* Seconds since some fixed moment; 0 where there is no clock. */
+/* Seconds of a clock that never goes back, since an arbitrary moment; 0 in builds without a clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
 {
 #if defined(SPECDEC_NO_CLOCK)
@@ -137,14 +139,16 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 
 /* --- files -----------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_open opens a regular file for reading and tells its size; it returns 1, 0
-   when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
-   the end, -1 on failure. specdec__os_view maps the first bytes, at an address or, NULL, anywhere; NULL on failure.
-   specdec__os_room finds addresses for so many bytes that nobody uses. specdec__os_unview ends all mappings in a range.
-   specdec__os_why writes into text[size] what the system says about the last failure.
-
-   Two hints, which change no byte: the pages of a part of a view need not stay in memory (specdec__os_give_back),
-   whoever reads them finds them again; all of a large piece of memory will be written (specdec__os_large_pages). */
+   Functions that each system defines:
+   specdec__os_open opens a regular file for reading and returns its size in *size. Returns 1; 0 on failure; -1 if the
+   file is not a regular one.
+   specdec__os_read_some reads at most `size` bytes. Returns the number of bytes read; 0 at the end; -1 on failure.
+   specdec__os_map_file maps the first `size` bytes of a file at a given address, or anywhere (NULL). NULL on failure.
+   specdec__os_find_addresses finds `size` bytes of addresses that are not in use. NULL on failure.
+   specdec__os_unmap_range ends all mappings in a range of addresses.
+   specdec__os_error_text writes the system's description of the last failure into text[size].
+   specdec__os_release_pages is a hint that changes no byte: pages of a mapping need not stay in memory.
+   specdec__os_use_large_pages is a hint that changes no byte: all of a large piece of memory will be written. */
 
 #ifdef SPECDEC_NO_FILES
 #define SPECDEC__FILES 0
@@ -152,12 +156,12 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 #define SPECDEC__FILES 1
 #endif
 
-#define SPECDEC__OS_WHY 160     /* bytes of what a system says, at most */
-#define SPECDEC__OS_GRAIN 65536 /* of this mappings side by side begin at multiples, on every system */
+#define SPECDEC__OS_ERROR_BYTES 160     /* bytes of a system's error text, at most */
+#define SPECDEC__OS_MAP_ALIGNMENT 65536 /* neighbouring mappings begin at multiples of these bytes, on every system */
 
 #if defined(SPECDEC_NO_FILES) || defined(_WIN32)
-static void specdec__os_give_back(const void *data, size_t size) { (void)data, (void)size; }
-static void specdec__os_large_pages(void *data, size_t size) { (void)data, (void)size; }
+static void specdec__os_release_pages(const void *data, size_t size) { (void)data, (void)size; }
+static void specdec__os_use_large_pages(void *data, size_t size) { (void)data, (void)size; }
 #endif
 
 #if defined(SPECDEC_NO_FILES)
@@ -183,33 +187,33 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
     return 1;
 }
 
-static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, size_t size)
+static ptrdiff_t specdec__os_read_some(specdec__os_file file, unsigned char *data, size_t size)
 {
     DWORD got, part = size < 1u << 30 ? (DWORD)size : 1u << 30;
 
     return ReadFile(file, data, part, &got, NULL) ? (ptrdiff_t)got : -1;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
+static const void *specdec__os_map_file(specdec__os_file file, size_t size, unsigned char *at)
 {
     HANDLE mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
     const void *data = mapping ? MapViewOfFileEx(mapping, FILE_MAP_READ, 0, 0, size, at) : NULL;
 
     if (mapping)
-        CloseHandle(mapping); /* the view keeps it */
+        CloseHandle(mapping); /* the view keeps the mapping open */
     return data;
 }
 
-static unsigned char *specdec__os_room(size_t size)
+static unsigned char *specdec__os_find_addresses(size_t size)
 {
     void *data = VirtualAlloc(NULL, size, MEM_RESERVE, PAGE_NOACCESS);
 
     if (data)
-        VirtualFree(data, 0, MEM_RELEASE); /* views take no reserved addresses; if another thread does, they fail */
+        VirtualFree(data, 0, MEM_RELEASE); /* a view needs free addresses; if another thread takes them, it fails */
     return (unsigned char *)data;
 }
 
-static void specdec__os_unview(void *data, size_t size)
+static void specdec__os_unmap_range(void *data, size_t size)
 {
     unsigned char *at = (unsigned char *)data, *end = at + size;
     MEMORY_BASIC_INFORMATION about;
@@ -223,7 +227,7 @@ static void specdec__os_unview(void *data, size_t size)
 
 static void specdec__os_close(specdec__os_file file) { CloseHandle(file); }
 
-static void specdec__os_why(char *text, size_t size)
+static void specdec__os_error_text(char *text, size_t size)
 {
     DWORD flags = FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS | FORMAT_MESSAGE_MAX_WIDTH_MASK;
     DWORD length = FormatMessageA(flags, NULL, GetLastError(), 0, text, (DWORD)size, NULL);
@@ -239,7 +243,7 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
 {
     struct stat about;
 
-    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe without a writer must not hold us up */
+    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* must not wait for a pipe's writer */
     if (*file < 0)
         return 0;
     if (fstat(*file, &about) != 0 || !S_ISREG(about.st_mode)) {
@@ -250,7 +254,7 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
     return 1;
 }
 
-static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, size_t size)
+static ptrdiff_t specdec__os_read_some(specdec__os_file file, unsigned char *data, size_t size)
 {
     ssize_t got;
 
@@ -260,33 +264,33 @@ static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, siz
     return got;
 }
 
-static const void *specdec__os_view(specdec__os_file file, size_t size, unsigned char *at)
+static const void *specdec__os_map_file(specdec__os_file file, size_t size, unsigned char *at)
 {
     void *data = mmap(at, size, PROT_READ, at ? MAP_SHARED | MAP_FIXED : MAP_SHARED, file, 0);
 
     return data == MAP_FAILED ? NULL : data;
 }
 
-static unsigned char *specdec__os_room(size_t size)
+static unsigned char *specdec__os_find_addresses(size_t size)
 {
-    void *data = mmap(NULL, size + SPECDEC__OS_GRAIN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *data = mmap(NULL, size + SPECDEC__OS_MAP_ALIGNMENT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     unsigned char *at = (unsigned char *)data;
     size_t skip;
 
     if (data == MAP_FAILED)
         return NULL;
-    skip = (size_t)(-(uintptr_t)at & (SPECDEC__OS_GRAIN - 1));
+    skip = (size_t)(-(uintptr_t)at & (SPECDEC__OS_MAP_ALIGNMENT - 1));
     if (skip)
         munmap(at, skip);
-    munmap(at + skip + size, SPECDEC__OS_GRAIN - skip);
+    munmap(at + skip + size, SPECDEC__OS_MAP_ALIGNMENT - skip);
     return at + skip;
 }
 
-static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
+static void specdec__os_unmap_range(void *data, size_t size) { munmap(data, size); }
 
 static void specdec__os_close(specdec__os_file file) { close(file); }
 
-/* Hands a hint to the system, which may decline it, about the pages that end inside data[size]. */
+/* Gives the system a hint (madvise), which it may decline, about the pages whose ends lie in data[size]. */
 static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, int hint)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
@@ -300,7 +304,7 @@ static SPECDEC__UNUSED void specdec__os_advise(const void *data, size_t size, in
 #endif
 }
 
-static void specdec__os_give_back(const void *data, size_t size)
+static void specdec__os_release_pages(const void *data, size_t size)
 {
 #if defined(MADV_DONTNEED)
     specdec__os_advise(data, size, MADV_DONTNEED);
@@ -309,7 +313,7 @@ static void specdec__os_give_back(const void *data, size_t size)
 #endif
 }
 
-static void specdec__os_large_pages(void *data, size_t size)
+static void specdec__os_use_large_pages(void *data, size_t size)
 {
 #if defined(MADV_HUGEPAGE)
     specdec__os_advise(data, size, MADV_HUGEPAGE);
@@ -318,7 +322,7 @@ static void specdec__os_large_pages(void *data, size_t size)
 #endif
 }
 
-static void specdec__os_why(char *text, size_t size)
+static void specdec__os_error_text(char *text, size_t size)
 {
     specdec__writer w = specdec__writer_to(text, size);
 
@@ -355,17 +359,21 @@ static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size
     return specdec__os_no_files(path, error);
 }
 
-static SPECDEC__UNUSED unsigned char *specdec__os_room(size_t size) { return (void)size, (unsigned char *)NULL; }
-
-static SPECDEC__UNUSED specdec_result specdec__os_blame(const char *path, specdec_result result, specdec_error *error)
+static SPECDEC__UNUSED unsigned char *specdec__os_find_addresses(size_t size)
 {
-    (void)path, (void)error; /* no model comes from a file */
+    return (void)size, (unsigned char *)NULL;
+}
+
+static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path, specdec_result result,
+                                                               specdec_error *error)
+{
+    (void)path, (void)error; /* this build reads no model from a file */
     return result;
 }
 #else
-/* Puts the name of a file in front of what is wrong with it; of a long name, the end. */
-static SPECDEC__UNUSED specdec_result specdec__os_blame(const char *path, specdec_result result,
-                                                        specdec_error *error)
+/* Puts a file's path in front of an error's text; of a long path, only its end. */
+static SPECDEC__UNUSED specdec_result specdec__os_prefix_error(const char *path, specdec_result result,
+                                                               specdec_error *error)
 {
     char words[SPECDEC_ERROR_TEXT_SIZE];
     size_t length = strlen(path), skip = length > sizeof words / 2 ? length - sizeof words / 2 : 0;
@@ -374,16 +382,16 @@ static SPECDEC__UNUSED specdec_result specdec__os_blame(const char *path, specde
         return result;
     memcpy(words, error->text, sizeof words);
     while ((path[skip] & 0xC0) == 0x80)
-        skip++; /* to the beginning of a character */
+        skip++; /* to the beginning of a UTF-8 character */
     return specdec__fail(error, result, "%s%s: %s", skip ? ".." : "", path + skip, words);
 }
 
-/* Says that a file cannot be opened, read or mapped, and why. */
-static specdec_result specdec__os_refused(const char *what, const char *path, specdec_error *error)
+/* Fails with an error that a file cannot be opened, read or mapped (what: the verb), and the system's reason. */
+static specdec_result specdec__os_fail(const char *what, const char *path, specdec_error *error)
 {
-    char why[SPECDEC__OS_WHY];
+    char why[SPECDEC__OS_ERROR_BYTES];
 
-    specdec__os_why(why, sizeof why);
+    specdec__os_error_text(why, sizeof why);
     return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot %s %s: %s", what, path, why);
 }
 
@@ -395,10 +403,10 @@ static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t 
 
     if (opened < 0)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "%s is not a regular file", path);
-    return opened ? SPECDEC_OK : specdec__os_refused("open", path, error);
+    return opened ? SPECDEC_OK : specdec__os_fail("open", path, error);
 }
 
-/* A whole regular file, mapped read-only. */
+/* Maps a whole regular file read-only into *out. */
 static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
 {
     specdec__os_file file;
@@ -411,15 +419,15 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
         result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is %s", path, size ? "too large to map" : "empty");
     } else {
         out->size = (size_t)size;
-        out->data = (const unsigned char *)specdec__os_view(file, out->size, NULL);
+        out->data = (const unsigned char *)specdec__os_map_file(file, out->size, NULL);
         if (!out->data)
-            result = specdec__os_refused("map", path, error);
+            result = specdec__os_fail("map", path, error);
     }
     specdec__os_close(file);
     return result;
 }
 
-/* Maps the first `size` bytes of a regular file at an address in what specdec__os_room has found. */
+/* Maps the first `size` bytes of a regular file at an address of a range from specdec__os_find_addresses. */
 static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size_t size, const char *path,
                                                          specdec_error *error)
 {
@@ -431,13 +439,13 @@ static SPECDEC__UNUSED specdec_result specdec__os_map_at(unsigned char *at, size
         return result;
     if (now < size)
         result = specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
-    else if (!specdec__os_view(file, size, at))
-        result = specdec__os_refused("map", path, error);
+    else if (!specdec__os_map_file(file, size, at))
+        result = specdec__os_fail("map", path, error);
     specdec__os_close(file);
     return result;
 }
 
-/* Reads the first `size` bytes of a file. */
+/* Reads the first `size` bytes of a regular file into data. */
 static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
                                                        specdec_error *error)
 {
@@ -449,21 +457,21 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
 
     if (result)
         return result;
-    while (done < size && (got = specdec__os_get(file, data + done, size - done)) > 0)
+    while (done < size && (got = specdec__os_read_some(file, data + done, size - done)) > 0)
         done += (size_t)got;
     if (got < 0)
-        result = specdec__os_refused("read", path, error);
+        result = specdec__os_fail("read", path, error);
     else if (done < size)
         result = specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
     specdec__os_close(file);
     return result;
 }
 
-/* Ends a mapping. Does nothing when there is none, or none any more. */
+/* Ends a mapping of a file, and clears *file. Does nothing if *file is clear. */
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 {
     if (file->data)
-        specdec__os_unview((void *)(uintptr_t)file->data, file->size);
+        specdec__os_unmap_range((void *)(uintptr_t)file->data, file->size);
     file->data = NULL;
     file->size = 0;
 }
@@ -471,10 +479,11 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_OWN_STACKS is 1, it runs on
-   the given stack; elsewhere the system allocates a stack of that size. It returns 0 when the thread is refused.
-   A lot is where threads sleep. specdec__os_park sleeps until *word differs from value; specdec__os_wake makes all who
-   sleep in a lot look at their words again. */
+   Functions that each system defines:
+   specdec__os_create_thread starts a thread that runs thread->function. Where SPECDEC__OS_OWN_STACKS is 1, the thread
+   uses the given stack; elsewhere the system allocates a stack of that size. Returns 0 if the system refuses.
+   specdec__os_park sleeps until *word differs from value. Threads sleep in a parking lot (specdec__os_lot).
+   specdec__os_wake makes all threads that sleep in a lot compare their words again. */
 
 typedef void specdec__os_function(void *argument);
 
@@ -495,7 +504,7 @@ typedef struct specdec__os_lot {
 } specdec__os_lot;
 #else
 #define SPECDEC__OS_THREADS 1
-#ifdef __APPLE__ /* takes stacks that begin with a page: of which size, no constant tells */
+#ifdef __APPLE__ /* stacks must begin with a page, whose size is no constant */
 #define SPECDEC__OS_OWN_STACKS 0
 #else
 #define SPECDEC__OS_OWN_STACKS 1
@@ -517,15 +526,18 @@ typedef struct specdec__os_thread {
 
 #if defined(SPECDEC_NO_THREADS)
 static SPECDEC__UNUSED int specdec__os_processors(void) { return 1; }
-static int specdec__os_begin(specdec__os_thread *t, void *s, size_t bytes) { return (void)t, (void)s, (void)bytes, 0; }
+static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, size_t bytes)
+{
+    return (void)thread, (void)stack, (void)bytes, 0;
+}
 static void specdec__os_join(specdec__os_thread *thread) { (void)thread; }
 static void specdec__os_lot_init(specdec__os_lot *lot) { *lot = 0; }
 static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
 static void specdec__os_park(specdec__os_lot *l, unsigned *word, unsigned value) { (void)l, (void)word, (void)value; }
 static void specdec__os_wake(specdec__os_lot *lot) { (void)lot; }
 #elif defined(_WIN32)
-/* Processors that this process may use, at least 1; only those of the processor group that it was started in are
-   counted, at most 64. */
+/* Number of processors that this process may use, 1 to SPECDEC_MAX_THREADS. Windows counts only the processor group
+   that the process was started in, at most 64. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
     DWORD_PTR ours, all;
@@ -535,7 +547,7 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : count;
 }
 
-static DWORD WINAPI specdec__os_main(LPVOID argument)
+static DWORD WINAPI specdec__os_thread_main(LPVOID argument)
 {
     specdec__os_thread *thread = (specdec__os_thread *)argument;
 
@@ -543,10 +555,11 @@ static DWORD WINAPI specdec__os_main(LPVOID argument)
     return 0;
 }
 
-static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t bytes)
+static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, size_t bytes)
 {
     (void)stack;
-    thread->handle = CreateThread(NULL, bytes, specdec__os_main, thread, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
+    thread->handle = CreateThread(NULL, bytes, specdec__os_thread_main, thread, STACK_SIZE_PARAM_IS_A_RESERVATION,
+                                  NULL);
     return thread->handle != NULL;
 }
 
@@ -579,7 +592,7 @@ static void specdec__os_wake(specdec__os_lot *lot)
     ReleaseSRWLockExclusive(&lot->lock);
 }
 #else
-/* Processors that this process may use, at least 1. */
+/* Number of processors that this process may use, 1 to SPECDEC_MAX_THREADS. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -595,7 +608,7 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : (int)count;
 }
 
-static void *specdec__os_main(void *argument)
+static void *specdec__os_thread_main(void *argument)
 {
     specdec__os_thread *thread = (specdec__os_thread *)argument;
 
@@ -603,7 +616,7 @@ static void *specdec__os_main(void *argument)
     return NULL;
 }
 
-static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t bytes)
+static int specdec__os_create_thread(specdec__os_thread *thread, void *stack, size_t bytes)
 {
     pthread_attr_t attributes;
     int failed;
@@ -611,7 +624,7 @@ static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t byt
     pthread_attr_init(&attributes);
     failed = SPECDEC__OS_OWN_STACKS ? pthread_attr_setstack(&attributes, stack, bytes)
                               : pthread_attr_setstacksize(&attributes, bytes);
-    failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_main, thread);
+    failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_thread_main, thread);
     pthread_attr_destroy(&attributes);
     return !failed;
 }
@@ -646,11 +659,12 @@ static void specdec__os_wake(specdec__os_lot *lot)
 }
 #endif
 
-/* Starts function(argument) on a thread; *thread must stay where it is until it is joined. Returns 0 when refused. */
+/* Starts a thread that runs function(argument). *thread must not move until it is joined. Returns 0 if the system
+   refuses. */
 static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t bytes, specdec__os_function *function,
                              void *argument)
 {
     thread->function = function;
     thread->argument = argument;
-    return specdec__os_begin(thread, stack, bytes);
+    return specdec__os_create_thread(thread, stack, bytes);
 }

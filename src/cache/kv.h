@@ -90,7 +90,7 @@ enum {
     SPECDEC__KV_COMMIT,    /* the next first_number entries of path were committed; then second_number entries stay
                               nodes (-1: all later nodes) */
     SPECDEC__KV_TRUNCATE,  /* the view was cut to its first first_number keys */
-    SPECDEC__KV_SHARE,     /* second_number keys of view `other`, from first_number on, were appended */
+    SPECDEC__KV_SHARE,     /* second_number keys of source_view, from first_number on, were appended */
     SPECDEC__KV_EVENTS
 };
 
@@ -98,7 +98,7 @@ enum {
 typedef struct specdec__kv_event {
     int kind;                        /* SPECDEC__KV_RESERVE, ... */
     specdec__view *view;             /* the changed view */
-    specdec__view *other;            /* the view whose keys were shared; NULL: none */
+    specdec__view *source_view;      /* the view whose keys were shared; NULL: none */
     int first_number, second_number; /* numbers of the change: see SPECDEC__KV_RESERVE and the other kinds */
     const int *path;                 /* committed nodes, in order; then nodes that stay; NULL: none */
     int renumbered;                  /* only for a COMMIT from another rank: how many nodes are renumbered; 0: all nodes
@@ -313,7 +313,7 @@ SPECDEC__INLINE void specdec__kv_notify(const specdec__kv *kv, int kind, specdec
         return;
     news.kind = kind;
     news.view = view;
-    news.other = other;
+    news.source_view = other;
     news.first_number = a;
     news.second_number = b;
     news.path = path;

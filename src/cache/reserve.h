@@ -159,7 +159,7 @@ static int specdec__pages_take_page(specdec__kv *kv, int span)
             return -1;
     page = pages->free_pages[--pages->free_count];
     pages->view_counts[page] = 1;
-    if (page == pages->cleared) /* memory is cleared, and so used, when it is first needed */
+    if (page == pages->cleared) /* a page is cleared, and so takes memory, when it is first used */
         memset(pages->memory + (size_t)pages->cleared++ * pages->bytes, 0, pages->bytes);
     return page;
 }
@@ -180,7 +180,7 @@ static int specdec__view_copy_last_page(specdec__view *view, specdec__kv *kv, in
         page = specdec__pages_take_page(kv, span);
         if (page < 0 && pages->view_counts[last->page] > 1 + pages->kept_counts[last->page])
             return 0;
-        while (page < 0 && pages->view_counts[last->page] > 1) /* kept views alone have a part in it, too */
+        while (page < 0 && pages->view_counts[last->page] > 1) /* all other holders are kept views */
             specdec__kv_evict(kv);
         if (page >= 0) {
             memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
@@ -377,7 +377,7 @@ static void specdec__view_commit_keeping(specdec__view *view, specdec__kv *kv, c
         room = specdec__min_int(s->tail_slots, count);
         if (room)
             s->segment[s->count - 1].length += room;
-        for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* the first spare page: a segment */
+        for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* a spare page becomes a segment */
             specdec__segment *last = &s->segment[s->count++];
 
             s->spare_pages--;

@@ -29,7 +29,7 @@ typedef struct specdec__states {
     unsigned char *current_window; /* (count) which of the two windows is the current one: 0 or 1 */
     int checkpoint_distance; /* tokens between two checkpoints, at least */
     int max_checkpoints;   /* checkpoints of one view, at most */
-    size_t input_floats;   /* floats of the stored inputs of one token: (layers, kept) */
+    size_t input_floats;   /* floats of the stored inputs of one token: (layers, input_count) */
     uint64_t bytes_read, bytes_written; /* bytes of states and inputs that all steps so far have read and written */
 } specdec__states;
 
@@ -84,7 +84,7 @@ static void specdec__states_init(specdec__states *s, const specdec__mixing *mixi
     s->max_checkpoints = specdec__min_int(length / s->checkpoint_distance, 1 << 12);
     s->count = (int)specdec__min_int(views, (1 << 30) / (s->max_checkpoints + 2)) * (s->max_checkpoints + 2);
     s->bytes = specdec__state_bytes(mixing);
-    s->input_floats = (size_t)mixing->layers * (size_t)mixing->kept;
+    s->input_floats = (size_t)mixing->layers * (size_t)mixing->input_count;
     s->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)s->count, s->bytes, SPECDEC__CACHE_LINE);
     s->free_slots = SPECDEC__TAKE(arena, int, s->count);
     s->references = SPECDEC__TAKE(arena, int, s->count);
@@ -129,11 +129,11 @@ SPECDEC__INLINE float *specdec__states_address(const specdec__states *s, int slo
     return (float *)(void *)(s->memory + (size_t)slot * s->bytes);
 }
 
-/* Returns the stored inputs (kept) of one token for one recurrent layer. place: an entry of state->input_row. */
+/* Returns the stored inputs (input_count) of one token for one recurrent layer. place: an entry of state->input_row. */
 SPECDEC__INLINE float *specdec__state_inputs_address(const specdec__states *s, const specdec__state *state, int place,
                                                      int layer)
 {
-    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.kept;
+    return state->inputs + (size_t)place * s->input_floats + (size_t)layer * (size_t)s->mixing.input_count;
 }
 
 /* Adds a reference to a slot (by = 1) or removes one (by = -1). A slot without references becomes free. */

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>cluster/config: a cluster's configuration checked, and which layers of the target a rank has.
+ * >>cluster/config: checks a cluster's configuration, and chooses the layers of the target that a rank has.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,8 +12,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* The rank of a cluster that has the draft model alone: behind rank 0 the one without layers; 0: there is none. */
-static int specdec__cluster_drafter(const specdec_cluster *cluster)
+/* The draft rank of a cluster, which has the draft model alone: the last rank but 0 without layers. 0 if there is
+   none. */
+static int specdec__cluster_draft_rank(const specdec_cluster *cluster)
 {
     int i = cluster->ranks - 1;
 
@@ -22,14 +23,15 @@ static int specdec__cluster_drafter(const specdec_cluster *cluster)
     return i;
 }
 
-/* Whether this is a rank that only drafts. */
-static int specdec__cluster_drafts(const specdec_cluster *cluster)
+/* Whether this rank is the draft rank. */
+static int specdec__cluster_is_draft_rank(const specdec_cluster *cluster)
 {
-    return cluster->rank && cluster->rank == specdec__cluster_drafter(cluster);
+    return cluster->rank && cluster->rank == specdec__cluster_draft_rank(cluster);
 }
 
-/* Refuses a rank with layers [from, end) of which one reads the keys of a layer that it does not have. */
-static specdec_result specdec__cluster_keys(const specdec__model *m, int from, int end, specdec_error *error)
+/* Refuses layers [from, end) for a rank if one of them reads the keys of a layer before `from`. */
+static specdec_result specdec__cluster_check_shared_keys(const specdec__model *m, int from, int end,
+                                                         specdec_error *error)
 {
     int i;
 
@@ -43,17 +45,18 @@ static specdec_result specdec__cluster_keys(const specdec__model *m, int from, i
     return SPECDEC_OK;
 }
 
-/* Leaves a model the layers that a rank has. */
-static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
+/* Reduces a model to the layers of this rank, after checking that the ranks' layers add up to all. */
+static specdec_result specdec__cluster_choose_layers(specdec__model *m, const specdec_cluster *cluster,
+                                                     specdec_error *error)
 {
-    const int drafter = specdec__cluster_drafter(cluster);
+    const int drafter = specdec__cluster_draft_rank(cluster);
     int i, sum = 0;
 
     if (m->trait[SPECDEC__READS_STATES])
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states cannot be split over ranks");
     if (m->inputs.width || m->streams.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "a model with embeddings for each layer or several streams is not cut into parts");
+                             "a model with embeddings for each layer or several streams cannot be split");
     for (i = 0; i < cluster->ranks; i++) {
         m->first_layer += i < cluster->rank ? cluster->layers[i] : 0;
         sum += cluster->layers[i] >= (i && i != drafter) && cluster->layers[i] <= m->all_layers
@@ -63,7 +66,7 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
                                  "and one that drafts may have none, all together have all)", i, cluster->layers[i],
                                  m->all_layers);
-        if (specdec__cluster_keys(m, sum - cluster->layers[i], sum, error))
+        if (specdec__cluster_check_shared_keys(m, sum - cluster->layers[i], sum, error))
             return SPECDEC_ERROR_UNSUPPORTED;
     }
     m->layers = cluster->layers[cluster->rank];
@@ -71,9 +74,9 @@ static specdec_result specdec__cluster_cut(specdec__model *m, const specdec_clus
     return SPECDEC_OK;
 }
 
-/* Makes a configuration that of a rank which only drafts, whose texts are those of rank 0: the draft model stands for
-   the target, of which it has nothing. */
-static specdec_result specdec__cluster_make_drafter(specdec_config *c, specdec_error *error)
+/* Turns the configuration of rank 0 into that of the draft rank: the draft model takes the place of the target, and no
+   other drafter is left. */
+static specdec_result specdec__cluster_configure_draft_rank(specdec_config *c, specdec_error *error)
 {
     if (!specdec__source_given(&c->draft))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
@@ -87,31 +90,32 @@ static specdec_result specdec__cluster_make_drafter(specdec_config *c, specdec_e
     return SPECDEC_OK;
 }
 
-/* What goes together with a rank that only drafts. */
-static specdec_result specdec__cluster_check_drafter(const specdec_config *c, specdec_error *error)
+/* Checks the options that a cluster with a draft rank requires: threads, and the coupled rule. */
+static specdec_result specdec__cluster_check_draft_rank(const specdec_config *c, specdec_error *error)
 {
     if (!SPECDEC__OS_THREADS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a rank that drafts needs a build with threads");
     if (c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d needs the draft's distributions, and a draft "
-                             "rank sends tokens alone: only coupled guesses can come from one", (int)c->rule);
+                             "rank sends tokens alone: only the coupled rule works with one", (int)c->rule);
     return SPECDEC_OK;
 }
 
-/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters, or nothing else. */
+/* Checks a cluster's configuration. Clears the drafters of ranks other than 0, and the cluster if rank 0 is its only
+   rank. */
 static specdec_result specdec__cluster_check(specdec_config *c, specdec_error *error)
 {
     const specdec_cluster *cluster = c->cluster;
     specdec_result result;
 
-    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
+    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_MAX_RANKS || cluster->rank < 0 ||
         cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
-                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
-    if (specdec__cluster_drafter(cluster) && (result = specdec__cluster_check_drafter(c, error)) != SPECDEC_OK)
+                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_MAX_RANKS);
+    if (specdec__cluster_draft_rank(cluster) && (result = specdec__cluster_check_draft_rank(c, error)) != SPECDEC_OK)
         return result;
-    if (specdec__cluster_drafts(cluster))
-        return specdec__cluster_make_drafter(c, error);
+    if (specdec__cluster_is_draft_rank(cluster))
+        return specdec__cluster_configure_draft_rank(c, error);
     if (c->target.model || c->target.copy)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
                              "each rank opens its part of it");

@@ -1,10 +1,9 @@
 /* =====================================================================================================================
- * >>cluster/draft_remote: a draft model on another rank.
+ * >>cluster/draft_remote: a drafter whose draft model runs on another rank.
  *
- *
- * That rank extends its tree from the likeliest draft tokens by itself; here they are looked up. A draft token that has
- * not arrived yet counts as none; where the sequence left every path of that tree, the new draft tokens are waited for,
- * for a part of a step.
+ * The draft rank extends its tree from the most probable draft tokens by itself; rank 0 looks them up. A draft token
+ * that has not arrived yet is left out. Where no path of the tree is equal to the sequence, new draft tokens are waited
+ * for, for a part of a step's time.
  * ================================================================================================================== */
 
 #pragma once
@@ -14,13 +13,14 @@
 #include "../forward/context.h"
 #include "wire.h"
 #include "link.h"
-#include "guesses.h"
+#include "draft_tokens.h"
 #include "../speculation/tree.h"
 #include "../speculation/draft.h"
 #include "../speculation/levels.h"
 
 SPECDEC__FOR_SIZE
 
+/* The state of this drafter. */
 typedef struct specdec__draft_remote {
     const specdec__context *target; /* its link stores the draft tokens that have arrived */
     int vocab;                      /* of the target: other tokens are not proposed */
@@ -29,13 +29,15 @@ typedef struct specdec__draft_remote {
     double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
 } specdec__draft_remote;
 
-SPECDEC__STATIC_ASSERT(guesses_hold_offers, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
+SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
+/* The connection to the other ranks. */
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
 {
     return (specdec__link *)((const specdec__draft_remote *)d->state)->target->hooks_argument;
 }
 
+/* The numbers of the candidates of sequence `at` on the draft rank (candidates). */
 static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
@@ -43,44 +45,50 @@ static uint32_t *specdec__draft_remote_numbers(const specdec__drafter *d, int at
     return m->numbers + (size_t)at * (size_t)m->capacity;
 }
 
-/* The draft token of a candidate, if its children have arrived; NULL: not yet. */
+/* The draft token of a candidate. NULL until its children have arrived. */
 static const specdec__remote_draft *specdec__draft_remote_find(const specdec__drafter *d,
                                                                const specdec__draft_request *request, int candidate)
 {
     specdec__link *link = specdec__draft_remote_link(d);
-    const specdec__remote_draft *guess =
-        candidate ? specdec__remote_draft_at(link, specdec__draft_remote_numbers(d, request->at)[candidate])
-                  : specdec__remote_draft_root(link, request->at, request->text, request->count);
+    const specdec__remote_draft *parent =
+        candidate ? specdec__remote_draft_find(link, specdec__draft_remote_numbers(d, request->at)[candidate])
+                  : specdec__remote_draft_find_root(link, request->at, request->text, request->count);
 
-    return guess && guess->count ? guess : NULL;
+    return parent && parent->count ? parent : NULL;
 }
 
+/* Whether the children of a candidate have arrived. */
 static int specdec__draft_remote_can_extend(const specdec__drafter *d, const specdec__draft_request *request,
                                             int candidate)
 {
     return specdec__draft_remote_find(d, request, candidate) != NULL;
 }
 
-/* Seconds until more draft tokens usually arrive; 0 once twice that time is over. */
-static double specdec__draft_remote_due(const specdec__drafter *d, const specdec__draft_request *request)
+/* Seconds until more draft tokens are expected, from the mean times measured so far. 0 if twice the mean time has
+   passed. */
+static double specdec__draft_remote_arrival_seconds(const specdec__drafter *d, const specdec__draft_request *request)
 {
     const specdec__link *link = specdec__draft_remote_link(d);
-    const int goes_on = specdec__draft_remote_can_extend(d, request, 0);
-    const double usual = !goes_on ? link->late : link->pace > 0.2 * link->late ? link->pace : 0.2 * link->late;
-    const double since = specdec__os_seconds() - (goes_on ? link->guessed_at : link->guessed[request->at].told_at);
+    const int has_children = specdec__draft_remote_can_extend(d, request, 0);
+    const double least = 0.2 * link->draft_latency;
+    const double interval = link->draft_interval > least ? link->draft_interval : least;
+    const double usual = has_children ? interval : link->draft_latency;
+    const double began = has_children ? link->draft_arrival_at : link->draft_sequences[request->at].sent_at;
+    const double since = specdec__os_seconds() - began;
 
     return since >= 2 * usual ? 0 : since < 0.8 * usual ? usual - since : 0.2 * usual;
 }
 
-/* Sets how long draft tokens behind the root are waited for. */
+/* Sets until when draft tokens behind the root are waited for: twice the usual time, at most request->wait_seconds,
+   after the last token was sent. */
 static void specdec__draft_remote_begin(specdec__drafter *d, const specdec__draft_request *request)
 {
     specdec__draft_remote *m = (specdec__draft_remote *)d->state;
     const specdec__link *link = specdec__draft_remote_link(d);
-    const double late = 2 * link->late,
+    const double late = 2 * link->draft_latency,
                  wait = !(late > 0) || late > request->wait_seconds ? request->wait_seconds : late;
 
-    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->guessed[request->at].told_at + wait;
+    m->until = specdec__draft_remote_can_extend(d, request, 0) ? 0 : link->draft_sequences[request->at].sent_at + wait;
 }
 
 /* Waits until the children of a candidate have arrived, at most until m->until. */
@@ -97,14 +105,15 @@ static void specdec__draft_remote_await(specdec__drafter *d, const specdec__draf
     }
 }
 
-/* The child of a draft token with a rank; NULL: it has none, or the target's vocabulary lacks the token. */
+/* Child number `rank` (from 1) of a draft token, the most probable one first. NULL if there is none, or the target's
+   vocabulary lacks its token. */
 static const specdec__remote_draft *specdec__draft_remote_child(const specdec__drafter *d,
-                                                                const specdec__remote_draft *guess, int rank)
+                                                                const specdec__remote_draft *parent, int rank)
 {
     const specdec__draft_remote *m = (const specdec__draft_remote *)d->state;
     const specdec__remote_draft *child =
-        rank <= guess->count
-            ? specdec__remote_draft_at(specdec__draft_remote_link(d), guess->first + (uint32_t)rank - 1)
+        rank <= parent->count
+            ? specdec__remote_draft_find(specdec__draft_remote_link(d), parent->first + (uint32_t)rank - 1)
             : NULL;
 
     return child && child->token < m->vocab ? child : NULL;
@@ -134,16 +143,16 @@ static specdec_result specdec__draft_remote_fill(specdec__drafter *d, const spec
     return SPECDEC_OK;
 }
 
-/* Appends the children of a candidate that have arrived. */
-static void specdec__draft_remote_offer(specdec__drafter *d, const specdec__draft_request *request,
-                                        specdec__draft_tree *drafts, int candidate)
+/* Appends the children of a candidate that have arrived to a tree of draft tokens. */
+static void specdec__draft_remote_append_children(specdec__drafter *d, const specdec__draft_request *request,
+                                                  specdec__draft_tree *drafts, int candidate)
 {
-    const specdec__remote_draft *guess = specdec__draft_remote_find(d, request, candidate), *child;
+    const specdec__remote_draft *parent = specdec__draft_remote_find(d, request, candidate), *child;
     const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
     int i;
 
-    drafts->extended[candidate] = guess != NULL;
-    for (i = 1; guess && i <= most && (child = specdec__draft_remote_child(d, guess, i)) != NULL; i++) {
+    drafts->extended[candidate] = parent != NULL;
+    for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
         const int at = drafts->tree.n++;
 
         specdec__tree_put(&drafts->tree, at, candidate, i);
@@ -155,6 +164,8 @@ static void specdec__draft_remote_offer(specdec__drafter *d, const specdec__draf
     }
 }
 
+/* Extends a tree by the children of the chosen candidates that have arrived; waits for those of the most probable
+   candidate. */
 static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const specdec__draft_request *request,
                                                    specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                                                    specdec_error *error)
@@ -169,11 +180,12 @@ static specdec_result specdec__draft_remote_extend(specdec__drafter *d, const sp
         specdec__draft_remote_begin(d, request);
     specdec__draft_remote_await(d, request, chosen[best]);
     for (i = 0; i < frontier->count; i++)
-        specdec__draft_remote_offer(d, request, drafts, chosen[i]);
+        specdec__draft_remote_append_children(d, request, drafts, chosen[i]);
     drafts->extended_count += chosen[0] ? frontier->count : 0;
     return SPECDEC_OK;
 }
 
+/* Makes a candidate the root of a tree: its descendants are kept, with their numbers on the draft rank. */
 static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     uint32_t *numbers = specdec__draft_remote_numbers(d, at);
@@ -188,18 +200,20 @@ static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__dra
         drafts->extended_count += drafts->extended[i];
 }
 
+/* Truncates a sequence (at: its number) on the draft rank. */
 static void specdec__draft_remote_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     (void)text;
-    specdec__remote_draft_cut(specdec__draft_remote_link(d), at, length);
+    specdec__remote_draft_truncate(specdec__draft_remote_link(d), at, length);
 }
 
+/* Makes sequence `at` begin with the first `length` tokens of sequence `of` on the draft rank. */
 static void specdec__draft_remote_share(specdec__drafter *d, int at, int of, int length)
 {
-    specdec__remote_draft_branch(specdec__draft_remote_link(d), at, of, length);
+    specdec__remote_draft_fork(specdec__draft_remote_link(d), at, of, length);
 }
 
-/* The cost of a level: drafting takes time on the other rank only. */
+/* The cost of a level, 0: drafting takes time only on the draft rank. */
 static double specdec__draft_remote_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
@@ -207,8 +221,8 @@ static double specdec__draft_remote_cost(const specdec__drafter *d, const specde
     return 0;
 }
 
-/* How many tokens the drafter has not prefilled: 0, as the draft rank receives them by itself. */
-static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int count)
+/* Tokens of a sequence that this drafter has still to prefill, 0: the draft rank prefills them when they arrive. */
+static int specdec__draft_remote_unread_count(const specdec__drafter *d, int at, int count)
 {
     (void)d;
     (void)at;
@@ -216,11 +230,12 @@ static int specdec__draft_remote_behind(const specdec__drafter *d, int at, int c
     return 0;
 }
 
+/* Sends the draft rank a sequence's sampling and its new tokens. */
 static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int32_t *text, int count,
                                           const specdec_sampling *s)
 {
     specdec__link *link = specdec__draft_remote_link(d);
-    uint32_t words[SPECDEC__GUESS_SAMPLING];
+    uint32_t words[SPECDEC__WIRE_SAMPLING_WORDS];
     specdec_sampling others;
 
     words[0] = specdec__bits_from_float(s->temperature);
@@ -233,10 +248,11 @@ static void specdec__draft_remote_prepare(specdec__drafter *d, int at, const int
     words[7] = (uint32_t)(s->seed >> 32);
     others = *s;
     specdec__sample_convert_words(&others, words + 8, 0);
-    specdec__remote_draft_choose(link, at, words);
-    specdec__remote_draft_tell(link, at, text, count);
+    specdec__remote_draft_send_sampling(link, at, words);
+    specdec__remote_draft_send_tokens(link, at, text, count);
 }
 
+/* Takes this drafter's memory from the arena. */
 static specdec_result specdec__draft_remote_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -265,11 +281,11 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->truncate = specdec__draft_remote_truncate;
     kind->share = specdec__draft_remote_share;
     kind->cost = specdec__draft_remote_cost;
-    kind->behind = specdec__draft_remote_behind;
+    kind->behind = specdec__draft_remote_unread_count;
     kind->keep = specdec__draft_remote_keep;
     kind->prepare = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->due = specdec__draft_remote_due;
+    kind->due = specdec__draft_remote_arrival_seconds;
 }
 
 SPECDEC__FOR_SPEED

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>cluster/meet: ranks find each other, compare their files and part.
+ * >>cluster/meet: begins and ends a cluster: memory, fingerprints that must be equal, the first and last messages.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,12 +11,12 @@
 #include "wire.h"
 #include "link.h"
 #include "orders.h"
-#include "guesses.h"
+#include "draft_tokens.h"
 
 SPECDEC__FOR_SIZE
 
-/* A hash of what all ranks must have in common: the model's facts and some bytes of its weights; type and number of
-   keys; distance of checkpoints; which rank has which layers. */
+/* A hash of what must be equal on all ranks with layers: the model's facts and some bytes of its weights; type and
+   number of keys; distance of checkpoints; the layers of each rank. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__kv_demand *room,
                                           const specdec_cluster *cluster)
 {
@@ -46,16 +46,15 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
     return hash;
 }
 
-/* A hash of what the draft rank must have in common with rank 0: number and length of sequences, where the
-   configuration sets them, and the tokens of the vocabulary, without those behind a power of two, which may be padding.
-   */
-static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int texts, int length)
+/* A hash of what must be equal on rank 0 and the draft rank: number and length of sequences, as configured, and the
+   vocabulary's tokens up to the largest power of two (tokens behind that may be padding). */
+static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int sequences, int length)
 {
     unsigned char numbers[2 * 4];
     uint64_t hash;
     uint32_t id, most = 1;
 
-    specdec__wire_put(numbers, 0, (uint32_t)texts);
+    specdec__wire_put(numbers, 0, (uint32_t)sequences);
     specdec__wire_put(numbers, 1, (uint32_t)length);
     hash = specdec__hash(SPECDEC__HASH, numbers, sizeof numbers);
     while (most <= vocab->count / 2)
@@ -68,96 +67,98 @@ static uint64_t specdec__link_draft_fingerprint(const specdec__vocab *vocab, int
     return hash;
 }
 
-/* Takes rank 0's memory for draft tokens of the draft rank. */
-static void specdec__link_take_guesses(specdec__link *link, const specdec__kv_demand *room, specdec__arena *arena)
+/* Takes rank 0's memory for draft tokens of the draft rank from the arena. */
+static void specdec__link_lay_out_draft_tokens(specdec__link *link, const specdec__kv_demand *room,
+                                               specdec__arena *arena)
 {
-    const int count = SPECDEC__REMOTE_DRAFTS * specdec__min_int(room->max_views, 8);
-    specdec__remote_sequence *guessed = SPECDEC__TAKE(arena, specdec__remote_sequence, room->max_views);
-    specdec__remote_draft *guesses = SPECDEC__TAKE(arena, specdec__remote_draft, count);
+    const int count = SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE * specdec__min_int(room->max_views, 8);
+    specdec__remote_sequence *sequences = SPECDEC__TAKE(arena, specdec__remote_sequence, room->max_views);
+    specdec__remote_draft *drafts = SPECDEC__TAKE(arena, specdec__remote_draft, count);
 
     if (!link)
         return;
-    link->guessed = guessed;
-    link->guesses = guesses;
-    link->guess_count = count;
+    link->draft_sequences = sequences;
+    link->draft_tokens = drafts;
+    link->draft_token_count = count;
 }
 
-/* Takes a rank's memory, besides its context, from an arena. Views and their cancel flags are entered later. */
-static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c,
-                                         const specdec__kv_demand *room, specdec__arena *arena)
+/* Takes a rank's memory, besides its context, from the arena, and connects it with the context. The caller enters views
+   and cancel flags later. Returns NULL while the arena counts, or is full. */
+static specdec__link *specdec__link_lay_out(const specdec_cluster *cluster, specdec__context *c,
+                                            const specdec__kv_demand *room, specdec__arena *arena)
 {
     const int most_words = 2 * (8 + 3 * room->step_nodes) + 256;
     const size_t floats = (size_t)room->step_nodes * (size_t)c->model->embedding;
-    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
+    const size_t bytes = 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->max_views);
     int **cancels = SPECDEC__TAKE(arena, int *, room->max_views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
-    const int drafter = specdec__cluster_drafter(cluster);
+    const int drafter = specdec__cluster_draft_rank(cluster);
 
     if (!cluster->rank && drafter)
-        specdec__link_take_guesses(link, room, arena);
+        specdec__link_lay_out_draft_tokens(link, room, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return NULL;
-    link->drafter = drafter;
+    link->draft_rank_number = drafter;
     link->cluster = *cluster;
     link->context = c;
     link->views = views;
-    link->cancels = cancels;
+    link->sequence_cancels = cancels;
     link->view_count = room->max_views;
-    link->length = room->view_keys;
-    link->in = in;
-    link->out = out;
-    link->room = bytes;
-    link->most_words = most_words;
+    link->view_capacity = room->view_keys;
+    link->inbox = in;
+    link->outbox = out;
+    link->message_bytes = bytes;
+    link->order_capacity = most_words;
     link->fingerprint = specdec__link_fingerprint(c, room, cluster);
     c->hooks_argument = link;
-    c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last(link)];
+    c->hooks = &specdec__link_hooks[!cluster->rank && specdec__link_last_stage(link)];
     if (c->hooks->after_layers) {
-        c->kv.notify = specdec__link_tell;
+        c->kv.notify = specdec__link_store_kv_order;
         c->kv.listener = link;
     }
     return link;
 }
 
-/* Connects the ranks: rank 0 waits until all others are ready; these send READY until rank 0 has answered. */
-static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
+/* Connects the ranks: rank 0 waits until all other ranks are ready; these send READY until rank 0 has answered. */
+static specdec_result specdec__link_connect_ranks(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
 {
     const int others = link->cluster.ranks - 1;
 
-    link->loaded = 1;
+    link->model_loaded = 1;
     link->layer = 0;
     if (specdec__link_rank(link)) {
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
     } else {
-        while (link->ready < others && !link->failed.code) {
+        while (link->ready_count < others && !link->failed.code) {
             specdec__link_poll(link);
-            specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
-            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
+            specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
+            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready_count, others))
                 specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
         }
         if (link->failed.code == SPECDEC_ERROR_CANCELLED)
-            specdec__link_give_up(link);
-        specdec__link_alive_all(link);
-        link->met = 1;
+            specdec__link_send_failed(link);
+        specdec__link_send_alive_all(link);
+        link->connected = 1;
     }
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
 }
 
-/* Ends the cluster: rank 0 tells all others to end; another rank that ends by itself tells them, too. */
+/* Ends the cluster: rank 0 orders all other ranks to end; another rank that ends by itself sends FAILED. */
 static void specdec__link_end(specdec__link *link)
 {
     if (link->failed.code || link->ended)
         return;
     if (specdec__link_rank(link)) {
         specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
-        specdec__link_give_up(link);
+        specdec__link_send_failed(link);
     } else {
-        if (link->drafter)
-            specdec__remote_draft_order(link, SPECDEC__WIRE_END, 0, NULL, 0);
-        if (specdec__link_last(link))
-            specdec__link_order(link, SPECDEC__WIRE_END, 0);
-        specdec__link_flush(link, 0);
+        if (link->draft_rank_number)
+            specdec__remote_draft_send_order(link, SPECDEC__WIRE_ORDER_END, 0, NULL, 0);
+        if (specdec__link_last_stage(link))
+            specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_END, 0);
+        specdec__link_send_orders(link, 0);
     }
     link->ended = 1;
 }

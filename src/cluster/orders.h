@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>cluster/orders: orders, as rank 0 gives them.
+ * >>cluster/orders: rank 0's side of orders and runs: sends them to the next rank and receives the answers.
  * ================================================================================================================== */
 
 #pragma once
@@ -14,40 +14,41 @@
 
 SPECDEC__FOR_SIZE
 
-/* Sends the stored orders, with rows of x behind them. */
-static void specdec__link_flush(specdec__link *link, int rows)
+/* Sends the orders stored in link->outbox to the next rank with layers, followed by the first `rows` rows of x, the
+   activations. */
+static void specdec__link_send_orders(specdec__link *link, int rows)
 {
     const specdec__context *c = link->context;
     const int floats = rows ? c->model->embedding : 0;
-    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    unsigned char *at = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->order_words);
     int i;
 
     for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
-        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
-    if (link->words && !link->failed.code) {
-        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-        specdec__link_send(link, specdec__link_stage_at(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
-                           link->out, link->words, rows, floats);
+        specdec__wire_put_floats(at, c->x + (size_t)i * (size_t)c->e, floats);
+    if (link->order_words && !link->failed.code) {
+        specdec__wire_put(link->outbox, SPECDEC__WIRE_RUN, link->run);
+        specdec__link_send(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), 1), SPECDEC__WIRE_ORDERS,
+                           link->outbox, link->order_words, rows, floats);
     }
-    link->words = 0;
+    link->order_words = 0;
 }
 
-/* Begins an order of `count` words; sends the stored orders first if there is no room. Returns the address of the
-   order's words. */
-static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
+/* Begins an order of `count` words in link->outbox; sends the stored orders first if there is no room. Returns the
+   address of the order's words. */
+static unsigned char *specdec__link_begin_order(specdec__link *link, int kind, int count)
 {
     unsigned char *at;
 
-    if (link->words + 1 + count > link->most_words)
-        specdec__link_flush(link, 0);
-    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    if (link->order_words + 1 + count > link->order_capacity)
+        specdec__link_send_orders(link, 0);
+    at = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)link->order_words);
     specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
-    link->words += 1 + count;
+    link->order_words += 1 + count;
     return at + 4;
 }
 
-/* The number of a view. */
-static int specdec__link_view(const specdec__link *link, const specdec__view *view)
+/* The number of a view of the target's cache. */
+static int specdec__link_view_number(const specdec__link *link, const specdec__view *view)
 {
     int i = 0;
 
@@ -56,93 +57,96 @@ static int specdec__link_view(const specdec__link *link, const specdec__view *vi
     return i;
 }
 
-/* Stores an order for a change of a view of the target's cache, so that all ranks make the same change. */
-static void specdec__link_tell(void *listener, const specdec__kv_event *news)
+/* Stores an order to change a view of the target's cache as rank 0 has changed it. */
+static void specdec__link_store_kv_order(void *listener, const specdec__kv_event *news)
 {
     specdec__link *link = (specdec__link *)listener;
     const int commits = news->kind == SPECDEC__KV_COMMIT;
     const int count = commits ? news->first_number + specdec__max_int(news->second_number, 0) : 0;
-    unsigned char *to = specdec__link_order(link, news->kind, 5 + count);
+    unsigned char *to = specdec__link_begin_order(link, news->kind, 5 + count);
     int i;
 
-    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
-    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 0, (uint32_t)specdec__link_view_number(link, news->view));
+    specdec__wire_put(to, 1,
+                      news->source_view ? (uint32_t)specdec__link_view_number(link, news->source_view) : 0xffffffffu);
     specdec__wire_put(to, 2, (uint32_t)news->first_number);
     specdec__wire_put(to, 3, (uint32_t)news->second_number);
-    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbers : 0));
+    specdec__wire_put(to, 4, (uint32_t)(commits ? link->renumbered_nodes : 0));
     for (i = 0; i < count; i++)
         specdec__wire_put(to, 5 + i, (uint32_t)news->path[i]);
-    link->renumbers = commits ? 0 : link->renumbers;
+    link->renumbered_nodes = commits ? 0 : link->renumbered_nodes;
 }
 
-/* Tells the other ranks that a run is cancelled. */
-static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
+/* Sends the other ranks CANCEL for a run that has not returned. */
+static void specdec__link_cancel_run(specdec__link *link, specdec__wire_run *run)
 {
-    if (!flight->back && !flight->cancelled)
-        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
-    flight->cancelled = 1;
+    if (!run->returned && !run->cancelled)
+        specdec__link_send_urgent_all(link, SPECDEC__WIRE_CANCEL, run->number, NULL);
+    run->cancelled = 1;
 }
 
-static void specdec__link_land(specdec__link *link)
+/* Removes the oldest run from link->sent_runs. */
+static void specdec__link_remove_oldest_run(specdec__link *link)
 {
-    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
+    memmove(link->sent_runs, link->sent_runs + 1, (size_t)--link->sent_run_count * sizeof *link->sent_runs);
 }
 
-/* Removes the oldest runs that have returned, or failed, and whose rows are not awaited. */
-static void specdec__link_sweep(specdec__link *link)
+/* Removes the oldest runs that are abandoned and have returned, or can return no more as the cluster has failed. */
+static void specdec__link_remove_abandoned_runs(specdec__link *link)
 {
-    while (link->flight_count && link->flights[0].left && (link->flights[0].back || link->failed.code))
-        specdec__link_land(link);
+    while (link->sent_run_count && link->sent_runs[0].abandoned && (link->sent_runs[0].returned || link->failed.code))
+        specdec__link_remove_oldest_run(link);
 }
 
-/* Marks a run as not awaited any more. */
-static void specdec__link_leave(specdec__link *link, specdec__wire_flight *flight)
+/* Cancels a run and marks it as abandoned: its rows are not awaited. */
+static void specdec__link_abandon_run(specdec__link *link, specdec__wire_run *run)
 {
-    specdec__link_doom(link, flight);
-    flight->left = 1;
-    specdec__link_sweep(link);
+    specdec__link_cancel_run(link, run);
+    run->abandoned = 1;
+    specdec__link_remove_abandoned_runs(link);
 }
 
-/* Receives the answer to the oldest run. Returns 0 if it has not arrived. */
-static int specdec__link_answer(specdec__link *link)
+/* Receives the answer to the oldest run that has none. Returns 0 if it has not arrived. */
+static int specdec__link_receive_answer(specdec__link *link)
 {
-    specdec__wire_flight *flight = &link->flights[0];
-    const int last = specdec__link_last(link);
+    specdec__wire_run *run = &link->sent_runs[0];
+    const int last = specdec__link_last_stage(link);
     double longest;
     uint32_t rows;
 
-    specdec__link_sweep(link);
-    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
+    specdec__link_remove_abandoned_runs(link);
+    if (!link->sent_run_count || run->returned || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
-    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
-        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
-        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->cancelled) ||
-        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
-        specdec__link_nonsense(link, last, "states that were not asked for");
+    rows = specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get(link->inbox, SPECDEC__WIRE_RUN) != run->number ||
+        specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS) != 1 ||
+        (rows ? rows != (uint32_t)run->rows : run->rows && !run->cancelled) ||
+        (rows &&
+         specdec__wire_get(link->inbox, SPECDEC__WIRE_ROW_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        specdec__link_reject_message(link, last, "states that were not asked for");
         return 0;
     }
-    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
-    flight->slowest_seconds = longest > flight->slowest_seconds ? longest : flight->slowest_seconds;
-    flight->back = 1;
-    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
-    if (!flight->rows)
-        specdec__link_land(link);
-    specdec__link_sweep(link);
+    longest = 1e-6 * specdec__wire_get(link->inbox, SPECDEC__WIRE_HEADER_WORDS);
+    run->slowest_seconds = longest > run->slowest_seconds ? longest : run->slowest_seconds;
+    run->returned = 1;
+    run->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
+    if (!run->rows)
+        specdec__link_remove_oldest_run(link);
+    specdec__link_remove_abandoned_runs(link);
     return 1;
 }
 
-/* Computes the logits of the oldest run's rows, which have returned. This takes no longer than the output of a step on
-   one machine, and is not cancelled. */
-static void specdec__link_output(specdec__link *link)
+/* Computes the logits of the rows in link->inbox, the answer to the oldest run. This takes no longer than the output of
+   a step on one machine, and is not cancelled. */
+static void specdec__link_compute_logits(specdec__link *link)
 {
     specdec__context *c = link->context;
-    const int count = link->flights[0].rows, width = c->model->embedding;
-    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
+    const int count = link->sent_runs[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->inbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
     int *cancel = c->pool->cancel, never = 0, i;
 
     for (i = 0; i < count; i++, from += 4 * (size_t)width) {
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
+        specdec__wire_get_floats(c->x + (size_t)i * (size_t)c->e, from, width);
         c->rows[i] = i;
     }
     c->row_count = count;
@@ -151,33 +155,34 @@ static void specdec__link_output(specdec__link *link)
     c->pool->cancel = cancel;
 }
 
-/* Takes the oldest run, which has returned: its rows become logits. */
-static specdec_result specdec__link_take_in(specdec__link *link, specdec_error *error)
+/* Removes the oldest run, which has returned, and computes its logits. Errors: CANCELLED; FORMAT for logits that are
+   not finite. */
+static specdec_result specdec__link_take_run(specdec__link *link, specdec_error *error)
 {
-    const specdec__wire_flight flight = link->flights[0];
-    specdec_result result = flight.cancelled ? SPECDEC_ERROR_CANCELLED : flight.result;
+    const specdec__wire_run run = link->sent_runs[0];
+    specdec_result result = run.cancelled ? SPECDEC_ERROR_CANCELLED : run.result;
 
     if (!result) {
-        specdec__link_output(link);
-        result = specdec__forward_check_step(link->context, 0, flight.rows, error);
+        specdec__link_compute_logits(link);
+        result = specdec__forward_check_step(link->context, 0, run.rows, error);
     } else {
         specdec__fail(error, result, "cancelled");
     }
-    specdec__link_land(link);
+    specdec__link_remove_oldest_run(link);
     return result;
 }
 
-/* Whether a sequence was cancelled that is in the context's batch, or waits for it. */
+/* Whether a sequence of the context's batch was cancelled, or the sequence whose caller waits for the step. */
 static int specdec__link_cancelled(const specdec__link *link)
 {
     const specdec__batch *batch = link->context->batch;
     int i;
 
-    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller && SPECDEC__LOAD(link->caller)))
+    if (SPECDEC__LOAD(link->context->pool->cancel) || (link->caller_cancel && SPECDEC__LOAD(link->caller_cancel)))
         return 1;
     for (i = batch->done_count; i < batch->n; i++)
         if ((i == batch->done_count || batch->views[i] != batch->views[i - 1]) &&
-            SPECDEC__LOAD(link->cancels[specdec__link_view(link, batch->views[i])]))
+            SPECDEC__LOAD(link->sequence_cancels[specdec__link_view_number(link, batch->views[i])]))
             return 1;
     return 0;
 }
@@ -188,43 +193,43 @@ static int specdec__link_any_cancelled(const specdec__link *link)
     int i, any = SPECDEC__LOAD(link->context->pool->cancel);
 
     for (i = 0; i < link->view_count; i++)
-        any |= SPECDEC__LOAD(link->cancels[i]);
+        any |= SPECDEC__LOAD(link->sequence_cancels[i]);
     return any;
 }
 
-/* Waits until a run with rows has returned, failed, or was cancelled; a cancelled run is not awaited further. Earlier
-   runs, which are not awaited, are removed. */
-static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
+/* Waits until run number `run` has returned, failed, or was cancelled, and takes its logits. A cancelled run is
+   abandoned; earlier runs, which are abandoned, are removed. */
+static specdec_result specdec__link_await_run(specdec__link *link, uint32_t run, specdec_error *error)
 {
-    specdec__wire_flight *last;
+    specdec__wire_run *last;
 
     for (;;) {
-        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
+        while (link->sent_run_count && !link->sent_runs[0].returned && specdec__link_receive_answer(link))
             continue;
         specdec__link_poll(link);
         if (link->failed.code)
             return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-        if (!link->flight_count || link->flights[0].run > run)
+        if (!link->sent_run_count || link->sent_runs[0].number > run)
             return SPECDEC_OK;
-        last = &link->flights[link->flight_count - 1];
-        if (link->flights[0].run == run && link->flights[0].back)
+        last = &link->sent_runs[link->sent_run_count - 1];
+        if (link->sent_runs[0].number == run && link->sent_runs[0].returned)
             break;
         if (specdec__link_cancelled(link)) {
-            if (last->run == run && last->rows)
-                specdec__link_leave(link, last);
+            if (last->number == run && last->rows)
+                specdec__link_abandon_run(link, last);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+        specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
-    return specdec__link_take_in(link, error);
+    return specdec__link_take_run(link, error);
 }
 
-/* Stores the order to run the context's batch. */
-static void specdec__link_play(specdec__link *link, int cancelled)
+/* Stores the order to run the context's batch, as a cancelled run if `cancelled`. */
+static void specdec__link_store_run_order(specdec__link *link, int cancelled)
 {
     const specdec__context *c = link->context;
     const specdec__batch *batch = c->batch;
-    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
+    unsigned char *to = specdec__link_begin_order(link, SPECDEC__WIRE_ORDER_RUN, 5 + 3 * c->n);
     int i;
 
     specdec__wire_put(to, 0, ++link->run);
@@ -233,54 +238,59 @@ static void specdec__link_play(specdec__link *link, int cancelled)
     specdec__wire_put(to, 3, (uint32_t)batch->done_count);
     specdec__wire_put(to, 4, (uint32_t)c->n);
     for (i = batch->done_count, to += 20; i < batch->n; i++, to += 12) {
-        const int wanted = !batch->wanted || batch->wanted[i], certain = batch->certain && batch->certain[i];
+        const int wanted = !batch->wants_logits || batch->wants_logits[i];
+        const int certain = batch->certain && batch->certain[i];
+        const int view = specdec__link_view_number(link, batch->views[i]);
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
         specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
-        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 4 + certain * 2 + wanted));
+        specdec__wire_put(to, 2, (uint32_t)(view * 4 + certain * 2 + wanted));
     }
 }
 
-/* Waits until the batch of the context may be sent: until at most `ranks + 1` runs, cancelled ones included, are on
-   their way. Errors: CANCELLED, or the error by which the cluster has ended. */
-static specdec_result specdec__link_begin(specdec__context *c, specdec_error *error)
+/* The hook before rank 0's first layer: waits until at most `ranks + 1` runs are unanswered, cancelled ones included.
+   Errors: CANCELLED, or the error that has ended the cluster. */
+static specdec_result specdec__link_begin_run(specdec__context *c, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
-    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
+    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_MAX_RUNS / 2 - 2);
 
-    while (!link->failed.code && !link->flying && link->flight_count > most && !specdec__link_cancelled(link))
-        specdec__link_await(link, link->flights[0].run, NULL);
+    while (!link->failed.code && !link->overlaps_runs && link->sent_run_count > most && !specdec__link_cancelled(link))
+        specdec__link_await_run(link, link->sent_runs[0].number, NULL);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    return !link->flying && specdec__link_cancelled(link) ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
-                                                          : SPECDEC_OK;
+    return !link->overlaps_runs && specdec__link_cancelled(link)
+               ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled") : SPECDEC_OK;
 }
 
-/* The hook behind rank 0's last layer: sends a batch to the next rank. Its rows are awaited and become logits, unless
-   several runs are on their way, or it has no wanted rows. A batch that ended early is sent as a cancelled one. */
-static specdec_result specdec__link_run(specdec__context *c, specdec_result result, specdec_error *error)
+/* The hook behind rank 0's last layer: sends the batch to the next rank, waits for its wanted rows and computes their
+   logits. Does not wait if several runs may overlap, or no row is wanted. A batch that ended early is sent as a
+   cancelled run. */
+static specdec_result specdec__link_send_run(specdec__context *c, specdec_result result, specdec_error *error)
 {
     specdec__link *link = (specdec__link *)c->hooks_argument;
-    specdec__wire_flight *flight = &link->flights[link->flight_count++];
+    specdec__wire_run *run = &link->sent_runs[link->sent_run_count++];
     const double now = specdec__os_seconds();
 
-    if (!result && !link->flying && specdec__link_cancelled(link))
+    if (!result && !link->overlaps_runs && specdec__link_cancelled(link))
         result = specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    specdec__link_play(link, result != SPECDEC_OK);
-    specdec__link_flush(link, c->model->layers && !result ? c->n : 0);
+    specdec__link_store_run_order(link, result != SPECDEC_OK);
+    specdec__link_send_orders(link, c->model->layers && !result ? c->n : 0);
     if (!result && link->failed.code)
         result = specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    memset(flight, 0, sizeof *flight);
-    flight->run = link->run;
-    flight->rows = c->row_count;
-    flight->cancelled = result != SPECDEC_OK;
-    flight->left = result && !link->flying;
-    link->free_at = (now > link->free_at ? now : link->free_at) + (result ? 0 : link->stage);
-    return result || link->flying || !c->row_count ? result : specdec__link_await(link, link->run, error);
+    memset(run, 0, sizeof *run);
+    run->number = link->run;
+    run->rows = c->row_count;
+    run->cancelled = result != SPECDEC_OK;
+    run->abandoned = result && !link->overlaps_runs;
+    link->first_rank_free_at = now > link->first_rank_free_at ? now : link->first_rank_free_at;
+    link->first_rank_free_at += result ? 0 : link->stage_seconds;
+    return result || link->overlaps_runs || !c->row_count ? result : specdec__link_await_run(link, link->run, error);
 }
 
-/* Hooks of the last rank, and of rank 0. */
+/* The hooks of a forward pass: of ranks that serve, and of rank 0 if it is not the only rank with layers. */
 static const specdec__forward_hooks specdec__link_hooks[] = {
-    {specdec__link_between, NULL, NULL}, {specdec__link_between, specdec__link_begin, specdec__link_run}};
+    {specdec__link_between_layers, NULL, NULL},
+    {specdec__link_between_layers, specdec__link_begin_run, specdec__link_send_run}};
 
 SPECDEC__FOR_SPEED

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>cluster/rank: orders, as other ranks carry them out.
+ * >>cluster/rank: ranks behind rank 0 that have layers: each obeys orders, computes its layers and passes them on.
  * ================================================================================================================== */
 
 #pragma once
@@ -16,19 +16,24 @@
 
 SPECDEC__FOR_SIZE
 
+/* Reserves n->first_number slots in a view. Returns 0 if rank 0 has reserved another number of slots
+   (n->second_number). */
 static int specdec__obey_reserve(specdec__link *link, const specdec__kv_event *n)
 {
     return n->first_number <= link->context->max_nodes &&
            specdec__view_reserve(n->view, &link->context->kv, n->first_number) == n->second_number;
 }
 
+/* Frees the reserved slots of a view. */
 static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_free_reserved(n->view, &link->context->kv);
-    link->nodes = 0;
+    link->node_count = 0;
     return 1;
 }
 
+/* Commits the first n->first_number nodes of a path. If n->renumbered is not 0, nodes of the next run may descend from
+   the other nodes of the path. Returns 0 if the order is not valid. */
 static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__context *c = link->context;
@@ -38,43 +43,48 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_event *n)
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
-    if (n->first_number > link->length - n->view->length ||
+    if (n->first_number > link->view_capacity - n->view->length ||
         (count && n->path[count - 1] >= (known ? known : specdec__view_count_reserved(n->view, &c->kv))))
         return 0;
-    if (known ? known != link->nodes || !n->first_number || link->flown < 0 || link->views[link->flown] != n->view
-        : n->second_number)
+    if (known ? known != link->node_count || !n->first_number || link->node_view < 0 ||
+                    link->views[link->node_view] != n->view
+              : n->second_number)
         return 0;
-    link->nodes = known ? specdec__forward_commit_keeping(c, n->view, n->path, n->first_number, n->second_number,
+    link->node_count = known ? specdec__forward_commit_keeping(c, n->view, n->path, n->first_number, n->second_number,
                                                           known) : 0;
     if (!known)
         specdec__view_commit(n->view, &c->kv, n->path, n->first_number);
     return 1;
 }
 
+/* Truncates a view to n->first_number keys. */
 static int specdec__obey_truncate(specdec__link *link, const specdec__kv_event *n)
 {
     specdec__view_truncate(n->view, &link->context->kv, n->first_number);
-    link->nodes = 0;
+    link->node_count = 0;
     return 1;
 }
 
+/* Lets an empty view share the first n->second_number keys of another view. Returns 0 if the order is not valid. */
 static int specdec__obey_share(specdec__link *link, const specdec__kv_event *n)
 {
-    if (!n->other || n->other == n->view || n->view->length || n->first_number || n->second_number > n->other->length)
+    if (!n->source_view || n->source_view == n->view || n->view->length || n->first_number ||
+        n->second_number > n->source_view->length)
         return 0;
     /* fails where rank 0's has failed, too */
-    specdec__view_share(n->view, &link->context->kv, n->other, n->first_number, n->second_number);
-    link->nodes = 0;
+    specdec__view_share(n->view, &link->context->kv, n->source_view, n->first_number, n->second_number);
+    link->node_count = 0;
     return 1;
 }
 
+/* Functions that obey an order to change a view, by kind: each returns 0 if the order is not valid. */
 static const struct {
     int (*obey)(specdec__link *link, const specdec__kv_event *news);
 } specdec__obey_table[SPECDEC__KV_EVENTS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
                                              {specdec__obey_truncate}, {specdec__obey_share}};
 
-/* Reads and obeys an order that changes a view. Returns 0 if the order is not valid. */
-static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
+/* Obeys the order of a message that changes a view of the cache. Returns 0 if the order is not valid. */
+static int specdec__obey_kv_order(specdec__link *link, int kind, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
     const int commits = kind == SPECDEC__KV_COMMIT;
@@ -82,23 +92,23 @@ static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reade
     int other, count, i;
 
     news.kind = kind;
-    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
-    other = specdec__wire_int(in, -1, link->view_count - 1);
-    news.other = other < 0 ? NULL : link->views[other];
-    news.first_number = specdec__wire_int(in, 0, commits ? c->max_nodes : 1 << 30);
-    news.second_number = specdec__wire_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
-    news.renumbered = specdec__wire_int(in, 0, c->max_nodes);
+    news.view = link->views[specdec__wire_read_int(in, 0, link->view_count - 1)];
+    other = specdec__wire_read_int(in, -1, link->view_count - 1);
+    news.source_view = other < 0 ? NULL : link->views[other];
+    news.first_number = specdec__wire_read_int(in, 0, commits ? c->max_nodes : 1 << 30);
+    news.second_number = specdec__wire_read_int(in, commits ? -1 : 0, commits ? c->max_nodes : 1 << 30);
+    news.renumbered = specdec__wire_read_int(in, 0, c->max_nodes);
     news.path = c->path;
     count = commits ? news.first_number + specdec__max_int(news.second_number, 0) : 0;
     if (in->bad || in->left != count || count > c->max_nodes)
         return 0;
     for (i = 0; i < count; i++)
-        c->path[i] = specdec__wire_int(in, 0, c->max_nodes - 1);
+        c->path[i] = specdec__wire_read_int(in, 0, c->max_nodes - 1);
     return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
-/* Whether nodes may descend from a node of an earlier run: it and its ancestors were computed. */
-static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
+/* Whether nodes of a run may descend from a node of an earlier run: the node and its ancestors were computed. */
+static int specdec__link_node_is_computed(const specdec__link *link, const specdec__view *view, int node)
 {
     const specdec__context *c = link->context;
 
@@ -111,34 +121,36 @@ static int specdec__link_stands(const specdec__link *link, const specdec__view *
     return 1;
 }
 
-/* Reads the nodes of a run into the context. Returns 0 if they are not valid. */
-static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
+/* Reads nodes done .. done + n - 1 of a run into the context. Returns 0 if they are not valid. */
+static int specdec__link_read_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
 {
     specdec__context *c = link->context;
     int i, mixed = 0, view = 0;
 
     for (i = done; i < done + n; i++) {
-        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
-        c->parents[i] = specdec__wire_int(in, -1, i - 1);
-        view = specdec__wire_int(in, 0, 4 * link->view_count - 1);
-        c->wanted[i] = (unsigned char)(view & 1);
+        c->tokens[i] = specdec__wire_read_int(in, 0, c->model->vocab_size - 1);
+        c->parents[i] = specdec__wire_read_int(in, -1, i - 1);
+        view = specdec__wire_read_int(in, 0, 4 * link->view_count - 1);
+        c->wants_logits[i] = (unsigned char)(view & 1);
         c->certain[i] = (unsigned char)(view >> 1 & 1);
         view >>= 2;
         c->views[i] = link->views[view];
         mixed |= i > done && c->views[i] != c->views[i - 1];
-        if (in->bad || (done && (mixed || view != link->flown)) ||
-            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
+        if (in->bad || (done && (mixed || view != link->node_view)) ||
+            (c->parents[i] >= 0 && c->parents[i] < done &&
+             !specdec__link_node_is_computed(link, c->views[i], c->parents[i])))
             return 0;
     }
     for (i = 0; i < done; i++)
         c->views[i] = link->views[view];
-    link->flown = mixed ? -1 : view;
+    link->node_view = mixed ? -1 : view;
     return 1;
 }
 
-/* Runs a batch through the rank's layers. x: the received rows, or NULL; *empty: 1 if nothing was computed, as the run
-   is cancelled. Returns 0 if the rows are not valid. */
-static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
+/* Runs a batch through this rank's layers. x: the received rows, or NULL on the first rank with layers and for a
+   cancelled run. *empty: 1 if the run is cancelled and has no result. Returns 0 if the cluster has failed. */
+static int specdec__link_run_layers(specdec__link *link, const specdec__batch *batch, const unsigned char *x,
+                                    int *empty)
 {
     specdec__context *c = link->context;
     const int width = c->model->embedding, n = batch->n - batch->done_count;
@@ -148,17 +160,17 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     int i;
 
     *empty = (!x && !specdec__model_has_first_layer(c->model)) ||
-             link->cancelled[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
+             link->cancelled_runs[link->run % SPECDEC__WIRE_MAX_RUNS] == link->run;
     for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
-        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
-    SPECDEC__STORE(&link->stop, 0);
+        specdec__wire_get_floats(c->x + (size_t)i * (size_t)c->e, x, width);
+    SPECDEC__STORE(&link->cancel_run, 0);
     result = *empty ? specdec__forward_skip_batch(c, batch, &error) : specdec__forward(c, batch, &error);
     if (!result && !*empty)
         result = specdec__forward_check_step(c, 0, n, &error);
     *empty |= result == SPECDEC_ERROR_CANCELLED;
     if (result && result != SPECDEC_ERROR_CANCELLED && !link->failed.code) {
         link->failed = error;
-        specdec__link_give_up(link);
+        specdec__link_send_failed(link);
     }
     if (link->failed.code)
         return 0;
@@ -166,131 +178,134 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->run_nodes += n;
     link->kept_nodes += *empty ? 0 : n;
     link->layer = (uint32_t)c->model->layers;
-    link->stage = specdec__os_seconds() - start;
-    link->slowest_seconds = link->stage > link->slowest_seconds ? link->stage : link->slowest_seconds;
+    link->stage_seconds = specdec__os_seconds() - start;
+    link->slowest_seconds = link->stage_seconds > link->slowest_seconds ? link->stage_seconds : link->slowest_seconds;
     return 1;
 }
 
-/* Reads a run and computes this rank's layers. rows: received activations. */
-static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+/* Obeys the order to run a batch: reads its nodes and computes this rank's layers. rows: received rows of activations.
+   *empty: as in specdec__link_run_layers. Returns 0 if the order is not valid. */
+static int specdec__obey_run(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
 {
     specdec__context *c = link->context;
     const unsigned char *x;
-    const uint32_t run = specdec__wire_word(in);
-    const int cancelled = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
-    const int done = specdec__wire_int(in, 0, link->nodes);
-    const int n = specdec__wire_int(in, 1, c->max_nodes - done);
+    const uint32_t run = specdec__wire_read_word(in);
+    const int cancelled = specdec__wire_read_int(in, 0, 1), longest = specdec__wire_read_int(in, 0, 1 << 30);
+    const int done = specdec__wire_read_int(in, 0, link->node_count);
+    const int n = specdec__wire_read_int(in, 1, c->max_nodes - done);
     specdec__batch batch;
 
     if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
         (rows > 0) != (!cancelled && !specdec__model_has_first_layer(c->model)) ||
-        !specdec__link_nodes(link, done, n, in))
+        !specdec__link_read_nodes(link, done, n, in))
         return 0;
     link->run = run;
     link->layer = 0;
     link->slowest_seconds = 1e-6 * longest;
-    link->nodes = done + n;
+    link->node_count = done + n;
     if (cancelled)
-        specdec__link_hear_doom(link, run);
+        specdec__link_handle_cancel(link, run);
     x = rows ? in->at : NULL;
     batch = specdec__forward_make_batch(c, done, done + n);
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     batch.certain = c->certain;
-    return specdec__link_stage(link, &batch, x, empty);
+    return specdec__link_run_layers(link, &batch, x, empty);
 }
 
-/* Microseconds of the run on the slowest rank so far. */
-static uint32_t specdec__link_longest(const specdec__link *link)
+/* Microseconds of the run under way on the slowest rank so far, at most 10^9. */
+static uint32_t specdec__link_slowest_microseconds(const specdec__link *link)
 {
     return link->slowest_seconds < 1000 ? (uint32_t)(1e6 * link->slowest_seconds) : 1000000000u;
 }
 
-/* Sends the last rank's answer to a run: the wanted rows, or none. */
-static void specdec__link_reply(specdec__link *link, int empty)
+/* Sends rank 0 the answer of the last rank to a run: the wanted rows, or none if the run is empty. */
+static void specdec__link_send_answer(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
     const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
-    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
+    unsigned char *to = link->outbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + 1);
     int i;
 
     for (i = 0; i < rows; i++, to += 4 * (size_t)width)
-        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
-    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
-    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
+        specdec__wire_put_floats(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
+    specdec__wire_put(link->outbox, SPECDEC__WIRE_RUN, link->run);
+    specdec__wire_put(link->outbox, SPECDEC__WIRE_HEADER_WORDS, specdec__link_slowest_microseconds(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->outbox, 1, rows, rows ? width : 0);
 }
 
-/* Passes a message to the next rank, with the results of its run. played: index of the run's order in the message; -1:
-   it has no run. */
-static void specdec__link_pass(specdec__link *link, int played, int empty)
+/* Sends the orders of the received message to the next rank, with the rows that this rank has computed; the last rank
+   answers rank 0 instead. run_at: word index of the order to run a batch; -1: the message has none. empty: 1 if that
+   run was cancelled. */
+static void specdec__link_pass_on(specdec__link *link, int run_at, int empty)
 {
     specdec__context *c = link->context;
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
+    unsigned char *orders = link->outbox + 4 * SPECDEC__WIRE_HEADER_WORDS;
 
     if (!specdec__model_has_last_layer(c->model)) {
-        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
-        if (played >= 0) {
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
-            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
+        memcpy(orders, link->inbox + 4 * SPECDEC__WIRE_HEADER_WORDS, 4 * (size_t)words);
+        if (run_at >= 0) {
+            specdec__wire_put(orders, run_at + 2, (uint32_t)empty);
+            specdec__wire_put(orders, run_at + 3, specdec__link_slowest_microseconds(link));
         }
-        link->words = words;
-        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
-    } else if (played >= 0) {
-        specdec__link_reply(link, empty);
+        link->order_words = words;
+        specdec__link_send_orders(link, run_at >= 0 && !empty ? c->n : 0);
+    } else if (run_at >= 0) {
+        specdec__link_send_answer(link, empty);
     }
-    if (played >= 0 && specdec__link_rank(link) == specdec__link_stage_at(link, 0, 1))
-        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
+    if (run_at >= 0 && specdec__link_rank(link) == specdec__link_adjacent_stage(link, 0, 1))
+        specdec__link_send_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage_seconds), NULL);
 }
 
-/* Obeys the order at word `at` of a message of `words` words. *played: its index if it is a run, which must be the last
-   order. Returns the words that it takes; 0: it is not valid. */
-static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
+/* Obeys the order at word `at` of a received message of `words` words. An order to run a batch must be the last one:
+   *run_at becomes its word index. Returns the number of words of the order; 0 if it is not valid. */
+static int specdec__link_obey_order(specdec__link *link, int at, int words, int *run_at, int *empty)
 {
-    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
+    const unsigned char *order = link->inbox + 4 * (SPECDEC__WIRE_HEADER_WORDS + (size_t)at);
     const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
     specdec__wire_reader in;
-    int sane = 1;
+    int valid = 1;
 
     in.at = order + 4;
     in.left = (int)(head >> 8);
     in.bad = 0;
-    if (in.left >= words - at || kind > SPECDEC__WIRE_END)
+    if (in.left >= words - at || kind > SPECDEC__WIRE_ORDER_END)
         return 0;
     at += 1 + in.left;
-    if (kind == SPECDEC__WIRE_PLAY) {
-        *played = at - 1 - in.left;
-        sane = at == words && specdec__obey_play(link, &in, rows, empty);
-    } else if (kind == SPECDEC__WIRE_END) {
+    if (kind == SPECDEC__WIRE_ORDER_RUN) {
+        *run_at = at - 1 - in.left;
+        valid = at == words && specdec__obey_run(link, &in, rows, empty);
+    } else if (kind == SPECDEC__WIRE_ORDER_END) {
         link->ended = 1;
     } else {
-        sane = specdec__obey_news(link, (int)kind, &in);
+        valid = specdec__obey_kv_order(link, (int)kind, &in);
     }
-    return sane ? 1 + (int)(head >> 8) : 0;
+    return valid ? 1 + (int)(head >> 8) : 0;
 }
 
-/* Obeys all orders of a message, and passes the message on. */
+/* Obeys all orders of the received message, and passes the message on. */
 static void specdec__link_obey(specdec__link *link)
 {
-    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
-    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
-    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
-    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
-    int played = -1, empty = 0;
+    const int words = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ORDER_WORDS);
+    const int rows = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->inbox, SPECDEC__WIRE_ROW_FLOATS);
+    int at = 0, took = words <= link->order_capacity && (!rows || floats == link->context->model->embedding);
+    int run_at = -1, empty = 0;
 
     for (; took && at < words; at += took)
-        took = specdec__link_obey_order(link, at, words, &played, &empty);
-    if (!took || (rows && played < 0))
-        specdec__link_nonsense(link, specdec__link_stage_at(link, specdec__link_rank(link), -1),
-                               "orders that make no sense");
+        took = specdec__link_obey_order(link, at, words, &run_at, &empty);
+    if (!took || (rows && run_at < 0))
+        specdec__link_reject_message(link, specdec__link_adjacent_stage(link, specdec__link_rank(link), -1),
+                                     "orders that make no sense");
     else
-        specdec__link_pass(link, played, empty);
+        specdec__link_pass_on(link, run_at, empty);
 }
 
-/* Obeys messages of the rank before this one until the cluster ends, or an error. */
+/* Serves as a rank with layers: obeys messages of the rank before this one until the cluster ends, or an error. */
 static specdec_result specdec__link_serve(specdec__link *link)
 {
-    const int before = specdec__link_stage_at(link, specdec__link_rank(link), -1);
+    const int before = specdec__link_adjacent_stage(link, specdec__link_rank(link), -1);
     double start;
 
     while (!link->ended) {
@@ -299,12 +314,12 @@ static specdec_result specdec__link_serve(specdec__link *link)
             return link->failed.code;
         if (!specdec__link_receive(link, before, SPECDEC__WIRE_ORDERS)) {
             if (!link->failed.code)
-                specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+                specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
             continue;
         }
         start = specdec__os_seconds();
         specdec__link_obey(link);
-        link->working += specdec__os_seconds() - start;
+        link->working_seconds += specdec__os_seconds() - start;
     }
     return SPECDEC_DONE;
 }

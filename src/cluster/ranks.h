@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>cluster/ranks: the lane of rank 0, on which several runs are on their way over the ranks.
+ * >>cluster/ranks: the target's lane on rank 0 of a cluster: several runs at different ranks at the same time.
  * ================================================================================================================== */
 
 #pragma once
@@ -16,69 +16,74 @@
 /* The lane of a target whose layers lie on several ranks. */
 typedef struct specdec__ranks {
     specdec__pipe pipe;
-    specdec__stage stage; /* that of rank 0 */
+    specdec__stage stage; /* rank 0's own layers */
     specdec__link *link;
-    specdec_error error;  /* of a run that did not get beyond it */
+    specdec_error error;  /* error of a run that rank 0 could not send on */
 } specdec__ranks;
 
 SPECDEC__FOR_SIZE
 
-/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
+/* Submits an order of the pipe: rank 0 obeys it, and the changes of its cache are stored as orders to the other ranks.
+   A run that fails on rank 0 counts as returned. */
 static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
     const double start = specdec__os_seconds();
     const uint32_t runs = link->run;
-    specdec__wire_flight *flight;
+    specdec__wire_run *run;
     specdec_result result;
 
     ranks->stage.view = &pipe->sequence->view;
-    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
-    link->flying = 1;
+    link->renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->overlaps_runs = 1;
     result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
-    link->flying = 0;
+    link->overlaps_runs = 0;
     pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
-    link->own = specdec__os_seconds() - start;
+    link->own_seconds = specdec__os_seconds() - start;
     if (!result || link->run != runs)
         return;
-    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
-    memset(flight, 0, sizeof *flight);
-    flight->rows = flight->back = 1;
-    flight->result = result;
+    run = &link->sent_runs[link->sent_run_count++]; /* no other rank has it */
+    memset(run, 0, sizeof *run);
+    run->rows = run->returned = 1;
+    run->result = result;
 }
 
-static int specdec__ranks_state(specdec__ranks *ranks)
+/* Handles the messages that have arrived. Returns the lane's state: SPECDEC__PIPE_... flags. A failed cluster has all
+   of them, so that its error is taken. */
+static int specdec__ranks_poll_state(specdec__ranks *ranks)
 {
     specdec__link *link = ranks->link;
     int state = SPECDEC__PIPE_IDLE;
 
-    while (specdec__link_answer(link))
+    while (specdec__link_receive_answer(link))
         continue;
     specdec__link_poll(link);
     if (link->failed.code)
         return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_RETURNED | SPECDEC__PIPE_FREE | SPECDEC__PIPE_DRAFTED;
-    state |= link->fresh ? SPECDEC__PIPE_DRAFTED : 0;
-    if (link->flight_count && link->flights[0].back)
+    state |= link->draft_arrived ? SPECDEC__PIPE_DRAFTED : 0;
+    if (link->sent_run_count && link->sent_runs[0].returned)
         state |= SPECDEC__PIPE_RETURNED;
-    ranks->pipe.free_at = link->run == link->done ? 0 : link->free_at - link->own;
-    if (specdec__os_seconds() >= ranks->pipe.free_at && link->flight_count < SPECDEC__WIRE_FLIGHTS - 1)
+    ranks->pipe.free_at = link->run == link->first_rank_run ? 0 : link->first_rank_free_at - link->own_seconds;
+    if (specdec__os_seconds() >= ranks->pipe.free_at && link->sent_run_count < SPECDEC__WIRE_MAX_RUNS - 1)
         state |= SPECDEC__PIPE_FREE;
     return state;
 }
 
+/* Waits until the lane has one of the states `until`, pipe->wake_at is over, or a sequence is cancelled; until 0: does
+   not wait. Returns the lane's state. */
 static int specdec__ranks_wait(specdec__pipe *pipe, int until)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
 
-    link->fresh = until ? 0 : link->fresh; /* who waits has looked at what had come */
+    link->draft_arrived = until ? 0 : link->draft_arrived; /* a caller that waits has used all that have arrived */
     for (;;) {
-        const int state = specdec__ranks_state(ranks);
+        const int state = specdec__ranks_poll_state(ranks);
         const double now = specdec__os_seconds();
-        double pause = SPECDEC__WIRE_PAUSE;
+        double pause = SPECDEC__WIRE_WAIT_SECONDS;
 
         if (!until || state & until || (pipe->wake_at > 0 && now >= pipe->wake_at) ||
             SPECDEC__LOAD(ranks->stage.context->pool->cancel) ||
@@ -93,7 +98,8 @@ static int specdec__ranks_wait(specdec__pipe *pipe, int until)
     }
 }
 
-/* A run that is cancelled is waited for, so that not too many are on their way, until any sequence is cancelled. */
+/* Takes the oldest run of the pipe, and computes its logits. A cancelled run is waited for, too, so that not too many
+   runs are unanswered; once any sequence is cancelled, it is abandoned. */
 static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
 {
     specdec__ranks *ranks = (specdec__ranks *)pipe;
@@ -102,35 +108,37 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec_result result;
     double start, own;
 
-    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_RETURNED)) {
+    while (!(specdec__ranks_poll_state(ranks) & SPECDEC__PIPE_RETURNED)) {
         if (specdec__link_any_cancelled(link)) {
-            specdec__link_leave(link, &link->flights[link->flight_count - pipe->count]);
+            specdec__link_abandon_run(link, &link->sent_runs[link->sent_run_count - pipe->count]);
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
         }
-        specdec__link_wait(link, SPECDEC__WIRE_PAUSE);
+        specdec__link_wait(link, SPECDEC__WIRE_WAIT_SECONDS);
     }
     if (link->failed.code) {
-        specdec__link_sweep(link);
-        specdec__link_land(link);
+        specdec__link_remove_abandoned_runs(link);
+        specdec__link_remove_oldest_run(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     }
-    pipe->stage_seconds = link->flights[0].slowest_seconds;
+    pipe->stage_seconds = link->sent_runs[0].slowest_seconds;
     start = specdec__os_seconds();
-    result = specdec__link_take_in(link, &unsound);
-    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    result = specdec__link_take_run(link, &unsound);
+    own = link->own_seconds + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
     pipe->stage_seconds = own > pipe->stage_seconds ? own : pipe->stage_seconds;
-    if (result == SPECDEC_ERROR_FORMAT) /* logits that are no numbers */
+    if (result == SPECDEC_ERROR_FORMAT) /* logits that are not finite */
         return specdec__fail(error, result, "%s", unsound.text);
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
 }
 
+/* Cancels run number `at` of the pipe, counted from the oldest. */
 static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
 {
     specdec__link *link = ((specdec__ranks *)pipe)->link;
 
-    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+    specdec__link_cancel_run(link, &link->sent_runs[link->sent_run_count - pipe->count + at]);
 }
 
+/* The functions of this lane. */
 static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_wait, specdec__ranks_take,
                                                        specdec__ranks_cancel};
 

@@ -1,22 +1,23 @@
 /* =====================================================================================================================
- * >>cluster/wire: what travels between ranks: words, checksums, the layout of messages. The target's layers lie on
- *     several ranks. Compiled in with SPECDEC_CLUSTER.
+ * >>cluster/wire: the messages that ranks send each other: words, checksums, layout. A cluster's ranks share the layers
+ *     of the target. Compiled in with SPECDEC_CLUSTER.
  *
- * Rank 0 keeps the tables of the target's cache, whether it has layers or not: the pages of each view, and what is
- * reserved. All changes of them travel from rank to rank as orders, in one sequence with the runs. So the tables of all
- * ranks are equal at each point of that sequence, and each rank can check what it receives. A run's activations are
- * rows of F32, the same numbers that the next layer would get on one machine, so logits have the same bits. The last
- * rank sends those of the wanted rows to rank 0, which has the output head. States of recurrent layers are stored on
- * the ranks of these layers, but every rank has the tables of all: a run changes them in the same way on all ranks when
- * it begins, cancelled or not.
+ * Rank 0 keeps the tables of the target's cache, whether it has layers or not: the pages of each view, and the reserved
+ * slots. Every change of these tables travels from rank to rank as an order, in one sequence with the runs. So the
+ * tables of all ranks are equal at each point of this sequence, and each rank can check the orders that it receives. A
+ * run's activations are rows of F32, the same numbers that the next layer would get on one machine, so logits have the
+ * same bits. The last rank sends the wanted rows to rank 0, which has the output matrix. States of recurrent layers are
+ * stored on the ranks of these layers, but every rank has the tables of all states: a run changes the tables in the
+ * same way on all ranks when it begins, cancelled or not.
  *
- * A rank may have the draft model alone. Rank 0 sends it the tokens of sequences and their sampling; it sends draft
- * tokens when it has them, each with a share in 8 bits, and rank 0 does not have to wait for them. As noise is a
- * function of seed and position, no distribution is sent; late or wrong draft tokens cost time but do not change the
- * decoded tokens. When that rank is lost, the others continue without it.
+ * A rank may have the draft model alone. Rank 0 sends it the tokens of sequences and their sampling; it answers with
+ * draft tokens, each with a share in 8 bits, and rank 0 does not have to wait for them. As noise is a function of seed
+ * and position, no distribution is sent; late or wrong draft tokens cost time but do not change the decoded tokens.
+ * When the draft rank is lost, the other ranks continue without it.
  *
- * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
- * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
+ * A message consists of words of 32 bits, little-endian: a header of SPECDEC__WIRE_HEADER_WORDS words, the words of
+ * orders, then rows of floats. Urgent messages have no rows. The first word of an order holds its kind and, from bit 8
+ * on, the number of words that follow.
  * ================================================================================================================== */
 
 #pragma once
@@ -29,174 +30,203 @@ SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
 #define SPECDEC__WIRE_VERSION 7
-#define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
-#define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
-#define SPECDEC__WIRE_RANKS 64
-#define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
-#define SPECDEC__WIRE_TOKENS 64   /* tokens of a sequence in one message to the draft rank, at most */
-#define SPECDEC__WIRE_PATIENCE 8  /* times specdec_cluster.silence: how long a rank may load, or make no progress */
-#define SPECDEC__WIRE_LOADING 0x80000000u /* in the first word of ALIVE */
-#define SPECDEC__REMOTE_DRAFTS 2048 /* draft tokens that rank 0 stores, for each of the first few sequences */
+#define SPECDEC__WIRE_URGENT_WORDS 96   /* words of an urgent message, at most */
+#define SPECDEC__WIRE_MAX_RUNS 32       /* sent runs that are not answered, at most */
+#define SPECDEC__WIRE_MAX_RANKS 64      /* ranks of a cluster, at most */
+#define SPECDEC__WIRE_WAIT_SECONDS 0.05 /* seconds that a rank waits for a message before it looks at the clock */
+#define SPECDEC__WIRE_MAX_TOKENS 64     /* tokens of a sequence in one message to the draft rank, at most */
+#define SPECDEC__WIRE_LOAD_SILENCES 8   /* how many specdec_cluster.silence a rank may load, or make no progress */
+#define SPECDEC__WIRE_LOADING_FLAG 0x80000000u /* in the first word of ALIVE: the sender still loads its model */
+#define SPECDEC__REMOTE_DRAFTS_PER_SEQUENCE 2048 /* draft tokens stored by rank 0, for each of the first 8 sequences */
 #define SPECDEC__REMOTE_DRAFT_CHILDREN 15 /* children of a draft token, at most */
 
+/* The words of a message's header, by index. */
 enum {
-    SPECDEC__WIRE_SIGN, /* the magic number */
-    SPECDEC__WIRE_KIND, /* version, kind << 8, rank of the sender << 16 */
-    SPECDEC__WIRE_NUMBER, /* of those that are not urgent: how many this rank has sent before */
-    SPECDEC__WIRE_WORDS, /* of orders */
-    SPECDEC__WIRE_ROWS,
-    SPECDEC__WIRE_FLOATS, /* of a row */
-    SPECDEC__WIRE_RUN,  /* the run that the message is about */
-    SPECDEC__WIRE_SUM,  /* of all other words */
-    SPECDEC__WIRE_HEAD
+    SPECDEC__WIRE_MAGIC_WORD,  /* SPECDEC__WIRE_MAGIC */
+    SPECDEC__WIRE_KIND,        /* version, kind of message << 8, rank of the sender << 16 */
+    SPECDEC__WIRE_SERIAL,      /* how many messages the sender has sent the receiver before, without urgent ones */
+    SPECDEC__WIRE_ORDER_WORDS, /* number of words of orders */
+    SPECDEC__WIRE_ROWS,        /* number of rows */
+    SPECDEC__WIRE_ROW_FLOATS,  /* floats of a row */
+    SPECDEC__WIRE_RUN,         /* number of the run that the message is about */
+    SPECDEC__WIRE_CHECKSUM,    /* checksum of all other words */
+    SPECDEC__WIRE_HEADER_WORDS
 };
 
-/* Kinds of messages. */
+/* Kinds of messages, each with the words that follow the header. */
 enum {
-    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
-    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
-    /* urgent */
-    SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
-    /* The rank lives: (layers of the run that are done; while it loads: LOADING | matrices repacked; how many messages
-       that are not urgent it has sent to the receiver). */
+    SPECDEC__WIRE_ORDERS, /* from a rank to the next one: orders, with the rows of a run that is not cancelled */
+    SPECDEC__WIRE_STATES, /* from the last rank to rank 0: a run's wanted rows; (microseconds on the slowest rank) */
+    /* The kinds from here on are urgent. */
+    SPECDEC__WIRE_READY,  /* the sender can serve: (fingerprint, 2 words) */
+    /* The sender lives: (layers of its run that are done, or, while it loads, LOADING_FLAG | repacked matrices; number
+       of messages that it has sent to the receiver, without urgent ones). */
     SPECDEC__WIRE_ALIVE,
-    SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
-    SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
-    SPECDEC__WIRE_FAILED, /* the rank gives up: (bytes of text, the text) */
-    /* From the draft rank: (view, epoch, count, number): guesses behind a text, from that number on; count: the guess
-       before them stands for the text's token number count - 1, of which they are the first; 0: they go on. Then for
-       each that is gone on from (how far its number lies back << 4 | children, token | share << 24 of each). */
-    SPECDEC__WIRE_GUESSES,
+    SPECDEC__WIRE_CANCEL, /* from rank 0: the run is cancelled */
+    SPECDEC__WIRE_DONE,   /* from rank 1: it has computed its layers of the run: (microseconds) */
+    SPECDEC__WIRE_FAILED, /* the sender ends with an error: (bytes of the error's text, the text) */
+    /* From the draft rank, draft tokens of a sequence: (view, epoch, count, number). The draft tokens have numbers from
+       `number` on. count > 0: they begin a new tree, whose root, draft token number - 1, is the sequence's token count
+       - 1; 0: they extend the tree sent before. Then for each parent: (number of its first child minus its own number
+       << 4 | number of children, then token | share << 24 of each child). */
+    SPECDEC__WIRE_DRAFT_TOKENS,
     SPECDEC__WIRE_KINDS
 };
 
-/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbers, path...), and those below. longest: microseconds of
-   the run on the slowest rank so far. */
+/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, renumbered nodes, path...), and the orders below. */
 enum {
-    /* A run (number, cancelled, longest, done, n, n of token, parent, view * 4 + certain * 2 + wanted). */
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_EVENTS,
-    SPECDEC__WIRE_END,
-    /* To the draft rank, each in a message of its own. epoch: how often a text was cut. */
-    SPECDEC__WIRE_TEXT,   /* Of a text's tokens the first `from` stay, these follow: (view, epoch, from, tokens...) */
-    SPECDEC__WIRE_CHOOSE, /* How its tokens are chosen: (view, epoch, SPECDEC__GUESS_SAMPLING words) */
-    SPECDEC__WIRE_BRANCH  /* It begins as another one does: (view, epoch, other view, count) */
+    /* Run a batch: (number, cancelled, microseconds of the run on the slowest rank so far, first node, n; for each of
+       the n nodes: token, parent, view * 4 + certain * 2 + wanted). */
+    SPECDEC__WIRE_ORDER_RUN = SPECDEC__KV_EVENTS,
+    SPECDEC__WIRE_ORDER_END, /* end the cluster */
+    /* Orders to the draft rank, each in a message of its own. epoch: counts how often the sequence was truncated. */
+    SPECDEC__WIRE_ORDER_TOKENS,   /* truncate a sequence to n tokens, append tokens: (view, epoch, n, tokens...) */
+    SPECDEC__WIRE_ORDER_SAMPLING, /* set a sequence's sampling: (view, epoch, SPECDEC__WIRE_SAMPLING_WORDS words) */
+    SPECDEC__WIRE_ORDER_FORK      /* begin with another sequence's first tokens: (view, epoch, other view, count) */
 };
 
-enum { SPECDEC__GUESS_SAMPLING = 8 + SPECDEC__SAMPLE_WORDS };
+enum { SPECDEC__WIRE_SAMPLING_WORDS = 8 + SPECDEC__SAMPLE_WORDS };
 
-/* A draft token of the draft rank, on rank 0. */
+/* A draft token that the draft rank has sent, on rank 0. */
 typedef struct specdec__remote_draft {
-    uint32_t number; /* serial number of the draft token; 0: none */
-    uint32_t first;  /* number of its first child; the other children have the next numbers */
+    uint32_t number;     /* serial number of the draft token; 0: this place of the ring is empty */
+    uint32_t first;      /* number of its first child; its other children have the next numbers */
     int32_t token;
-    unsigned char share, count; /* share: of 255, among siblings; count: of children, once they have arrived */
+    unsigned char share; /* probability among its siblings, in units of 1/255 */
+    unsigned char count; /* number of its children, once they have arrived; 0 before */
 } specdec__remote_draft;
 
-/* What rank 0 has sent the draft rank of a sequence, and the draft tokens that have arrived. */
+/* What rank 0 knows of a sequence on the draft rank. */
 typedef struct specdec__remote_sequence {
-    uint32_t epoch;
-    int told, news;      /* tokens that were sent; 1: the epoch was not sent yet */
-    double told_at;      /* clock, seconds: when the last token was sent */
-    uint32_t sampling[SPECDEC__GUESS_SAMPLING];
-    uint32_t root;       /* number of the draft token that is the sequence's token number count - 1 */
-    int count;           /* 0: there is none */
+    uint32_t epoch;      /* bumped when draft tokens of the sequence become invalid */
+    int sent_count;      /* tokens of the sequence that were sent to the draft rank */
+    int epoch_unsent;    /* 1: the epoch has changed since the last order */
+    double sent_at;      /* clock, seconds: when the last token was sent */
+    uint32_t sampling[SPECDEC__WIRE_SAMPLING_WORDS]; /* the sampling sent last */
+    uint32_t root;       /* number of the draft token that is the sequence's token count - 1 */
+    int count;           /* tokens of the sequence up to the root; 0: no draft tokens are stored */
 } specdec__remote_sequence;
 
-/* A run that rank 0 has sent, and that was not answered or not taken yet. */
-typedef struct specdec__wire_flight {
-    uint32_t run;
-    int rows;              /* wanted */
-    int cancelled, back;
-    int left;              /* 1: its rows are not awaited; it is removed when it returns */
-    double slowest_seconds; /* seconds that the slowest stage took; once it is back */
-    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
-} specdec__wire_flight;
+/* A run that rank 0 has sent to the other ranks, and whose logits were not taken yet. */
+typedef struct specdec__wire_run {
+    uint32_t number;
+    int rows;               /* wanted rows */
+    int cancelled;          /* 1: the other ranks were told to end it early */
+    int returned;           /* 1: it was answered */
+    int abandoned;          /* 1: its rows are not awaited; it is removed when it returns */
+    double slowest_seconds; /* seconds of the run on the slowest rank, once it has returned */
+    specdec_result result;  /* of a run that has returned; OK: its rows are the message in link->inbox */
+} specdec__wire_run;
 
-/* How far another rank is, as it has said in ALIVE. */
+/* Progress of another rank, as its last ALIVE says. */
 typedef struct specdec__wire_progress {
-    uint32_t run, layer; /* the run it works at, or its last one, and how many of its layers are done */
-    uint32_t sent;       /* messages to this rank, without urgent ones */
-    int started;         /* 1: it has loaded its model */
+    uint32_t run;   /* the run that the rank computes, or computed last */
+    uint32_t layer; /* layers of this run that are done; while the rank loads, matrices that are repacked */
+    uint32_t sent;  /* messages sent to this rank, without urgent ones */
+    int started;    /* 1: the rank has loaded its model */
 } specdec__wire_progress;
 
-/* A rank and those it talks to. */
+/* A rank of a cluster, and its connection to the other ranks. */
 typedef struct specdec__link {
     specdec_cluster cluster;
-    specdec__context *context; /* of its layers; whose link this is */
-    specdec__view **views;     /* (view_count): views by number */
-    int view_count, length;    /* length: keys of a view, at most */
-    uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
-    unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
-    size_t room;
-    int words, most_words;     /* of orders in out, and at most */
-    uint32_t sent[SPECDEC__WIRE_RANKS], received; /* messages that are not urgent: to each rank, from the one before */
-    int drafter;               /* the rank that has the draft model alone; 0: there is none */
-    int met, lost;             /* 1: rank 0 has found all ranks; 1: the draft rank is lost, 2: and was told so */
-    int loaded;                /* 1: this rank has loaded its model */
-    const specdec_hooks *hooks; /* for the log */
-    uint64_t draft_fingerprint; /* of what it must have in common with rank 0 */
-    specdec__remote_sequence *guessed; /* (view_count) on rank 0, if there is one */
-    specdec__remote_draft *guesses; /* (guess_count) by the last digits of their numbers */
-    int guess_count, fresh;    /* fresh: 1: some have arrived since the last look */
-    uint32_t guess_next;       /* number behind those that have arrived */
-    double late, pace;         /* seconds from sending a token to the first draft tokens behind it; between arrivals */
-    double guessed_at;         /* clock, seconds: of the last arrival */
-    uint32_t run;              /* number of the last run */
-    uint32_t cancelled[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
-    int stop;                  /* cancel flag of a run for others */
-    int nodes, flown;          /* nodes from which nodes of the next run may descend; number of their view */
-    int ended;
-    specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
-    int flight_count, flying;  /* flying: 1: several runs may be on their way */
-    int renumbers;             /* how many nodes the next commit renumbers */
-    uint32_t done;             /* runs that rank 1 has computed */
-    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; clock: when rank 1 is expected to be free */
-    double slowest_seconds;    /* seconds of the run on the slowest rank so far */
-    double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    double begun;              /* clock, seconds: since when messages are received */
-    specdec__wire_progress progress[SPECDEC__WIRE_RANKS];
-    uint32_t layer;            /* of this rank: see ALIVE */
-    double waited, waited_at;  /* seconds without progress of the awaited run; clock: the last wait */
-    int *cancel;               /* of a rank that serves: specdec_cancel sets it; NULL: it does not serve */
-    int **cancels;             /* (view_count) the same for the sequences of rank 0 */
-    int *caller;               /* and for the one that waits for the step under way; NULL: none does */
-    int ready;                 /* number of ranks that are ready */
-    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* by rank: 1: it is ready */
-    specdec_error failed;      /* the error that has ended the cluster */
-    double working;            /* seconds */
-    int64_t runs, run_nodes, kept_nodes;
-    struct specdec__ranks *ranks;     /* the lane of rank 0 */
-    struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL: this rank does not */
+    specdec__context *context;  /* the context that runs the rank's layers */
+    specdec__view **views;      /* (view_count) views of the target's cache by number */
+    int view_count;
+    int view_capacity;          /* keys of a view, at most */
+    uint64_t fingerprint;       /* hash of the model and of the settings that must be equal on all ranks with layers */
+    uint64_t draft_fingerprint; /* hash of the settings that must be equal on rank 0 and the draft rank */
+    const specdec_hooks *hooks; /* log */
+    int connected;              /* rank 0: 1 once all ranks are ready */
+    int model_loaded;           /* 1: this rank has loaded its model */
+    int draft_rank_number;      /* the rank that has the draft model alone; 0: there is none */
+    int draft_rank_lost;        /* 1: the draft rank is lost; 2: and it was sent FAILED */
+    int ended;                  /* 1: rank 0 has ended the cluster */
+    specdec_error failed;       /* the error that has ended the cluster */
+
+    /* messages */
+    unsigned char *inbox;       /* (message_bytes) the last message received, unless it was urgent */
+    unsigned char *outbox;      /* (message_bytes) header, then stored orders that are sent with the next run */
+    size_t message_bytes;
+    int order_words, order_capacity; /* words of orders in outbox, and at most */
+    uint32_t sent_count[SPECDEC__WIRE_MAX_RANKS]; /* by rank: messages sent, without urgent ones */
+    uint32_t received_count;    /* messages received from the previous rank, without urgent ones */
+    double heard_at[SPECDEC__WIRE_MAX_RANKS]; /* by rank: clock, seconds: last message received; 0: none */
+    double listening_since;     /* clock, seconds: when this rank began to receive messages */
+    double alive_sent_at;       /* clock, seconds: when ALIVE was sent last; 0: never */
+    specdec__wire_progress progress[SPECDEC__WIRE_MAX_RANKS]; /* by rank */
+    double stalled_seconds;     /* waiting time since the awaited run made progress */
+    double last_wait_at;        /* clock, seconds: end of the last wait */
+    int ready_count;            /* ranks that are ready */
+    unsigned char is_ready[SPECDEC__WIRE_MAX_RANKS]; /* by rank: 1: it is ready */
+
+    /* draft tokens, on rank 0 of a cluster with a draft rank */
+    specdec__remote_sequence *draft_sequences; /* (view_count) */
+    specdec__remote_draft *draft_tokens; /* (draft_token_count) ring: index is number modulo count */
+    int draft_token_count;
+    int draft_arrived;          /* 1: draft tokens have arrived since the pipe looked last */
+    uint32_t next_draft_number; /* number behind the draft tokens that have arrived */
+    double draft_latency;       /* mean seconds from sending a token to the first draft tokens behind it */
+    double draft_interval;      /* mean seconds between two messages of draft tokens */
+    double draft_arrival_at;    /* clock, seconds: when draft tokens arrived last */
+
+    /* runs */
+    uint32_t run;               /* number of the last run, sent or received */
+    uint32_t layer;             /* layers of this run that are done; while loading, matrices that are repacked */
+    uint32_t cancelled_runs[SPECDEC__WIRE_MAX_RUNS]; /* a cancelled run's number lies at that number modulo MAX_RUNS */
+    int cancel_run;             /* cancel flag of the run under way on a rank that serves */
+    int node_count;             /* computed nodes that nodes of the next run may descend from */
+    int node_view;              /* number of these nodes' view; -1: several */
+    int renumbered_nodes;       /* nodes that the next commit renumbers; 0: it ends the tree */
+    double slowest_seconds;     /* seconds of the run under way on the slowest rank so far */
+    double stage_seconds;       /* seconds of a run: on rank 1, as rank 0 has heard; on another rank, its own */
+    double own_seconds;         /* seconds of a run on rank 0 */
+    double first_rank_free_at;  /* clock, seconds: when rank 1 is expected to have computed all sent runs */
+    uint32_t first_rank_run;    /* the last run that rank 1 has computed */
+    specdec__wire_run sent_runs[SPECDEC__WIRE_MAX_RUNS]; /* (sent_run_count) on rank 0, the oldest first */
+    int sent_run_count;
+    int overlaps_runs;          /* 1: a run is sent without waiting for its answer */
+
+    /* cancel flags and results */
+    int *serving_cancel;        /* on a rank that serves: the flag that specdec_cancel sets; NULL: it does not serve */
+    int **sequence_cancels;     /* (view_count) on rank 0: the sequences' cancel flags */
+    int *caller_cancel;         /* cancel flag of the sequence whose caller waits for the step under way; NULL: none */
+    double working_seconds;     /* time in which this rank has computed */
+    int64_t runs, run_nodes;    /* runs, and nodes in them */
+    int64_t kept_nodes;         /* nodes of runs that were not cancelled */
+    struct specdec__ranks *ranks; /* the lane of rank 0 */
+    struct specdec__draft_rank *draft_rank; /* the state of a rank that only drafts; NULL on all other ranks */
 } specdec__link;
 
 /* --- words -------------------------------------------------------------------------------------------------------- */
 
+/* Word i of a message. */
 static uint32_t specdec__wire_get(const unsigned char *message, int i)
 {
     return specdec__load_u32(message + 4 * (size_t)i);
 }
 
+/* Sets word i of a message. */
 static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
 {
     specdec__store_u32(message + 4 * (size_t)i, word);
 }
 
-/* A sum that no change of a word leaves as it was. */
-static uint32_t specdec__wire_sum(const unsigned char *message, size_t words)
+/* The checksum of a message, without the word that holds it: changing a single word always changes the checksum. */
+static uint32_t specdec__wire_checksum(const unsigned char *message, size_t words)
 {
     uint32_t sum = 1;
     size_t i;
 
     for (i = 0; i < words; i++)
-        if (i != SPECDEC__WIRE_SUM) {
+        if (i != SPECDEC__WIRE_CHECKSUM) {
             sum = (sum ^ specdec__load_u32(message + 4 * i)) * 0x9e3779b1u;
             sum ^= sum >> 15;
         }
     return sum;
 }
 
-/* Floats to words, and back. */
-static void specdec__wire_pack(unsigned char *to, const float *from, int count)
+/* Writes `count` floats as words, bit for bit. */
+static void specdec__wire_put_floats(unsigned char *to, const float *from, int count)
 {
     int i;
 
@@ -204,7 +234,8 @@ static void specdec__wire_pack(unsigned char *to, const float *from, int count)
         specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
 }
 
-static void specdec__wire_unpack(float *to, const unsigned char *from, int count)
+/* Reads `count` floats from words, bit for bit. */
+static void specdec__wire_get_floats(float *to, const unsigned char *from, int count)
 {
     int i;
 
@@ -212,37 +243,40 @@ static void specdec__wire_unpack(float *to, const unsigned char *from, int count
         to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
 }
 
-/* Is this a message, whole and as its header says? */
+/* Whether `size` bytes, which may be at most `room`, form a valid message of a cluster of `ranks` ranks: magic number,
+   version, kind, sender, length and checksum. */
 static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
 {
     uint64_t words, rows, floats, kind;
 
-    if (size < 4 * SPECDEC__WIRE_HEAD || size > room || size % 4)
+    if (size < 4 * SPECDEC__WIRE_HEADER_WORDS || size > room || size % 4)
         return 0;
-    words = specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    words = specdec__wire_get(message, SPECDEC__WIRE_ORDER_WORDS);
     rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
-    floats = specdec__wire_get(message, SPECDEC__WIRE_FLOATS);
+    floats = specdec__wire_get(message, SPECDEC__WIRE_ROW_FLOATS);
     kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
-    return specdec__wire_get(message, SPECDEC__WIRE_SIGN) == SPECDEC__WIRE_MAGIC &&
+    return specdec__wire_get(message, SPECDEC__WIRE_MAGIC_WORD) == SPECDEC__WIRE_MAGIC &&
            (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
            kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
-           SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
-           specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
+           SPECDEC__WIRE_HEADER_WORDS + words + rows * floats == size / 4 &&
+           specdec__wire_checksum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_CHECKSUM);
 }
 
-/* The rank that a message says it is from, whole or not; 0 where it does not say. */
+/* The sender in the header of a message that may be damaged; 0 for a message that is shorter than a header. */
 static int specdec__wire_sender(const unsigned char *message, size_t size)
 {
-    return size < 4 * SPECDEC__WIRE_HEAD ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
+    return size < 4 * SPECDEC__WIRE_HEADER_WORDS ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
 }
 
-/* Words of orders that are read one after the other. */
+/* Reads the words of an order one after the other. */
 typedef struct specdec__wire_reader {
-    const unsigned char *at;
-    int left, bad;
+    const unsigned char *at; /* the next word */
+    int left;                /* words from there on */
+    int bad;                 /* 1: a word was missing, or out of its range */
 } specdec__wire_reader;
 
-static uint32_t specdec__wire_word(specdec__wire_reader *in)
+/* The next word; 0 if there is none. */
+static uint32_t specdec__wire_read_word(specdec__wire_reader *in)
 {
     uint32_t word = 0;
 
@@ -256,10 +290,10 @@ static uint32_t specdec__wire_word(specdec__wire_reader *in)
     return word;
 }
 
-/* An integer in [low, high]. */
-static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
+/* The next word as an integer in [low, high]; low if it is missing or out of range. */
+static int specdec__wire_read_int(specdec__wire_reader *in, int low, int high)
 {
-    const int value = (int)specdec__wire_word(in);
+    const int value = (int)specdec__wire_read_word(in);
 
     in->bad |= value < low || value > high;
     return in->bad ? low : value;

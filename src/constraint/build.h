@@ -10,8 +10,8 @@ SPECDEC__FOR_SIZE
 
 /* A growing array of 32-bit items. When it is full, a larger copy takes its place; the old memory stays unused. */
 typedef struct specdec__vector {
-    uint32_t *data;
-    uint32_t count, room;
+    uint32_t *data; /* (count of capacity) items */
+    uint32_t count, capacity;
 } specdec__vector;
 
 /* What a constraint is built from, in the caller's block: words grow from its front, scratch memory from its back. */
@@ -43,6 +43,7 @@ typedef struct specdec__build {
     size_t error_at;                              /* byte offset of the error in the source */
 } specdec__build;
 
+/* Kinds of nodes of a syntax tree. */
 enum {
     SPECDEC__SYNTAX_EMPTY, SPECDEC__SYNTAX_SET, SPECDEC__SYNTAX_ALL, SPECDEC__SYNTAX_ANY, SPECDEC__SYNTAX_REPEAT,
     SPECDEC__SYNTAX_RULE, SPECDEC__SYNTAX_BEGIN, SPECDEC__SYNTAX_END,
@@ -103,16 +104,16 @@ static uint32_t *specdec__build_reserve_scratch(specdec__build *b, size_t count)
 /* Appends room for `count` items to a vector. Returns the index of the first one; UINT32_MAX: the block is full. */
 static uint32_t specdec__vector_extend(specdec__build *b, specdec__vector *v, uint32_t count)
 {
-    if (count > v->room - v->count) {
-        const uint32_t room = v->room + count > 2 * v->room ? v->room + count + 16 : 2 * v->room;
-        uint32_t *data = v->room < 1u << 28 ? specdec__build_reserve_scratch(b, room) : NULL;
+    if (count > v->capacity - v->count) {
+        const uint32_t room = v->capacity + count > 2 * v->capacity ? v->capacity + count + 16 : 2 * v->capacity;
+        uint32_t *data = v->capacity < 1u << 28 ? specdec__build_reserve_scratch(b, room) : NULL;
 
         if (!data)
             return UINT32_MAX;
         if (v->count)
             memcpy(data, v->data, (size_t)v->count * 4);
         v->data = data;
-        v->room = room;
+        v->capacity = room;
     }
     v->count += count;
     return v->count - count;
@@ -454,7 +455,7 @@ static uint32_t specdec__nfa_add_tree(specdec__build *b, uint32_t tree, uint32_t
 
 /* A DFA over classes of bytes, which are intervals. State 0 rejects, state 1 is the first. */
 typedef struct specdec__dfa {
-    uint32_t states, classes;
+    uint32_t states, classes; /* numbers of states and of classes of bytes */
     unsigned char class_first[257];     /* (classes) first byte of each class */
     unsigned char class_of[256];        /* class of each byte */
     specdec__vector next;               /* (states, classes) next state */
@@ -546,7 +547,7 @@ static uint32_t specdec__dfa_hash_set(const uint32_t *member, uint32_t count)
     uint32_t i;
 
     for (i = 0; i < count; i++)
-        sum += specdec__mix(member[i]);
+        sum += specdec__mix_bits(member[i]);
     return (uint32_t)(sum ^ sum >> 32);
 }
 
@@ -798,11 +799,11 @@ static uint32_t specdec__dfa_split_blocks(const specdec__dfa *d, const uint32_t 
 
     memset(slots, 0, ((size_t)mask + 1) * 4);
     for (i = 0; i < d->states; i++) {
-        uint64_t hash = specdec__mix(block[i] + UINT64_C(1));
+        uint64_t hash = specdec__mix_bits(block[i] + UINT64_C(1));
         uint32_t other;
 
         for (c = 0; c < d->classes; c++)
-            hash = specdec__mix(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
+            hash = specdec__mix_bits(hash ^ block[d->next.data[(size_t)i * d->classes + c]]);
         for (; (other = slots[hash & mask]) != 0; hash++)
             if (specdec__dfa_states_equal(d, block, first[other - 1], i))
                 break;

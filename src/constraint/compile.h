@@ -83,7 +83,7 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
     char path[160];
     size_t used = 0;
     uint32_t at = 0;
-    const specdec__build *b = s->b;
+    const specdec__build *b = s->build;
 
     path[used++] = '#';
     while (at < s->error_node && used < sizeof path - 24) { /* from the root down to the node, name by name */
@@ -100,7 +100,7 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
             break;
         path[used++] = '/';
         if (specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT) {
-            const specdec__bytes raw = specdec__json_raw_text(&s->j, child);
+            const specdec__bytes raw = specdec__json_raw_text(&s->json, child);
             const size_t room = sizeof path - 24 - used, size = raw.size - 2 < room ? raw.size - 2 : room;
 
             memcpy(path + used, raw.data + 1, size);
@@ -120,8 +120,9 @@ static specdec_result specdec__compile_fail_at_keyword(const specdec__schema *s,
 }
 
 /* Compiles a constraint from its source into the caller's block. The reason of a failure is written to `error`. */
-static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const specdec_constraint_source *source,
-                                                       void *memory, size_t bytes, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__compile_constraint(specdec__build *b,
+                                                                  const specdec_constraint_source *source, void *memory,
+                                                                  size_t bytes, specdec_error *error)
 {
     const unsigned char *text = (const unsigned char *)source->text;
     const size_t size = !text ? 0 : source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
@@ -147,7 +148,7 @@ static SPECDEC__UNUSED specdec_result specdec__compile(specdec__build *b, const 
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "%zu bytes are too few to compile this in", bytes);
     if (s && s->error_key)
         return specdec__compile_fail_at_keyword(s, error);
-    if (s && (b->error_at || !s->j.nodes || s->j.failed))
+    if (s && (b->error_at || !s->json.nodes || s->json.failed))
         return specdec__compile_fail_at_byte(b, text, size, error);
     if (s && s->error_node)
         return specdec__compile_fail_at_keyword(s, error);

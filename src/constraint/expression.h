@@ -13,7 +13,7 @@ SPECDEC__FOR_SIZE
 /* A source text that is being parsed: a grammar or a regular expression. */
 typedef struct specdec__source {
     const unsigned char *text;
-    size_t size, at;
+    size_t size, position; /* bytes of the text; bytes that were parsed */
     int depth; /* number of open brackets */
 } specdec__source;
 
@@ -21,7 +21,7 @@ typedef struct specdec__source {
 static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s, const char *why)
 {
     if (!b->failed)
-        b->error_at = s->at;
+        b->error_at = s->position;
     specdec__build_fail(b, SPECDEC_ERROR_FORMAT, why);
     return 0;
 }
@@ -29,7 +29,7 @@ static uint32_t specdec__source_fail(specdec__build *b, const specdec__source *s
 /* The next byte; -1: the source ends. */
 static int specdec__source_peek_byte(const specdec__source *s)
 {
-    return s->at < s->size ? s->text[s->at] : -1;
+    return s->position < s->size ? s->text[s->position] : -1;
 }
 
 /* Reads a byte if it is the next one. Returns whether it was. */
@@ -37,18 +37,18 @@ static int specdec__source_accept_byte(specdec__source *s, int byte)
 {
     if (specdec__source_peek_byte(s) != byte)
         return 0;
-    s->at++;
+    s->position++;
     return 1;
 }
 
 /* Reads the next character of UTF-8; invalid UTF-8 is an error. */
 static uint32_t specdec__source_read_character(specdec__build *b, specdec__source *s)
 {
-    const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->at);
+    const specdec__text_character c = specdec__text_character_at(s->text, s->size, s->position);
 
     if (!c.size || (c.code == 0xfffd && c.size == 1))
         return specdec__source_fail(b, s, c.size ? "this is not UTF-8" : "it ends too early");
-    s->at += (size_t)c.size;
+    s->position += (size_t)c.size;
     return c.code;
 }
 
@@ -71,7 +71,7 @@ static uint32_t specdec__source_read_hex(specdec__build *b, specdec__source *s, 
         if (digit < 0)
             return specdec__source_fail(b, s, "a hexadecimal digit is missing");
         value = value * 16 + (uint32_t)digit;
-        s->at++;
+        s->position++;
     }
     return value <= SPECDEC__LAST_CHARACTER ? value : specdec__source_fail(b, s, "there is no such character");
 }
@@ -81,8 +81,8 @@ static uint32_t specdec__source_read_number(specdec__source *s)
 {
     uint32_t value = UINT32_MAX;
 
-    for (; specdec__source_peek_byte(s) >= '0' && specdec__source_peek_byte(s) <= '9'; s->at++)
-        if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->at] - '0')) > 1000000000)
+    for (; specdec__source_peek_byte(s) >= '0' && specdec__source_peek_byte(s) <= '9'; s->position++)
+        if ((value = (value == UINT32_MAX ? 0 : value * 10) + (uint32_t)(s->text[s->position] - '0')) > 1000000000)
             value = 100000000; /* stays far above every limit */
     return value;
 }
@@ -176,7 +176,7 @@ static uint32_t specdec__regex_read_escape(specdec__build *b, specdec__source *s
         return value;
     }
     if (c == 'c' && (specdec__source_peek_byte(s) | 32) >= 'a' && (specdec__source_peek_byte(s) | 32) <= 'z')
-        return s->text[s->at++] & 31u;
+        return s->text[s->position++] & 31u;
     if (c < 128 && ((c >= '1' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')))
         return specdec__source_fail(b, s, "this escape is not supported");
     return c;
@@ -193,7 +193,7 @@ static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *
 
         if (specdec__source_accept_byte(s, '\\')) {
             if (specdec__regex_add_class(b, specdec__source_peek_byte(s))) {
-                s->at++;
+                s->position++;
                 continue;
             }
             low = specdec__source_accept_byte(s, 'b') ? 8 : specdec__regex_read_escape(b, s);
@@ -201,9 +201,10 @@ static uint32_t specdec__regex_read_bracket(specdec__build *b, specdec__source *
             low = specdec__source_read_character(b, s);
         }
         high = low;
-        if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']' &&
-            !(s->text[s->at + 1] == '\\' && s->size - s->at > 2 && memchr("dwsDWS", s->text[s->at + 2], 6))) {
-            s->at++;
+        if (s->size - s->position >= 2 && s->text[s->position] == '-' && s->text[s->position + 1] != ']' &&
+            !(s->text[s->position + 1] == '\\' && s->size - s->position > 2 &&
+              memchr("dwsDWS", s->text[s->position + 2], 6))) {
+            s->position++;
             high = specdec__source_accept_byte(s, '\\') ? specdec__regex_read_escape(b, s)
                                                         : specdec__source_read_character(b, s);
             if (high < low)
@@ -255,12 +256,12 @@ static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, 
         return specdec__syntax_add_set(b, from);
     }
     if (c == '*' || c == '+' || c == '?') {
-        s->at--;
+        s->position--;
         return specdec__source_fail(b, s, "there is nothing to repeat");
     }
     if (c == '\\') {
         if (specdec__regex_add_class(b, specdec__source_peek_byte(s))) {
-            s->at++;
+            s->position++;
             return specdec__syntax_add_set(b, from);
         }
         escaped = specdec__regex_read_escape(b, s);
@@ -272,14 +273,14 @@ static uint32_t specdec__regex_read_atom(specdec__build *b, specdec__source *s, 
 /* Reads a quantifier (* + ? {n,m}). Returns 0 when there is none. */
 static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, uint32_t *most)
 {
-    const size_t from = s->at;
+    const size_t from = s->position;
     const int c = specdec__source_peek_byte(s);
 
     *most = UINT32_MAX;
     *least = c == '+';
     if (c == '*' || c == '+' || c == '?') {
         *most = c == '?' ? 1 : UINT32_MAX;
-        s->at++;
+        s->position++;
         return 1;
     }
     if (!specdec__source_accept_byte(s, '{'))
@@ -292,7 +293,7 @@ static int specdec__regex_read_quantifier(specdec__source *s, uint32_t *least, u
         if (specdec__source_accept_byte(s, '}'))
             return 1;
     }
-    s->at = from; /* the brace is no quantifier: read as a character */
+    s->position = from; /* the brace is no quantifier: read as a character */
     return 0;
 }
 
@@ -301,7 +302,7 @@ static uint32_t specdec__regex_read_concatenation(specdec__build *b, specdec__so
 {
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
-    while (s->at < s->size && s->text[s->at] != '|' && s->text[s->at] != ')' && !b->failed) {
+    while (s->position < s->size && s->text[s->position] != '|' && s->text[s->position] != ')' && !b->failed) {
         uint32_t tree = specdec__regex_read_atom(b, s, rule_trees), least, most;
 
         while (!b->failed && specdec__regex_read_quantifier(s, &least, &most)) {
@@ -367,7 +368,7 @@ static uint32_t specdec__regex_parse(specdec__build *b, specdec__source *s, spec
     const uint32_t tree = specdec__regex_read_alternatives(b, s, rule_trees);
     uint32_t all;
 
-    if (!b->failed && s->at < s->size)
+    if (!b->failed && s->position < s->size)
         return specdec__source_fail(b, s, "a bracket is closed that was not opened");
     if (b->failed || whole)
         return tree;

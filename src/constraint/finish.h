@@ -228,7 +228,7 @@ static void specdec__build_drop_calls(specdec__build *b)
 }
 
 /* Refuses a state in which more alternatives begin with one byte than a text may have threads. */
-static void specdec__build_refuse_crowds(specdec__build *b, const specdec__rule *rules)
+static void specdec__build_refuse_crowded_states(specdec__build *b, const specdec__rule *rules)
 {
     uint32_t i, k, byte;
 
@@ -254,7 +254,7 @@ static void specdec__build_refuse_crowds(specdec__build *b, const specdec__rule 
 /* ---- Live kinds: kinds of bytes that may follow in any order, SPECDEC__LIVE_BYTES of them. */
 
 /* The edge of a state for a byte; NULL: none. */
-static const uint32_t *specdec__live_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
+static const uint32_t *specdec__build_find_edge(const specdec__build *b, uint32_t state, uint32_t byte)
 {
     const uint32_t *record = b->words + state;
 
@@ -264,7 +264,8 @@ static const uint32_t *specdec__live_find_edge(const specdec__build *b, uint32_t
 /* The kinds that are live behind all whole characters of one form of UTF-8, from byte `at` of the character on; 0: some
    character is refused, or needs more levels of the stack. self not 0: all kinds, if all characters lead to that
    state. */
-static uint32_t specdec__live_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at, uint32_t self)
+static uint32_t specdec__live_kinds_behind_utf8(const specdec__build *b, uint32_t state, int form, uint32_t at,
+                                                uint32_t self)
 {
     static const unsigned char forms[8][5] = { /* bytes of a character; range of its first byte; range of its second
                                                   byte */
@@ -275,13 +276,13 @@ static uint32_t specdec__live_behind_utf8(const specdec__build *b, uint32_t stat
     uint32_t byte = at < 2 ? forms[form][1 + 2 * at] : 0x80, live = SPECDEC__KINDS_PLAIN;
 
     while (byte <= high && live) {
-        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
+        const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
         if (!edge || SPECDEC__RECORD_KIND(b->words[edge[1]]) != SPECDEC__RECORD_PLAIN ||
             SPECDEC__RECORD_NEED(b->words[edge[1]]) > SPECDEC__RECORD_NEED(b->words[state]))
             return 0;
         if (at + 1u < forms[form][0])
-            live &= specdec__live_behind_utf8(b, edge[1], form, at + 1, self);
+            live &= specdec__live_kinds_behind_utf8(b, edge[1], form, at + 1, self);
         else
             live &= !self ? SPECDEC__LIVE(b->words[edge[1]]) : edge[1] == self ? SPECDEC__KINDS_PLAIN : 0;
         byte = (edge[0] >> 8) + 1;
@@ -301,7 +302,7 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
         if (!(kind & live))
             continue;
         if (byte >= next) {
-            const uint32_t *edge = specdec__live_find_edge(b, state, byte);
+            const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
             target = edge && SPECDEC__RECORD_NEED(b->words[edge[1]]) <= SPECDEC__RECORD_NEED(b->words[state])
                          ? SPECDEC__LIVE(b->words[edge[1]]) : 0;
@@ -312,7 +313,7 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
         live &= target | (live & kind ? 0 : SPECDEC__KINDS_PLAIN);
     }
     for (form = 0; form < 8 && live & SPECDEC__KIND_WIDE; form++) {
-        const uint32_t behind = specdec__live_behind_utf8(b, state, form, 0, 0);
+        const uint32_t behind = specdec__live_kinds_behind_utf8(b, state, form, 0, 0);
 
         live &= behind & SPECDEC__KIND_WIDE ? behind : ~SPECDEC__KIND_WIDE;
     }
@@ -320,19 +321,19 @@ static uint32_t specdec__live_kinds_of(const specdec__build *b, uint32_t state)
 }
 
 /* Does every character that needs no escape in a JSON string lead back to the state, and no control character on? */
-static int specdec__live_is_string(const specdec__build *b, uint32_t state)
+static int specdec__live_state_is_string(const specdec__build *b, uint32_t state)
 {
     uint32_t byte;
     int form;
 
     for (byte = 0; byte < 0x80; byte++) {
-        const uint32_t *edge = specdec__live_find_edge(b, state, byte);
+        const uint32_t *edge = specdec__build_find_edge(b, state, byte);
 
         if (byte < 0x20 ? edge != NULL : byte != '"' && byte != '\\' && (!edge || edge[1] != state))
             return 0;
     }
     for (form = 0; form < 8; form++)
-        if (!specdec__live_behind_utf8(b, state, form, 0, state))
+        if (!specdec__live_kinds_behind_utf8(b, state, form, 0, state))
             return 0;
     return 1;
 }
@@ -361,7 +362,8 @@ static void specdec__build_live_kinds(specdec__build *b)
         }
     for (i = 0; i < b->states.count; i++)
         if (SPECDEC__LIVE(b->words[b->states.data[i]]) == SPECDEC__KINDS_PLAIN &&
-            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) && specdec__live_is_string(b, b->states.data[i]))
+            !(b->words[b->states.data[i]] & SPECDEC__RECORD_FINAL) &&
+            specdec__live_state_is_string(b, b->states.data[i]))
             b->words[b->states.data[i]] |= SPECDEC__RECORD_STRING;
 }
 
@@ -413,7 +415,7 @@ static int specdec__build_finish(specdec__build *b, uint32_t root, int free_spac
             rules[i].need = specdec__need_of_rule(b, i);
             changed |= (uint32_t)specdec__rule_add_first_bytes(b, rules, rules[i].start, &rules[i]);
         }
-    specdec__build_refuse_crowds(b, rules);
+    specdec__build_refuse_crowded_states(b, rules);
     if (!b->failed && specdec__need_of_rule(b, root) > SPECDEC__STACK_HEIGHT)
         specdec__build_fail(b, SPECDEC_ERROR_FORMAT, specdec__need_of_rule(b, root) == 255 ? "nothing matches it"
                                                                                         : "it is nested too deeply");

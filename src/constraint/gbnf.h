@@ -23,12 +23,12 @@ typedef struct specdec__gbnf {
 /* Skips spaces and comments; also line ends if `lines`. */
 static void specdec__gbnf_skip_space(specdec__source *s, int lines)
 {
-    for (;; s->at++) {
+    for (;; s->position++) {
         const int c = specdec__source_peek_byte(s);
 
         if (c == '#')
-            while (s->at + 1 < s->size && s->text[s->at + 1] != '\n' && s->text[s->at + 1] != '\r')
-                s->at++;
+            while (s->position + 1 < s->size && s->text[s->position + 1] != '\n' && s->text[s->position + 1] != '\r')
+                s->position++;
         else if (c != ' ' && c != '\t' && !(lines && (c == '\n' || c == '\r')))
             return;
     }
@@ -78,13 +78,13 @@ static uint32_t specdec__gbnf_find_name(specdec__build *b, specdec__gbnf *g, siz
 static uint32_t specdec__gbnf_read_name(specdec__build *b, specdec__gbnf *g)
 {
     specdec__source *s = &g->source;
-    const size_t from = s->at;
+    const size_t from = s->position;
 
     while (specdec__gbnf_is_name_byte(specdec__source_peek_byte(s)))
-        s->at++;
-    if (s->at == from)
+        s->position++;
+    if (s->position == from)
         return specdec__source_fail(b, s, "a name is missing");
-    return specdec__gbnf_find_name(b, g, from, s->at - from);
+    return specdec__gbnf_find_name(b, g, from, s->position - from);
 }
 
 /* Reads a character of a string or class, perhaps an escape. */
@@ -98,12 +98,12 @@ static uint32_t specdec__gbnf_read_character(specdec__build *b, specdec__source 
         return specdec__source_read_character(b, s);
     c = specdec__source_peek_byte(s);
     known = c > 0 ? strchr(names, c) : NULL;
-    s->at += c >= 0;
+    s->position += c >= 0;
     if (known)
         return (unsigned char)meant[known - names];
     if (c == 'x' || c == 'u' || c == 'U')
         return specdec__source_read_hex(b, s, c == 'x' ? 2 : c == 'u' ? 4 : 8);
-    s->at--;
+    s->position--;
     return specdec__source_fail(b, s, "this escape is not known");
 }
 
@@ -117,8 +117,8 @@ static uint32_t specdec__gbnf_read_class(specdec__build *b, specdec__source *s)
         const uint32_t low = specdec__gbnf_read_character(b, s);
         uint32_t high = low;
 
-        if (s->size - s->at >= 2 && s->text[s->at] == '-' && s->text[s->at + 1] != ']') {
-            s->at++;
+        if (s->size - s->position >= 2 && s->text[s->position] == '-' && s->text[s->position + 1] != ']') {
+            s->position++;
             high = specdec__gbnf_read_character(b, s);
             if (!b->failed && high < low)
                 return specdec__source_fail(b, s, "a range ends before it begins");
@@ -142,7 +142,7 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
 
     if (c == '"') {
         tree = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        s->at++;
+        s->position++;
         while (!b->failed && !specdec__source_accept_byte(s, '"')) {
             const uint32_t character = specdec__gbnf_read_character(b, s);
             specdec__syntax_prepend_child(b, tree, specdec__syntax_add_character(b, character, character));
@@ -150,15 +150,15 @@ static uint32_t specdec__gbnf_read_item(specdec__build *b, specdec__gbnf *g)
         return tree;
     }
     if (c == '[') {
-        s->at++;
+        s->position++;
         return specdec__gbnf_read_class(b, s);
     }
     if (c == '.') {
-        s->at++;
+        s->position++;
         return specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
     }
     if (c == '(') {
-        s->at++;
+        s->position++;
         specdec__gbnf_skip_space(s, 1);
         tree = specdec__gbnf_read_alternatives(b, g, 1);
         return specdec__source_accept_byte(s, ')') ? tree : specdec__source_fail(b, s, "a bracket is not closed");
@@ -178,12 +178,12 @@ static int specdec__gbnf_read_quantifier(specdec__build *b, specdec__source *s, 
     *least = c == '+';
     *most = c == '?' ? 1 : UINT32_MAX;
     if (c == '*' || c == '+' || c == '?') {
-        s->at++;
+        s->position++;
         return 1;
     }
     if (c != '{')
         return 0;
-    s->at++;
+    s->position++;
     specdec__gbnf_skip_space(s, 0);
     *least = specdec__source_read_number(s);
     specdec__gbnf_skip_space(s, 0);
@@ -244,11 +244,11 @@ static void specdec__gbnf_read_rule(specdec__build *b, specdec__gbnf *g)
     uint32_t tree;
 
     specdec__gbnf_skip_space(s, 0);
-    if (!b->failed && (s->size - s->at < 3 || memcmp(s->text + s->at, "::=", 3) != 0))
+    if (!b->failed && (s->size - s->position < 3 || memcmp(s->text + s->position, "::=", 3) != 0))
         specdec__source_fail(b, s, "::= is missing");
     if (!b->failed && g->names.data[3 * name + 2])
         specdec__source_fail(b, s, "this rule was defined before");
-    s->at += 3;
+    s->position += 3;
     if (b->failed)
         return;
     specdec__gbnf_skip_space(s, 1);
@@ -327,7 +327,7 @@ static void specdec__gbnf_refuse_left_recursion(specdec__build *b, specdec__gbnf
             } else if (color.data[other] == 1) {
                 for (j = 0; j < g->rule_number.count && g->rule_number.data[j] != other; j++)
                     ;
-                g->source.at = j < g->rule_number.count ? g->names.data[3 * j] : 0;
+                g->source.position = j < g->rule_number.count ? g->names.data[3 * j] : 0;
                 specdec__source_fail(b, &g->source, "left recursion: this rule may begin with itself");
             }
         }
@@ -349,11 +349,11 @@ static void specdec__gbnf_build(specdec__build *b, const unsigned char *text, si
         return;
     }
     specdec__gbnf_skip_space(&g.source, 1);
-    while (!b->failed && g.source.at < size)
+    while (!b->failed && g.source.position < size)
         specdec__gbnf_read_rule(b, &g);
     for (i = 0; i < g.names.count && !b->failed; i += 3)
         if (!g.names.data[i + 2]) {
-            g.source.at = g.names.data[i];
+            g.source.position = g.names.data[i];
             specdec__source_fail(b, &g.source, "this rule is not defined");
         }
     for (root = 0; root < g.rule_number.count && !b->failed; root++)

@@ -7,13 +7,14 @@
 #include "automaton.h"
 #include "trie.h"
 
-/* Most threads of a walk; most new stack nodes of a walk; most threads of a state that are walked one by one. */
+/* Limits of a walk over a trie: threads, new stack nodes, threads of the state that are walked one by one. */
 enum { SPECDEC__MASK_THREADS = 1024, SPECDEC__MASK_NEW_NODES = 512, SPECDEC__MASK_SINGLE_THREADS = 8 };
 
 /* A trie node on the current path: its threads, the number of new stack nodes, and where its children end. */
 typedef struct specdec__mask_level {
-    uint32_t children_end;
-    uint16_t first_thread, thread_count, new_count;
+    uint32_t children_end; /* index of the trie node behind the children */
+    uint16_t first_thread, thread_count; /* the node's threads among those of the path */
+    uint16_t new_count;                  /* new stack nodes in front of the node */
     unsigned char has_set;  /* 1: byte_sets[depth] holds the bytes that its children may have */
     unsigned char is_plain; /* 1: no byte of the path is KIND_OTHER */
 } specdec__mask_level;
@@ -24,18 +25,18 @@ typedef struct specdec__mask_walk {
     const specdec_constraint_state *state;
     const specdec_token_trie *trie;
     const specdec__trie_tree *tree;
-    uint32_t *mask;
+    uint32_t *mask; /* (words) a bit for each token, 1: it may follow */
     uint32_t plain_least, plain_most; /* only entries with least to most plain characters in front count */
     uint32_t threads_most;            /* most threads behind one byte so far */
     uint32_t brief_bytes;             /* plain tokens of up to brief_bytes bytes are in the mask already */
     uint32_t byte_sets[4][8];         /* (256 bits each) of the first levels */
-    specdec__automaton_thread visits[SPECDEC__BYTE_VISITS];
-    specdec__automaton_thread threads[SPECDEC__MASK_THREADS];
-    specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES];
-    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2];
+    specdec__automaton_thread visits[SPECDEC__BYTE_VISITS]; /* states that the current byte visits */
+    specdec__automaton_thread threads[SPECDEC__MASK_THREADS]; /* threads of all nodes on the path */
+    specdec__stack_node new_nodes[SPECDEC__MASK_NEW_NODES]; /* stack nodes that all bytes of the path have added */
+    specdec__mask_level levels[SPECDEC__TRIE_LONGEST + 2]; /* trie nodes on the path */
     uint32_t key_states[SPECDEC__TRIE_LONGEST + 2]; /* KEY states on the path */
     uint32_t key_ends[SPECDEC__TRIE_LONGEST + 2];   /* trie nodes behind their children */
-    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES];
+    unsigned char live_nodes[(int)SPECDEC__STACK_NODES + (int)SPECDEC__MASK_NEW_NODES]; /* 1: in use */
 } specdec__mask_walk;
 
 #define SPECDEC__MASK_SET(mask, token) ((mask)[(token) / 32] |= 1u << (token) % 32)
@@ -165,7 +166,7 @@ SPECDEC__INLINE void specdec__mask_add_entries(specdec__mask_walk *w, uint32_t f
     }
 }
 
-/* Is a thread in a state where `height` bytes of these kinds, in any order, may follow? */
+/* May `height` bytes of the given kinds, in any order, follow in the state of a thread? */
 SPECDEC__INLINE int specdec__mask_allows_kinds(const specdec__mask_walk *w, const specdec__automaton_thread *at,
                                                uint32_t kinds, uint32_t height)
 {

@@ -16,7 +16,8 @@ SPECDEC__FOR_SIZE
 /* A decimal number: its digits, `whole` of them in front of the point, without leading zeros, `fraction` of them behind
    it, without trailing zeros. */
 typedef struct specdec__decimal {
-    int negative, whole, fraction;
+    int negative;        /* 1: with a minus sign */
+    int whole, fraction; /* digits in front of the point, behind it */
     char digits[SPECDEC__DECIMAL_DIGITS];
 } specdec__decimal;
 

@@ -27,14 +27,15 @@ typedef struct specdec__members {
     specdec__vector required; /* (names) not 0: the member is required */
     specdec__vector texts;    /* (2 * names) offset in text, and size, of the spelled names */
     specdec__vector sorted;   /* (names) indices of names, in order of their bytes */
-    unsigned char *text;
+    unsigned char *text; /* the spelled names, one after the other */
     size_t text_size;
     uint32_t patterns; /* number of patternProperties */
-    uint32_t pattern_name[SPECDEC__PATTERNS_MOST], pattern_owner[SPECDEC__PATTERNS_MOST];
-    specdec__dfa pattern[SPECDEC__PATTERNS_MOST];
+    uint32_t pattern_name[SPECDEC__PATTERNS_MOST];  /* JSON node of each pattern */
+    uint32_t pattern_owner[SPECDEC__PATTERNS_MOST]; /* schema that has it */
+    specdec__dfa pattern[SPECDEC__PATTERNS_MOST]; /* DFA of each pattern */
     specdec__dfa allowed;        /* names that propertyNames allows */
     int names_limited;           /* 1: propertyNames refuses some names */
-    uint32_t least, most, owner; /* numbers of members; schema to name in errors */
+    uint32_t least, most, owner; /* numbers of members allowed; schema to name in errors */
 } specdec__members;
 
 /* Finds a name among an object's listed names. Returns 1 + the index of the name; 0: the name is not listed. */
@@ -43,14 +44,14 @@ static uint32_t specdec__members_find_name(specdec__schema *s, const specdec__me
     const specdec__json_node *node = specdec__schema_json_node(s, name);
     uint32_t i;
 
-    for (i = 0; i < m->names.count && specdec__build_count_work(s->b, 1); i++) {
+    for (i = 0; i < m->names.count && specdec__build_count_work(s->build, 1); i++) {
         const specdec__json_node *other = specdec__schema_json_node(s, m->names.data[i]);
 
         if (m->names.data[i] == name)
             return i + 1;
         if (!node->escaped && !other->escaped) {
             if (node->to - node->from == other->to - other->from &&
-                memcmp(s->j.text + node->from, s->j.text + other->from, node->to - node->from) == 0)
+                memcmp(s->json.text + node->from, s->json.text + other->from, node->to - node->from) == 0)
                 return i + 1;
         } else if (specdec__json_equal(s, m->names.data[i], name)) {
             return i + 1;
@@ -64,7 +65,7 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
 {
     const uint32_t known = specdec__members_find_name(s, m, name);
 
-    if (s->b->failed)
+    if (s->build->failed)
         return;
     if (specdec__schema_json_node(s, name)->kind != SPECDEC__JSON_STRING) {
         specdec__schema_fail_keyword(s, name, NULL, SPECDEC_ERROR_FORMAT, "this must be a name");
@@ -76,8 +77,8 @@ static void specdec__members_add_name(specdec__schema *s, specdec__members *m, u
     }
     if (m->names.count == SPECDEC__PROPERTIES_MOST)
         specdec__schema_fail_keyword(s, m->owner, "properties", SPECDEC_ERROR_UNSUPPORTED, "too many");
-    specdec__vector_push(s->b, &m->names, name);
-    specdec__vector_push(s->b, &m->required, required);
+    specdec__vector_push(s->build, &m->names, name);
+    specdec__vector_push(s->build, &m->required, required);
 }
 
 /* Builds the DFA of the strings that a schema in propertyNames allows. Returns 0 when it allows none. */
@@ -87,14 +88,14 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     specdec__dfa one;
     int any = 0;
 
-    if (!specdec__strings_length_dfa(s->b, d, 0, UINT32_MAX))
+    if (!specdec__strings_length_dfa(s->build, d, 0, UINT32_MAX))
         return 0;
     any = 1;
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_FALSE)
         return specdec__schema_listed_dfa(s, d, node, 0); /* the empty list: no string is allowed */
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
         return 1;
-    while (specdec__schema_next_child(s, node, &at) && !s->b->failed) {
+    while (specdec__schema_next_child(s, node, &at) && !s->build->failed) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
         specdec__fact fact;
 
@@ -109,8 +110,8 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
         if ((key->kind == SPECDEC__KEY_REF || key->kind == SPECDEC__KEY_NOT) && depth < 8) {
             const uint32_t other = key->kind == SPECDEC__KEY_REF ? specdec__schema_find_ref(s, node, at + 1) : at + 1;
 
-            if (!s->b->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
-                specdec__strings_intersect(s->b, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
+            if (!s->build->failed && specdec__members_build_allowed(s, other, &one, depth + 1))
+                specdec__strings_intersect(s->build, d, &any, &one, key->kind == SPECDEC__KEY_NOT);
         } else if (key->types == SPECDEC__TYPE_STRING || key->kind == SPECDEC__KEY_ENUM ||
                    key->kind == SPECDEC__KEY_CONST) {
             specdec__schema_apply_string_fact(s, &fact, d, &any, length);
@@ -122,7 +123,7 @@ static int specdec__members_build_allowed(specdec__schema *s, uint32_t node, spe
     length[2] = 0;
     length[3] = UINT32_MAX;
     specdec__schema_limit_length(s, d, &any, length, node);
-    return !s->b->failed;
+    return !s->build->failed;
 }
 
 /* Builds the DFAs of a schema's patternProperties. */
@@ -131,7 +132,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
     const uint32_t patterns = specdec__schema_get_member(s, owner, "patternProperties");
     uint32_t at = 0;
 
-    while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->b->failed) {
+    while (patterns && specdec__schema_next_child(s, patterns, &at) && !s->build->failed) {
         specdec__fact fact;
         uint32_t tree;
 
@@ -146,7 +147,7 @@ static void specdec__members_build_patterns(specdec__schema *s, specdec__members
         tree = specdec__schema_parse_pattern(s, &fact, 0);
         m->pattern_name[m->patterns] = at;
         m->pattern_owner[m->patterns] = owner;
-        if (!s->b->failed && specdec__strings_tree_dfa(s->b, &m->pattern[m->patterns], tree))
+        if (!s->build->failed && specdec__strings_tree_dfa(s->build, &m->pattern[m->patterns], tree))
             m->patterns++;
     }
 }
@@ -158,7 +159,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
     uint32_t i, count;
 
     m->most = UINT32_MAX;
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const uint32_t value = fact.node ? specdec__schema_json_node(s, fact.node)->kind : 0;
         uint32_t at = 0, list;
@@ -168,7 +169,7 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
         switch (fact.kind) {
         case SPECDEC__KEY_PROPERTIES:
             list = specdec__schema_get_member(s, fact.owner, "properties");
-            while (list && specdec__schema_next_child(s, list, &at) && !s->b->failed)
+            while (list && specdec__schema_next_child(s, list, &at) && !s->build->failed)
                 specdec__members_add_name(s, m, at, 0);
             specdec__members_build_patterns(s, m, fact.owner);
             break;
@@ -181,13 +182,13 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
             break;
         case SPECDEC__KEY_NAMES:
             if (specdec__members_build_allowed(s, fact.node, &one, 0))
-                specdec__strings_intersect(s->b, &m->allowed, &m->names_limited, &one, 0);
+                specdec__strings_intersect(s->build, &m->allowed, &m->names_limited, &one, 0);
             break;
         case SPECDEC__FACT_MEMBER: case SPECDEC__FACT_ABSENT: specdec__members_add_name(s, m, fact.node, 0); break;
         default: (void)value; break;
         }
     }
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) { /* required names behind the listed ones, in their
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) { /* required names behind the listed ones, in their
                                                                    order */
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         uint32_t at = 0;
@@ -195,10 +196,10 @@ static int specdec__members_collect(specdec__schema *s, specdec__members *m)
         if (fact.kind == SPECDEC__FACT_PRESENT)
             specdec__members_add_name(s, m, fact.node, 1);
         if (fact.kind == SPECDEC__KEY_REQUIRED && specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-            while (specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+            while (specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
                 specdec__members_add_name(s, m, at, 1);
     }
-    return !s->b->failed && m->least <= m->most;
+    return !s->build->failed && m->least <= m->most;
 }
 
 /* Spells all listed names as in a JSON string. */
@@ -206,16 +207,16 @@ static void specdec__members_spell_names(specdec__schema *s, specdec__members *m
 {
     uint32_t i;
 
-    for (i = 0; i < m->names.count && !s->b->failed; i++) {
+    for (i = 0; i < m->names.count && !s->build->failed; i++) {
         size_t size;
         unsigned char *text = specdec__schema_spell_string(s, m->names.data[i], &size);
 
         if (!text)
             return;
-        specdec__vector_push(s->b, &m->texts, (uint32_t)(text - s->b->base));
-        specdec__vector_push(s->b, &m->texts, (uint32_t)size);
+        specdec__vector_push(s->build, &m->texts, (uint32_t)(text - s->build->base));
+        specdec__vector_push(s->build, &m->texts, (uint32_t)size);
     }
-    m->text = s->b->base;
+    m->text = s->build->base;
 }
 
 /* Does name a come before name c, in order of their bytes? */
@@ -235,8 +236,8 @@ static void specdec__members_sort_names(specdec__schema *s, specdec__members *m)
     uint32_t i, count = m->names.count;
 
     for (i = 0; i < count; i++)
-        specdec__vector_push(s->b, &m->sorted, i);
-    if (s->b->failed || !specdec__build_count_work(s->b, count))
+        specdec__vector_push(s->build, &m->sorted, i);
+    if (s->build->failed || !specdec__build_count_work(s->build, count))
         return;
     for (i = count / 2; i-- > 0;)
         specdec__members_sink(m->sorted.data, m, (int)count, (int)i);
@@ -269,7 +270,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         if (m->names_limited && !m->allowed.label.data[specdec__dfa_walk(&m->allowed, 1, text, size)])
             return UINT32_MAX;
     }
-    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+    for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t before = count, other;
 
@@ -293,7 +294,7 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
         if (count == before && other)
             term[count++] = other << 1;
     }
-    if (s->b->failed)
+    if (s->build->failed)
         return 0;
     for (i = 0; i < count; i++)
         if (specdec__schema_json_node(s, term[i] >> 1)->kind == SPECDEC__JSON_FALSE && !(term[i] & 1))
@@ -305,14 +306,14 @@ static uint32_t specdec__members_value_rule(specdec__schema *s, const specdec__m
    UINT32_MAX: the member is forbidden, so the state leads nowhere. */
 static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t index, uint32_t rule)
 {
-    const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN, 2)
-                                               : specdec__schema_value_state(s, rule, 1);
-    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_SET, 3);
+    const uint32_t before = rule == UINT32_MAX ? specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN, 2)
+                                               : specdec__schema_state_before_value(s, rule, 1);
+    const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_SET, 3);
 
-    if (s->b->failed)
+    if (s->build->failed)
         return 0;
-    s->b->words[state + 1] = before;
-    s->b->words[state + 2] = index;
+    s->build->words[state + 1] = before;
+    s->build->words[state + 2] = index;
     return state;
 }
 
@@ -321,7 +322,7 @@ static uint32_t specdec__members_add_set_state(specdec__schema *s, uint32_t inde
 static uint32_t specdec__members_add_unlisted(specdec__schema *s, specdec__members *m, specdec__dfa *d,
                                               uint32_t **place)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t ends[32], matched[32], kinds = 0, i, k, none = 1;
     specdec__dfa old, listed;
     int any = 1;
@@ -390,7 +391,7 @@ enum {
 static uint32_t specdec__members_add_branch(specdec__schema *s, specdec__vector *tree, unsigned byte, uint32_t from,
                                             uint32_t other)
 {
-    const uint32_t at = specdec__vector_extend(s->b, tree, SPECDEC__BRANCH_WORDS);
+    const uint32_t at = specdec__vector_extend(s->build, tree, SPECDEC__BRANCH_WORDS);
 
     if (at == UINT32_MAX)
         return 0;
@@ -408,12 +409,12 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
     uint32_t i, k;
 
     specdec__members_add_branch(s, tree, 0, 0, other ? 1 : 0);
-    for (i = 0; i < m->sorted.count && !s->b->failed; i++) {
+    for (i = 0; i < m->sorted.count && !s->build->failed; i++) {
         const uint32_t name = m->sorted.data[i], size = m->texts.data[2 * name + 1];
         const unsigned char *text = m->text + m->texts.data[2 * name];
         uint32_t at = 0;
 
-        for (k = 0; k <= size && specdec__build_count_work(s->b, 1); k++) {
+        for (k = 0; k <= size && specdec__build_count_work(s->build, 1); k++) {
             uint32_t child, last = 0;
 
             tree->data[at + SPECDEC__BRANCH_COUNT]++;
@@ -429,7 +430,7 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
 
                 child = specdec__members_add_branch(s, tree, text[k], i,
                                                     from ? specdec__dfa_walk(other, from, text + k, 1) : 0);
-                if (s->b->failed)
+                if (s->build->failed)
                     return;
                 tree->data[last ? last + SPECDEC__BRANCH_NEXT : at + SPECDEC__BRANCH_CHILD] = child;
                 last = child;
@@ -443,7 +444,7 @@ static void specdec__members_build_tree(specdec__schema *s, const specdec__membe
 static uint32_t specdec__members_add_key_states(specdec__schema *s, const specdec__members *m, uint32_t object,
                                                 specdec__vector *tree, const uint32_t *sets, const uint32_t *place)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t at, child;
 
     for (at = 0; at < tree->count && !b->failed; at += SPECDEC__BRANCH_WORDS) {
@@ -520,22 +521,22 @@ static void specdec__argument_store_kind(specdec__schema *s, const unsigned char
     const unsigned char *tool = specdec__schema_spell_string(s, s->tool, &length);
     uint64_t hash;
 
-    if (!tool || s->b->failed)
+    if (!tool || s->build->failed)
         return;
     hash = specdec__answer_argument_hash(specdec__hash(SPECDEC__HASH, tool, length), name, size);
-    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)hash);
-    specdec__vector_push(s->b, &s->argument_kinds, (uint32_t)(hash >> 32));
-    specdec__vector_push(s->b, &s->argument_kinds, kind);
-    specdec__vector_push(s->b, &s->argument_kinds, rule);
+    specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)hash);
+    specdec__vector_push(s->build, &s->argument_kinds, (uint32_t)(hash >> 32));
+    specdec__vector_push(s->build, &s->argument_kinds, kind);
+    specdec__vector_push(s->build, &s->argument_kinds, rule);
 }
 
-/* The kind of argument number note / (KIND_WORDS + 1); 0 where two arguments with this hash differ in kind. */
+/* The kind of a stored argument (1: string, 2: other JSON); 0 where another argument with its hash has another kind. */
 static uint32_t specdec__argument_stored_kind(specdec__schema *s, uint32_t note)
 {
     const uint32_t *own = s->argument_kinds.data + note;
     uint32_t i, kind = own[2];
 
-    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->b, 1); i += SPECDEC__KIND_WORDS + 1)
+    for (i = 0; i < s->argument_kinds.count && specdec__build_count_work(s->build, 1); i += SPECDEC__KIND_WORDS + 1)
         if (s->argument_kinds.data[i] == own[0] && s->argument_kinds.data[i + 1] == own[1] &&
             s->argument_kinds.data[i + 2] != own[2])
             kind = 0;
@@ -547,7 +548,7 @@ static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 {
     uint32_t i;
 
-    for (i = 0; i < s->argument_kinds.count && !s->b->failed; i += SPECDEC__KIND_WORDS + 1)
+    for (i = 0; i < s->argument_kinds.count && !s->build->failed; i += SPECDEC__KIND_WORDS + 1)
         if (s->argument_kinds.data[i + SPECDEC__KIND_WORDS] == rule && !specdec__argument_stored_kind(s, i))
             return 1;
     return 0;
@@ -556,20 +557,21 @@ static int specdec__argument_is_ambiguous(specdec__schema *s, uint32_t rule)
 /* Appends a literal text to the concatenation `all`. */
 static void specdec__argument_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends up to two characters of white space, which some models write here. */
 static void specdec__argument_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__syntax_prepend_child(s->b, all,
-                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
 /* Appends the marks behind a name and around its value, which is a raw string (rule text) or other JSON (rule rest). */
 static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uint32_t text, uint32_t rest)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
     const int says = specdec__answer_mark_tells_kind(row);
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
@@ -605,7 +607,7 @@ static void specdec__argument_append_value(specdec__schema *s, uint32_t all, uin
    member may not be written. */
 static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__members *m, uint32_t place)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const int listed = place != UINT32_MAX;
     const int pairs = s->style == SPECDEC__STYLE_ARGUMENTS && s->calls->form == SPECDEC__CALLS_PAIRS;
     const unsigned char *name = listed ? m->text + m->texts.data[2 * place] : (const unsigned char *)"";
@@ -651,9 +653,9 @@ static uint32_t specdec__argument_build_member(specdec__schema *s, specdec__memb
 }
 
 /* The tree of a member behind another one: a comma where the form has commas, then the member. */
-static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t member)
+static uint32_t specdec__argument_member_tree(specdec__schema *s, uint32_t member)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
     if (s->style != SPECDEC__STYLE_ARGUMENTS || s->calls->form != SPECDEC__CALLS_PAIRS) {
@@ -668,7 +670,7 @@ static uint32_t specdec__argument_next_member(specdec__schema *s, uint32_t membe
    is listed. *empty: an object without members is allowed. Returns 0 when there is no such object. */
 static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__members *m, int *empty)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t first = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0), rest = 0, i, required = 0;
 
     *empty = 1;
@@ -681,7 +683,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
             specdec__syntax_prepend_child(b, all, specdec__syntax_add_node(b, SPECDEC__SYNTAX_RULE, 0, member, 0));
             specdec__syntax_prepend_child(b, all,
                                           specdec__syntax_add_node(b, SPECDEC__SYNTAX_REPEAT,
-                                                                   specdec__argument_next_member(s, member), 0,
+                                                                   specdec__argument_member_tree(s, member), 0,
                                                                    UINT32_MAX));
             specdec__syntax_prepend_child(b, first, all);
         }
@@ -690,7 +692,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
         const uint32_t member = specdec__argument_build_member(s, m, i);
         const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
         const uint32_t behind = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-        const uint32_t next = member ? specdec__argument_next_member(s, member) : 0, least = m->required.data[i] != 0;
+        const uint32_t next = member ? specdec__argument_member_tree(s, member) : 0, least = m->required.data[i] != 0;
         uint32_t rule;
 
         required += least;
@@ -728,7 +730,7 @@ static uint32_t specdec__argument_members_tree(specdec__schema *s, specdec__memb
 /* Adds the objects of a style other than JSON to the current rule: arguments of a call, or objects within them. */
 static void specdec__argument_add_objects(specdec__schema *s, specdec__members *m)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const int braces = s->style == SPECDEC__STYLE_LITERAL;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     int empty = 0;
@@ -752,7 +754,7 @@ static void specdec__argument_add_objects(specdec__schema *s, specdec__members *
 /* Adds the JSON objects that obey all facts to the current rule. */
 static void specdec__schema_add_objects(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     specdec__members *m = (specdec__members *)(void *)specdec__build_reserve_scratch(b, sizeof *m / 4 + 1);
     specdec__dfa *d = (specdec__dfa *)(void *)specdec__build_reserve_scratch(b, sizeof *d / 4 + 1);
     specdec__vector tree;
@@ -793,7 +795,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
     }
     specdec__members_build_tree(s, m, other ? d : NULL, &tree);
     keys = specdec__members_add_key_states(s, m, object, &tree, sets, other ? place : NULL);
-    i = specdec__schema_spaced_state(s, '"', keys);
+    i = specdec__schema_state_with_space(s, '"', keys);
     if (b->failed)
         return;
     b->words[start + 1] = b->words[after + 1] = object;
@@ -815,7 +817,7 @@ static void specdec__schema_add_objects(specdec__schema *s)
             first[2 * count + 1 + i] = m->sorted.data[i];
         }
     }
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '{', start));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '{', start));
 }
 
 /* ---- Shapes. */
@@ -825,7 +827,7 @@ static void specdec__schema_refuse_keywords(specdec__schema *s)
 {
     uint32_t i;
 
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const struct specdec__keyword *key;
 
@@ -844,10 +846,10 @@ static void specdec__schema_add_shape(specdec__schema *s)
     uint32_t i, at;
 
     if (++s->shapes > SPECDEC__SHAPES_MOST) {
-        specdec__build_fail(s->b, SPECDEC_ERROR_UNSUPPORTED, "too complex");
+        specdec__build_fail(s->build, SPECDEC_ERROR_UNSUPPORTED, "too complex");
         return;
     }
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         const int list = fact.kind == SPECDEC__KEY_ENUM;
 
@@ -870,21 +872,21 @@ static void specdec__schema_add_shape(specdec__schema *s)
             continue;
         }
         if (!list && specdec__schema_value_obeys(s, fact.node))
-            specdec__vector_push(s->b, &s->literals, fact.node);
-        while (list && specdec__schema_next_child(s, fact.node, &at) && !s->b->failed)
+            specdec__vector_push(s->build, &s->literals, fact.node);
+        while (list && specdec__schema_next_child(s, fact.node, &at) && !s->build->failed)
             if (specdec__schema_value_obeys(s, at))
-                specdec__vector_push(s->b, &s->literals, at);
+                specdec__vector_push(s->build, &s->literals, at);
         return;
     }
     specdec__schema_refuse_keywords(s);
     s->free_types |= s->types & (SPECDEC__TYPE_NULL | SPECDEC__TYPE_FALSE | SPECDEC__TYPE_TRUE);
-    if (s->types & SPECDEC__TYPE_NUMBER && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_NUMBER && !s->build->failed)
         specdec__schema_add_numbers(s);
-    if (s->types & SPECDEC__TYPE_STRING && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_STRING && !s->build->failed)
         specdec__schema_add_strings(s);
-    if (s->types & SPECDEC__TYPE_ARRAY && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_ARRAY && !s->build->failed)
         specdec__schema_add_arrays(s);
-    if (s->types & SPECDEC__TYPE_OBJECT && !s->b->failed)
+    if (s->types & SPECDEC__TYPE_OBJECT && !s->build->failed)
         specdec__schema_add_objects(s);
 }
 
@@ -895,7 +897,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
 
     if (!(s->types & SPECDEC__TYPE_OBJECT))
         return;
-    for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->b, 1); i++) {
+    for (i = 0; i < s->facts.count / 4 && specdec__build_count_work(s->build, 1); i++) {
         const specdec__fact absent = specdec__schema_get_fact(&s->facts, i);
 
         for (k = 0; absent.kind == SPECDEC__FACT_ABSENT && k < s->facts.count / 4; k++) {
@@ -906,7 +908,7 @@ static void specdec__schema_prune_types(specdec__schema *s)
                 s->types &= ~SPECDEC__TYPE_OBJECT;
             if (fact.kind == SPECDEC__KEY_REQUIRED &&
                 specdec__schema_json_node(s, fact.node)->kind == SPECDEC__JSON_ARRAY)
-                while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->b, 1))
+                while (specdec__schema_next_child(s, fact.node, &at) && specdec__build_count_work(s->build, 1))
                     if (specdec__json_equal(s, at, absent.node))
                         s->types &= ~SPECDEC__TYPE_OBJECT;
         }
@@ -920,11 +922,11 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     uint32_t i, facts, branches, seen, types;
     specdec__fact branch;
 
-    for (i = 0; i < s->pending_terms.count && s->types && !s->b->failed; i++)
-        specdec__schema_open_term(s, s->pending_terms.data[i]);
+    for (i = 0; i < s->pending_terms.count && s->types && !s->build->failed; i++)
+        specdec__schema_split_term(s, s->pending_terms.data[i]);
     s->pending_terms.count = 0;
     specdec__schema_prune_types(s);
-    if (!s->types || s->b->failed || !specdec__build_count_work(s->b, 16))
+    if (!s->types || s->build->failed || !specdec__build_count_work(s->build, 16))
         return;
     if (s->branch_index == s->branches.count / 4) {
         specdec__schema_add_shape(s);
@@ -939,13 +941,13 @@ static void specdec__schema_expand_terms(specdec__schema *s)
     s->branch_index++;
     facts = s->facts.count;
     branches = s->branches.count;
-    seen = s->opened_terms.count;
+    seen = s->split_terms.count;
     types = s->types;
-    for (i = 0; !s->b->failed && specdec__schema_apply_option(s, &branch, i); i++) {
+    for (i = 0; !s->build->failed && specdec__schema_apply_option(s, &branch, i); i++) {
         specdec__schema_expand_terms(s);
         s->facts.count = facts;
         s->branches.count = branches;
-        s->opened_terms.count = seen;
+        s->split_terms.count = seen;
         s->pending_terms.count = 0;
         s->types = types;
     }
@@ -960,7 +962,7 @@ static void specdec__schema_expand_terms(specdec__schema *s)
    rule has none. */
 static uint32_t specdec__schema_add_literals(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t i, rule;
 
@@ -984,7 +986,7 @@ static uint32_t specdec__schema_add_literals(specdec__schema *s)
 /* Adds the listed strings to the current rule, in styles where strings are raw. */
 static void specdec__schema_add_raw_literals(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     specdec__dfa d;
     uint32_t i;
@@ -1014,7 +1016,7 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
     s->tool = conjunction[SPECDEC__CONJUNCTION_TOOL];
     s->types = types[style];
     s->child_style = style == SPECDEC__STYLE_LITERAL ? style : (uint32_t)SPECDEC__STYLE_JSON;
-    s->b->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
+    s->build->raw_strings = style == SPECDEC__STYLE_ARGUMENTS || style == SPECDEC__STYLE_TEXT ||
                 (style == SPECDEC__STYLE_LITERAL && s->calls->form == SPECDEC__CALLS_BRACES);
     s->ambiguous = style == SPECDEC__STYLE_TEXT &&
                   specdec__argument_is_ambiguous(s, conjunction[SPECDEC__CONJUNCTION_RULE]);
@@ -1024,13 +1026,13 @@ static void specdec__schema_begin_style(specdec__schema *s, const uint32_t *conj
 /* Builds the rule of a conjunction. */
 static void specdec__schema_build_conjunction(specdec__schema *s, uint32_t conjunction)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t *words = specdec__schema_conjunction(s, conjunction);
     const uint32_t first = words[SPECDEC__CONJUNCTION_FIRST], count = words[SPECDEC__CONJUNCTION_COUNT];
     const uint32_t rule = words[SPECDEC__CONJUNCTION_RULE];
     uint32_t i, start;
 
-    s->facts.count = s->branches.count = s->pending_terms.count = s->opened_terms.count = 0;
+    s->facts.count = s->branches.count = s->pending_terms.count = s->split_terms.count = 0;
     s->branch_index = s->depth = s->shapes = s->free_types = 0;
     s->literals.count = s->alternatives.count = 0;
     specdec__schema_begin_style(s, words);
@@ -1087,32 +1089,33 @@ static void specdec__schema_blame_keyword(specdec__schema *s, uint32_t conjuncti
 
 /* Parses the JSON of the schemas (NULL: any value), and builds the rules that all conjunctions use. Returns 0 when it
    failed. */
-static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
-                                 int compact)
+static int specdec__schema_begin_build(specdec__schema *s, specdec__build *b, const unsigned char *text, size_t size,
+                                       int compact)
 {
     static const unsigned char anything[] = "true";
     uint32_t i, from;
     size_t nodes;
 
     memset(s, 0, sizeof *s);
-    s->b = b;
+    s->build = b;
     s->free_space = !compact;
-    s->j.text = text ? text : anything;
-    s->j.size = text ? size : 4;
-    if (s->j.size < UINT32_MAX / 64)
-        specdec__json_parse(&s->j);
-    nodes = s->j.count;
-    s->j.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b, nodes * (sizeof *s->j.nodes / 4));
+    s->json.text = text ? text : anything;
+    s->json.size = text ? size : 4;
+    if (s->json.size < UINT32_MAX / 64)
+        specdec__json_parse(&s->json);
+    nodes = s->json.count;
+    s->json.nodes = (specdec__json_node *)(void *)specdec__build_reserve_scratch(b,
+                                                                                 nodes * (sizeof *s->json.nodes / 4));
     if (b->failed)
         return 0;
-    s->j.room = nodes;
-    if (!specdec__json_parse(&s->j)) {
-        b->error_at = s->j.error_at;
-        return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->j.failed ? s->j.failed : "it is too long");
+    s->json.room = nodes;
+    if (!specdec__json_parse(&s->json)) {
+        b->error_at = s->json.error_at;
+        return specdec__build_fail(b, SPECDEC_ERROR_FORMAT, s->json.failed ? s->json.failed : "it is too long");
     }
     i = specdec__schema_get_member(s, 0, "$schema");
     if (i) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->j, i);
+        const specdec__bytes raw = specdec__json_raw_text(&s->json, i);
         size_t k;
 
         for (k = 0; k + 8 < raw.size; k++)
@@ -1134,7 +1137,7 @@ static int specdec__schema_begin(specdec__schema *s, specdec__build *b, const un
    failed. */
 static int specdec__schema_build_conjunctions(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t i;
 
     for (i = 0; i < specdec__schema_conjunction_count(s) && !b->failed; i++)
@@ -1155,7 +1158,7 @@ static void specdec__schema_compile(specdec__schema *s, specdec__build *b, const
 {
     uint32_t i, root, term = 0;
 
-    if (!specdec__schema_begin(s, b, text, size, compact))
+    if (!specdec__schema_begin_build(s, b, text, size, compact))
         return;
     root = specdec__schema_conjunction_rule(s, &term, 1);
     if (!specdec__schema_build_conjunctions(s))

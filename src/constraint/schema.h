@@ -19,6 +19,7 @@ SPECDEC__FOR_SIZE
    (anyOf, oneOf, not, if ...) become branches. A shape is the set of facts that one choice of an option in every branch
    gives; all combinations are tried in turn. */
 
+/* Types of JSON values, a bit each: null, false and true are types of their own, and so are numbers with a fraction. */
 #define SPECDEC__TYPE_NULL 1u
 #define SPECDEC__TYPE_FALSE 2u
 #define SPECDEC__TYPE_TRUE 4u
@@ -114,8 +115,8 @@ typedef struct specdec__fact {
 
 /* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
 typedef struct specdec__schema {
-    specdec__build *b;
-    specdec__json j;
+    specdec__build *build; /* the constraint that is being built */
+    specdec__json json;    /* the parsed text of the schemas */
     int legacy_refs; /* JSON Schema up to draft 7: keywords beside $ref are ignored */
     int free_space;
     uint32_t error_node;                         /* JSON node of the error */
@@ -123,13 +124,15 @@ typedef struct specdec__schema {
     specdec__vector terms;                       /* terms of all conjunctions, one after the other */
     specdec__vector conjunctions;                /* (SPECDEC__CONJUNCTION_WORDS) */
     specdec__vector facts, branches;             /* (4) of the current shape, as specdec__fact */
-    specdec__vector pending_terms, opened_terms; /* terms of the current shape: to be taken apart; taken apart */
-    uint32_t types, branch_index, depth, shapes, keywords_seen;
+    specdec__vector pending_terms, split_terms;  /* terms of the current shape: to be taken apart; taken apart */
+    uint32_t types;               /* SPECDEC__TYPE_... bits that the current shape allows */
+    uint32_t branch_index, depth; /* the branch whose options are tried; branches within each other */
+    uint32_t shapes, keywords_seen; /* shapes so far; bits of keywords that are handled together */
     /* the rule that is being built: */
     uint32_t free_types;          /* SPECDEC__TYPE_... bits of types that a shape allows without restriction */
     specdec__vector literals;     /* nodes of listed values (enum, const) */
     specdec__vector alternatives; /* first state of each */
-    uint32_t number_rule, integer_rule;
+    uint32_t number_rule, integer_rule; /* rules of any JSON number, any integer */
     specdec__dfa string_dfa;      /* any JSON string, between its quotes */
     uint32_t *string_states;      /* the states of string_dfa */
     uint32_t space_tree;          /* white space between tokens of JSON */
@@ -149,23 +152,23 @@ typedef struct specdec__schema {
 /* Refuses a schema because of a keyword. Returns 0. */
 static int specdec__schema_fail_keyword(specdec__schema *s, uint32_t owner, const char *key, int code, const char *why)
 {
-    if (!s->b->failed) {
+    if (!s->build->failed) {
         s->error_node = owner;
         s->error_key = key;
     }
-    return specdec__build_fail(s->b, code, why);
+    return specdec__build_fail(s->build, code, why);
 }
 
 /* A JSON node of the schema's text. */
 static const specdec__json_node *specdec__schema_json_node(const specdec__schema *s, uint32_t node)
 {
-    return &s->j.nodes[node];
+    return &s->json.nodes[node];
 }
 
 /* The value of an object's member; 0: there is no such member. */
 static uint32_t specdec__schema_get_member(const specdec__schema *s, uint32_t object, const char *name)
 {
-    return (uint32_t)specdec__json_find_member(&s->j, object, name);
+    return (uint32_t)specdec__json_find_member(&s->json, object, name);
 }
 
 /* Steps *at to the next name of an object or the next item of an array; *at is 0 before the first. Returns 0 behind the
@@ -187,13 +190,13 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
     const specdec__json_node *x = specdec__schema_json_node(s, a), *y = specdec__schema_json_node(s, c);
     uint32_t i, p = a + 1, q = c + 1;
 
-    if (x->kind != y->kind || !specdec__build_count_work(s->b, 1))
+    if (x->kind != y->kind || !specdec__build_count_work(s->build, 1))
         return 0;
     if (x->kind == SPECDEC__JSON_NUMBER) {
         specdec__decimal one, two;
 
-        if (!specdec__decimal_read(specdec__json_raw_text(&s->j, a), &one) ||
-            !specdec__decimal_read(specdec__json_raw_text(&s->j, c), &two))
+        if (!specdec__decimal_read(specdec__json_raw_text(&s->json, a), &one) ||
+            !specdec__decimal_read(specdec__json_raw_text(&s->json, c), &two))
             return 0;
         return !specdec__decimal_compare(&one, &two);
     }
@@ -202,12 +205,13 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
         size_t size;
 
         if (!x->escaped)
-            return specdec__json_string_equals(&s->j, c, (const char *)s->j.text + x->from + 1, x->to - x->from - 2u);
-        text = (char *)specdec__build_reserve_scratch(s->b, (x->to - x->from) / 4 + 1);
+            return specdec__json_string_equals(&s->json, c, (const char *)s->json.text + x->from + 1,
+                                               x->to - x->from - 2u);
+        text = (char *)specdec__build_reserve_scratch(s->build, (x->to - x->from) / 4 + 1);
         if (!text)
             return 0;
-        size = specdec__json_string_value(&s->j, a, text, x->to - x->from);
-        return specdec__json_string_equals(&s->j, c, text, size);
+        size = specdec__json_string_value(&s->json, a, text, x->to - x->from);
+        return specdec__json_string_equals(&s->json, c, text, size);
     }
     if (x->kind < SPECDEC__JSON_NUMBER)
         return 1;
@@ -222,7 +226,7 @@ static int specdec__json_equal(specdec__schema *s, uint32_t a, uint32_t c)
             continue;
         }
         for (q = c + 1; q < y->next && !specdec__json_equal(s, p, q); q = specdec__schema_json_node(s, q + 1)->next)
-            if (!specdec__build_count_work(s->b, 1))
+            if (!specdec__build_count_work(s->build, 1))
                 return 0;
         if (q >= y->next || !specdec__json_equal(s, p + 1, q + 1))
             return 0;
@@ -238,7 +242,7 @@ static uint32_t specdec__schema_get_equal(specdec__schema *s, uint32_t object, u
 
     if (!object || specdec__schema_json_node(s, object)->kind != SPECDEC__JSON_OBJECT)
         return 0;
-    while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, object, &at) && specdec__build_count_work(s->build, 1))
         if (at == name || specdec__json_equal(s, at, name))
             found = at + 1;
     return found;
@@ -249,7 +253,7 @@ static uint32_t specdec__schema_read_count(specdec__schema *s, const specdec__fa
 {
     int64_t value;
 
-    if (!specdec__json_read_integer(&s->j, fact->node, &value) || value < 0) {
+    if (!specdec__json_read_integer(&s->json, fact->node, &value) || value < 0) {
         specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number of things");
         return 0;
     }
@@ -265,7 +269,7 @@ static uint32_t specdec__schema_type_of(specdec__schema *s, uint32_t node)
 
     if (kind != SPECDEC__JSON_NUMBER)
         return types[kind];
-    return specdec__decimal_read(specdec__json_raw_text(&s->j, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
+    return specdec__decimal_read(specdec__json_raw_text(&s->json, node), &d) && d.fraction ? SPECDEC__TYPE_FRACTION
                                                                                    : SPECDEC__TYPE_INTEGER;
 }
 
@@ -277,7 +281,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
     uint32_t i, at = 0, all = 0;
 
     if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
-        while (specdec__schema_next_child(s, node, &at) && !s->b->failed)
+        while (specdec__schema_next_child(s, node, &at) && !s->build->failed)
             all |= specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_STRING
                        ? specdec__schema_read_types(s, at)
                        : (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT,
@@ -285,7 +289,7 @@ static uint32_t specdec__schema_read_types(specdec__schema *s, uint32_t node)
         return all;
     }
     for (i = 0; i < 8; i++)
-        if (specdec__json_string_equals(&s->j, node, names[i], strlen(names[i])))
+        if (specdec__json_string_equals(&s->json, node, names[i], strlen(names[i])))
             return types[i];
     return (uint32_t)specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "a type that is not known");
 }
@@ -326,7 +330,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
             uint32_t place = 0;
 
             while (specdec__schema_next_child(s, node, &place))
-                if (specdec__json_string_equals(&s->j, place, name, count))
+                if (specdec__json_string_equals(&s->json, place, name, count))
                     item = place + 1;
         } else if (specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_ARRAY) {
             uint32_t number = 0;
@@ -337,7 +341,7 @@ static uint32_t specdec__schema_follow_pointer(specdec__schema *s, uint32_t node
                 for (item = node + 1; number; number--)
                     item = specdec__schema_json_node(s, item)->next;
         }
-        if (!item || !specdec__build_count_work(s->b, 8))
+        if (!item || !specdec__build_count_work(s->build, 8))
             return (uint32_t)(*found = 0);
         node = item;
     }
@@ -362,19 +366,19 @@ static uint32_t specdec__schema_find_id(specdec__schema *s, const unsigned char 
 
     while (!anchor && from && text[from - 1] != '/')
         from--;
-    for (node = 0; node < s->j.count && specdec__build_count_work(s->b, 1); node++) {
+    for (node = 0; node < s->json.count && specdec__build_count_work(s->build, 1); node++) {
         uint32_t id, name;
         specdec__bytes raw;
 
         if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_OBJECT)
             continue;
         name = anchor ? specdec__schema_get_member(s, node, "$anchor") : 0;
-        if (name && specdec__json_string_equals(&s->j, name, (const char *)text, size))
+        if (name && specdec__json_string_equals(&s->json, name, (const char *)text, size))
             return node;
         id = specdec__schema_get_id(s, node);
         if (!id)
             continue;
-        raw = specdec__json_raw_text(&s->j, id);
+        raw = specdec__json_raw_text(&s->json, id);
         raw.data++;
         raw.size -= 2;
         if (raw.size && raw.data[raw.size - 1] == '#')
@@ -411,12 +415,13 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 {
     uint32_t at, base = 0;
 
-    for (at = 0; at < node && specdec__build_count_work(s->b, 1); at++)
+    for (at = 0; at < node && specdec__build_count_work(s->build, 1); at++)
         if (specdec__schema_json_node(s, at)->next > node &&
             specdec__schema_json_node(s, at)->kind == SPECDEC__JSON_OBJECT && at != 0) {
             const uint32_t id = specdec__schema_get_id(s, at);
 
-            if ((id && s->j.text[specdec__schema_json_node(s, id)->from + 1] != '#') || specdec__schema_is_root(s, at))
+            if ((id && s->json.text[specdec__schema_json_node(s, id)->from + 1] != '#') ||
+                specdec__schema_is_root(s, at))
                 base = at;
         } else if (specdec__schema_json_node(s, at)->next <= node &&
                    specdec__schema_json_node(s, at)->kind >= SPECDEC__JSON_ARRAY) {
@@ -428,7 +433,7 @@ static uint32_t specdec__schema_find_resource(specdec__schema *s, uint32_t node)
 /* The schema that a $ref names. */
 static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uint32_t ref)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, ref);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, ref);
     const unsigned char *text = raw.data + 1;
     size_t size = raw.size - 2, hash = 0;
     uint32_t node;
@@ -464,7 +469,7 @@ static uint32_t specdec__schema_find_ref(specdec__schema *s, uint32_t owner, uin
 static void specdec__schema_push_fact(specdec__schema *s, specdec__vector *v, uint32_t kind, uint32_t node,
                                       uint32_t owner, uint32_t more)
 {
-    const uint32_t at = specdec__vector_extend(s->b, v, 4);
+    const uint32_t at = specdec__vector_extend(s->build, v, 4);
 
     if (at == UINT32_MAX)
         return;
@@ -495,13 +500,13 @@ static specdec__fact specdec__schema_get_fact(const specdec__vector *v, uint32_t
 /* Adds a schema, or its negation, to the terms that are to be taken apart. */
 static void specdec__schema_add_term(specdec__schema *s, uint32_t node, uint32_t negated)
 {
-    specdec__vector_push(s->b, &s->pending_terms, node << 1 | negated);
+    specdec__vector_push(s->build, &s->pending_terms, node << 1 | negated);
 }
 
 /* The row of the keyword whose name is at a node; NULL: the name is no keyword but a note. */
 static const struct specdec__keyword *specdec__schema_find_keyword(const specdec__schema *s, uint32_t name)
 {
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__keywords); i++) {
@@ -548,7 +553,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     case SPECDEC__KEY_ALL:
         if (value != SPECDEC__JSON_ARRAY)
             specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no array");
-        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+        while (!s->build->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_add_term(s, at, 0);
         break;
     case SPECDEC__KEY_ANY: case SPECDEC__KEY_ONE:
@@ -563,7 +568,7 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
     case SPECDEC__KEY_DEPENDENT:
         if (value != SPECDEC__JSON_OBJECT)
             specdec__schema_fail_keyword(s, owner, key->name, SPECDEC_ERROR_FORMAT, "it is no object");
-        while (!s->b->failed && specdec__schema_next_child(s, node, &at))
+        while (!s->build->failed && specdec__schema_next_child(s, node, &at))
             specdec__schema_push_fact(s, &s->branches, key->kind, at, owner, 0);
         break;
     case SPECDEC__KEY_ENUM:
@@ -588,15 +593,15 @@ static void specdec__schema_take_keyword(specdec__schema *s, uint32_t owner, uin
 }
 
 /* Takes a term apart. A negated schema becomes a branch, whose options negate one of its keywords each. */
-static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
+static void specdec__schema_split_term(specdec__schema *s, uint32_t term)
 {
     const uint32_t node = term >> 1, negated = term & 1, kind = specdec__schema_json_node(s, node)->kind;
     uint32_t at = 0, i, ref;
 
-    for (i = 0; i < s->opened_terms.count; i++)
-        if (s->opened_terms.data[i] == term)
+    for (i = 0; i < s->split_terms.count; i++)
+        if (s->split_terms.data[i] == term)
             return;
-    specdec__vector_push(s->b, &s->opened_terms, term);
+    specdec__vector_push(s->build, &s->split_terms, term);
     if (kind == SPECDEC__JSON_TRUE || kind == SPECDEC__JSON_FALSE) {
         if ((kind == SPECDEC__JSON_FALSE) != (negated != 0))
             s->types = 0;
@@ -616,7 +621,7 @@ static void specdec__schema_open_term(specdec__schema *s, uint32_t term)
         return;
     }
     s->keywords_seen = 0;
-    while (!s->b->failed && specdec__schema_next_child(s, node, &at) && specdec__build_count_work(s->b, 4)) {
+    while (!s->build->failed && specdec__schema_next_child(s, node, &at) && specdec__build_count_work(s->build, 4)) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
 
         if (key)
@@ -653,7 +658,7 @@ static int specdec__option_one_of(specdec__schema *s, const specdec__fact *branc
     if (!mine)
         return 0;
     specdec__schema_add_term(s, mine, 0);
-    for (at = 0, k = 0; specdec__schema_next_child(s, branch->node, &at) && !s->b->failed; k++)
+    for (at = 0, k = 0; specdec__schema_next_child(s, branch->node, &at) && !s->build->failed; k++)
         if (k != i && !specdec__schema_is_disjoint(s, mine, at, 0))
             specdec__schema_add_term(s, at, 1);
     return 1;
@@ -712,7 +717,7 @@ static int specdec__option_dependent(specdec__schema *s, const specdec__fact *br
     return i == 1;
 }
 
-/* Options of a negated oneOf: no schema holds, or two schemas hold, for each pair. */
+/* Option i of a negated oneOf: 0: no schema holds; others: two schemas hold, one option for each pair. */
 static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32_t i)
 {
     const uint32_t count = specdec__schema_json_node(s, array)->count;
@@ -808,7 +813,7 @@ static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint3
         specdec__schema_add_fact(s, SPECDEC__KEY_NEVER, node, owner, 1);
         return !i;
     case SPECDEC__KEY_MIN_LENGTH: case SPECDEC__KEY_MIN_ITEMS: case SPECDEC__KEY_MIN_PROPERTIES:
-        if (specdec__json_read_integer(&s->j, node, &number) && number <= 0)
+        if (specdec__json_read_integer(&s->json, node, &number) && number <= 0)
             s->types = 0;
         specdec__schema_add_fact(s, key->kind, node, owner, 1);
         return !i;
@@ -825,7 +830,7 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
 {
     uint32_t at = 0;
 
-    while (specdec__schema_next_child(s, owner, &at) && specdec__build_count_work(s->b, 4)) {
+    while (specdec__schema_next_child(s, owner, &at) && specdec__build_count_work(s->build, 4)) {
         const struct specdec__keyword *key = specdec__schema_find_keyword(s, at);
         const uint32_t facts = s->facts.count, pending = s->pending_terms.count, types = s->types;
         uint32_t option;
@@ -834,7 +839,7 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
             (s->legacy_refs && key->kind != SPECDEC__KEY_REF && specdec__schema_get_member(s, owner, "$ref")))
             continue;
         /* The number of a keyword's options is found by trying: few keywords have more than two. */
-        for (option = 0; !s->b->failed; option++) {
+        for (option = 0; !s->build->failed; option++) {
             s->facts.count = facts;
             s->pending_terms.count = pending;
             s->types = types;
@@ -870,11 +875,11 @@ static uint32_t specdec__schema_allowed_types(specdec__schema *s, uint32_t node,
     const uint32_t kind = specdec__schema_json_node(s, node)->kind;
     uint32_t types = SPECDEC__TYPE_ALL, at = 0, value, listed = 0;
 
-    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->b, 4))
+    if (kind != SPECDEC__JSON_OBJECT || depth > 8 || !specdec__build_count_work(s->build, 4))
         return kind == SPECDEC__JSON_FALSE ? 0 : SPECDEC__TYPE_ALL;
     if ((value = specdec__schema_get_member(s, node, "type")) != 0)
         types &= specdec__schema_read_types(s, value);
-    if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->b->failed)
+    if ((value = specdec__schema_get_member(s, node, "$ref")) != 0 && !s->build->failed)
         types &= specdec__schema_allowed_types(s, specdec__schema_find_ref(s, node, value), depth + 1);
     if ((value = specdec__schema_get_member(s, node, "const")) != 0)
         types &= specdec__schema_type_of(s, value);
@@ -891,7 +896,7 @@ static uint32_t specdec__schema_follow_refs(specdec__schema *s, uint32_t node)
 {
     int i;
 
-    for (i = 0; i < 8 && !s->b->failed; i++) {
+    for (i = 0; i < 8 && !s->build->failed; i++) {
         const uint32_t ref = specdec__schema_json_node(s, node)->kind == SPECDEC__JSON_OBJECT
                                  ? specdec__schema_get_member(s, node, "$ref") : 0;
 
@@ -913,7 +918,7 @@ static int specdec__schema_lists_value(specdec__schema *s, uint32_t node, uint32
         return specdec__json_equal(s, single, value);
     if (!list)
         return 1;
-    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
         if (specdec__json_equal(s, at, value))
             return 1;
     return 0;
@@ -927,7 +932,7 @@ static int specdec__schema_requires_member(specdec__schema *s, uint32_t node, ui
 
     if (!list || specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
         if (specdec__json_equal(s, at, name))
             return 1;
     return 0;
@@ -945,7 +950,7 @@ static int specdec__schema_lacks_member(specdec__schema *s, uint32_t a, uint32_t
         specdec__schema_get_member(s, c, "patternProperties") ||
         specdec__schema_json_node(s, list)->kind != SPECDEC__JSON_ARRAY)
         return 0;
-    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->b, 1))
+    while (specdec__schema_next_child(s, list, &at) && specdec__build_count_work(s->build, 1))
         if (!specdec__schema_get_equal(s, properties, at))
             return 1;
     return 0;
@@ -957,11 +962,11 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
     const uint32_t types = specdec__schema_allowed_types(s, a, 0) & specdec__schema_allowed_types(s, c, 0);
     uint32_t listed, one, two, at = 0;
 
-    if (!types || s->b->failed || !specdec__build_count_work(s->b, 8))
+    if (!types || s->build->failed || !specdec__build_count_work(s->build, 8))
         return !types;
     a = specdec__schema_follow_refs(s, a);
     c = specdec__schema_follow_refs(s, c);
-    if (s->b->failed || specdec__schema_json_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
+    if (s->build->failed || specdec__schema_json_node(s, a)->kind != SPECDEC__JSON_OBJECT ||
         specdec__schema_json_node(s, c)->kind != SPECDEC__JSON_OBJECT)
         return 0;
     if ((listed = specdec__schema_get_member(s, a, "const")) != 0 && !specdec__schema_lists_value(s, c, listed))
@@ -981,7 +986,7 @@ static int specdec__schema_is_disjoint(specdec__schema *s, uint32_t a, uint32_t 
         return 1;
     at = 0;
     while (one && two && specdec__schema_json_node(s, one)->kind == SPECDEC__JSON_OBJECT &&
-           specdec__schema_next_child(s, one, &at) && !s->b->failed) {
+           specdec__schema_next_child(s, one, &at) && !s->build->failed) {
         const uint32_t other = specdec__schema_get_equal(s, two, at);
 
         if (other && (specdec__schema_requires_member(s, a, at) || specdec__schema_requires_member(s, c, at)) &&
@@ -1026,7 +1031,7 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
         j++;
     }
     count = j;
-    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->b, 1); i++) {
+    for (i = 0; i < specdec__schema_conjunction_count(s) && specdec__build_count_work(s->build, 1); i++) {
         const uint32_t *known = specdec__schema_conjunction(s, i);
 
         if (known[SPECDEC__CONJUNCTION_COUNT] == count && known[SPECDEC__CONJUNCTION_STYLE] == s->child_style &&
@@ -1034,16 +1039,16 @@ static uint32_t specdec__schema_conjunction_rule(specdec__schema *s, uint32_t *t
             (!count || memcmp(s->terms.data + known[0], term, (size_t)count * 4) == 0))
             return known[SPECDEC__CONJUNCTION_RULE];
     }
-    rule = specdec__build_add_rule(s->b);
+    rule = specdec__build_add_rule(s->build);
     first = s->terms.count;
     for (i = 0; i < count; i++)
-        specdec__vector_push(s->b, &s->terms, term[i]);
-    specdec__vector_push(s->b, &s->conjunctions, first);
-    specdec__vector_push(s->b, &s->conjunctions, count);
-    specdec__vector_push(s->b, &s->conjunctions, rule);
-    specdec__vector_push(s->b, &s->conjunctions, s->child_style);
-    specdec__vector_push(s->b, &s->conjunctions, tool);
-    return s->b->failed ? 0 : rule;
+        specdec__vector_push(s->build, &s->terms, term[i]);
+    specdec__vector_push(s->build, &s->conjunctions, first);
+    specdec__vector_push(s->build, &s->conjunctions, count);
+    specdec__vector_push(s->build, &s->conjunctions, rule);
+    specdec__vector_push(s->build, &s->conjunctions, s->child_style);
+    specdec__vector_push(s->build, &s->conjunctions, tool);
+    return s->build->failed ? 0 : rule;
 }
 
 SPECDEC__FOR_SPEED

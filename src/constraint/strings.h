@@ -13,6 +13,7 @@ SPECDEC__FOR_SIZE
 /* The DFAs of this part read the text of a JSON string between its quotes. Each character is spelled in one way only
    (control characters also as \u00XX), so that products of two DFAs compare equal texts. */
 
+/* Parts of the regular expressions of formats. */
 #define SPECDEC__DAY "(0[1-9]|[12]\\d|3[01])"
 #define SPECDEC__LEAP "([02468][048]|[13579][26])" /* two digits that are divisible by 4 */
 #define SPECDEC__DATE \

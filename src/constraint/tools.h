@@ -23,12 +23,12 @@ static void specdec__tools_append_json(specdec__schema *s, uint32_t all, const c
 {
     int string = 0;
 
-    for (; *text && !s->b->failed; text++) {
+    for (; *text && !s->build->failed; text++) {
         const int punctuation = !string && strchr("{}[],:", *text) != NULL;
 
         if (!string && specdec__answer_is_space((unsigned char)*text)) { /* a space that some models leave out */
-            specdec__syntax_prepend_child(s->b, all,
-                                          specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
+            specdec__syntax_prepend_child(
+                s->build, all, specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 1));
             continue;
         }
         if (punctuation)
@@ -68,7 +68,7 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
     int i;
 
     for (i = 0; i < count; i++)
-        if (specdec__json_string_equals(&s->j, name, choices[i], strlen(choices[i])))
+        if (specdec__json_string_equals(&s->json, name, choices[i], strlen(choices[i])))
             return 1;
     return !count;
 }
@@ -76,7 +76,8 @@ static int specdec__tools_is_chosen(const specdec__schema *s, uint32_t name, con
 /* Appends a literal text to the concatenation `all`. */
 static void specdec__tools_append_text(specdec__schema *s, uint32_t all, const char *text)
 {
-    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_text(s->b, (const unsigned char *)text, strlen(text)));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_text(s->build, (const unsigned char *)text, strlen(text)));
 }
 
 /* Appends the tree of a regular expression to the concatenation `all`. */
@@ -89,14 +90,14 @@ static void specdec__tools_append_regex(specdec__schema *s, uint32_t all, const 
     memset(&none, 0, sizeof none);
     source.text = (const unsigned char *)expression;
     source.size = strlen(expression);
-    specdec__syntax_prepend_child(s->b, all, specdec__regex_parse(s->b, &source, &none, 1));
+    specdec__syntax_prepend_child(s->build, all, specdec__regex_parse(s->build, &source, &none, 1));
 }
 
 /* Appends up to two characters of white space. */
 static void specdec__tools_append_space(specdec__schema *s, uint32_t all)
 {
-    specdec__syntax_prepend_child(s->b, all,
-                                  specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
+    specdec__syntax_prepend_child(s->build, all,
+                                  specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, 2));
 }
 
 /* Appends what a form of calls writes between its mark and the name of the tool. */
@@ -139,10 +140,11 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
     } else if (row->form == SPECDEC__CALLS_PYTHON || row->form == SPECDEC__CALLS_BRACES) {
         specdec__literal_append_byte(s, all, row->form == SPECDEC__CALLS_PYTHON ? ')' : '}');
     } else if (row->form == SPECDEC__CALLS_CHANNEL) { /* the message may end with its mark */
-        const uint32_t mark = specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
+        const uint32_t mark = specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_ALL, 0, 0, 0);
 
         specdec__tools_append_text(s, mark, row->close);
-        specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
+        specdec__syntax_prepend_child(s->build, all,
+                                      specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, mark, 0, 1));
     }
 }
 
@@ -150,10 +152,10 @@ static void specdec__tools_append_suffix(specdec__schema *s, uint32_t all)
    arguments, 0: the tool has none. */
 static uint32_t specdec__tools_call_tree(specdec__schema *s, uint32_t name, uint32_t rule)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const specdec__calls *row = s->calls;
     const uint32_t all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, name);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, name);
     const int json = row->form == SPECDEC__CALLS_JSON;
 
     if (json) {
@@ -200,7 +202,7 @@ static int specdec__tools_calls_are_list(const specdec__calls *row)
 /* Writes the kinds of all tool arguments (1: string, 2: other JSON, 0: unknown) into the constraint. */
 static void specdec__tools_store_kinds(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t count = s->argument_kinds.count / (SPECDEC__KIND_WORDS + 1);
     const uint32_t at = count ? specdec__build_add_words(b, count * SPECDEC__KIND_WORDS) : 0;
     uint32_t i;
@@ -214,7 +216,8 @@ static void specdec__tools_store_kinds(specdec__schema *s)
 }
 
 /* Gives a splitter the kinds of arguments that a constraint has stored; NULL: none. */
-static SPECDEC__UNUSED void specdec__tools_tell_splitter(specdec_splitter *splitter, const specdec_constraint *calls)
+static SPECDEC__UNUSED void specdec__tools_set_splitter_kinds(specdec_splitter *splitter,
+                                                              const specdec_constraint *calls)
 {
     splitter->kinds_known = calls ? specdec__constraint_words(calls) + calls->argument_kinds : NULL;
     splitter->kind_count = calls ? (int)calls->argument_kind_count : 0;
@@ -228,7 +231,7 @@ static void specdec__tools_compile(specdec__schema *s, specdec__build *b, const 
     uint32_t tool = 0, name, root, any, all, i = 0;
     specdec__vector rules;
 
-    if (!specdec__schema_begin(s, b, (const unsigned char *)source->text, size, source->compact))
+    if (!specdec__schema_begin_build(s, b, (const unsigned char *)source->text, size, source->compact))
         return;
     if (!row) {
         specdec__schema_fail_keyword(s, 0, "tools", SPECDEC_ERROR_UNSUPPORTED, "there are no calls of this form");

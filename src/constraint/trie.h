@@ -25,7 +25,7 @@ typedef struct specdec__trie_tree {
     specdec__trie_node *nodes; /* (count + 1) the root has no byte; the last node marks the end */
     unsigned char *heights;    /* (count + 1) bytes of the longest path below each node */
     uint32_t *tokens;          /* (entries) token of each entry, in order of bytes */
-    uint32_t count, entries;
+    uint32_t count, entries; /* numbers of nodes and of entries */
 } specdec__trie_tree;
 
 /* The tokens of a vocabulary, prepared for masks. Plain characters need no escape in a JSON string. */
@@ -236,7 +236,7 @@ static size_t specdec__trie_read_tokens(const specdec__vocab *v, unsigned char *
 
 /* Divides tokens into plain ones, by length, and those with entries in `rest`. from: (tokens) first byte that is not
    plain. */
-static void specdec__trie_divide_tokens(specdec_token_trie *t, unsigned char *from)
+static void specdec__trie_separate_plain_tokens(specdec_token_trie *t, unsigned char *from)
 {
     uint32_t id, i, count[SPECDEC__TRIE_LONGEST + 1];
 
@@ -291,7 +291,7 @@ static SPECDEC__UNUSED void specdec__trie_build(specdec_token_trie *t, const spe
         return;
     specdec__trie_read_tokens(v, t->text, t->offset);
     from = t->plain_characters + v->count;
-    specdec__trie_divide_tokens(t, from);
+    specdec__trie_separate_plain_tokens(t, from);
     t->entry_begin = from;
     specdec__trie_sort_entries(t, t->rest.tokens, t->rest.entries);
     t->rest.nodes = t->all.nodes; /* only counted: not written yet */

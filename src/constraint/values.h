@@ -18,30 +18,30 @@ SPECDEC__FOR_SIZE
 /* Adds an alternative to the rule that is being built: its first state. */
 static void specdec__schema_add_alternative(specdec__schema *s, uint32_t state)
 {
-    if (state && !s->b->failed)
-        specdec__vector_push(s->b, &s->alternatives, state);
+    if (state && !s->build->failed)
+        specdec__vector_push(s->build, &s->alternatives, state);
 }
 
 /* A state with one edge: the byte leads to `target`. */
-static uint32_t specdec__schema_byte_state(specdec__schema *s, unsigned byte, uint32_t target)
+static uint32_t specdec__schema_state_with_byte(specdec__schema *s, unsigned byte, uint32_t target)
 {
-    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
+    const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | 1u << 16, 4);
 
     if (state) {
-        s->b->words[state + 2] = byte | byte << 8;
-        s->b->words[state + 3] = target;
+        s->build->words[state + 2] = byte | byte << 8;
+        s->build->words[state + 3] = target;
     }
     return state;
 }
 
 /* A state in which white space may stand if it is free, followed by a byte that leads to `target`; byte < 0: followed
    by a tail call of rule `target`. */
-static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint32_t target)
+static uint32_t specdec__schema_state_with_space(specdec__schema *s, int byte, uint32_t target)
 {
     static const unsigned char low[] = {9, 13, ' '}, high[] = {10, 13, ' '};
     const uint32_t spaces = s->free_space ? 3 : 0, edges = spaces + (byte >= 0);
-    const uint32_t state = specdec__build_add_state(s->b, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
-    uint32_t i, *record = s->b->words + state;
+    const uint32_t state = specdec__build_add_state(s->build, SPECDEC__RECORD_PLAIN | edges << 16, 4 + 2 * spaces);
+    uint32_t i, *record = s->build->words + state;
 
     if (!state)
         return 0;
@@ -60,19 +60,19 @@ static uint32_t specdec__schema_spaced_state(specdec__schema *s, int byte, uint3
 }
 
 /* The state in front of a value that a rule describes; colon = 1: the state in front of the colon before the value. */
-static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, int colon)
+static uint32_t specdec__schema_state_before_value(specdec__schema *s, uint32_t rule, int colon)
 {
     uint32_t at;
 
-    while (s->value_states.count < 2 * (rule + 1) && !s->b->failed)
-        specdec__vector_push(s->b, &s->value_states, 0);
-    if (s->b->failed)
+    while (s->value_states.count < 2 * (rule + 1) && !s->build->failed)
+        specdec__vector_push(s->build, &s->value_states, 0);
+    if (s->build->failed)
         return 0;
     at = s->value_states.data[2 * rule];
     if (!at) {
-        at = specdec__schema_spaced_state(s, -1, rule);
+        at = specdec__schema_state_with_space(s, -1, rule);
         s->value_states.data[2 * rule] = at;
-        s->value_states.data[2 * rule + 1] = specdec__schema_spaced_state(s, ':', at);
+        s->value_states.data[2 * rule + 1] = specdec__schema_state_with_space(s, ':', at);
     }
     return s->value_states.data[2 * rule + (colon != 0)];
 }
@@ -83,22 +83,22 @@ static uint32_t specdec__schema_value_state(specdec__schema *s, uint32_t rule, i
 static unsigned char *specdec__schema_spell_string(specdec__schema *s, uint32_t node, size_t *size)
 {
     static const char meant[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt", digits[] = "0123456789abcdef";
-    const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
-    unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->b, raw.size / 4 + 1);
-    unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->b, 6 * raw.size / 4 + 1);
+    const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
+    unsigned char *text = (unsigned char *)specdec__build_reserve_scratch(s->build, raw.size / 4 + 1);
+    unsigned char *out = (unsigned char *)specdec__build_reserve_scratch(s->build, 6 * raw.size / 4 + 1);
     size_t count, i, at = 0;
 
     *size = 0;
     if (!text || !out)
         return NULL;
-    count = specdec__json_string_value(&s->j, node, (char *)text, raw.size);
+    count = specdec__json_string_value(&s->json, node, (char *)text, raw.size);
     for (i = 0; i < count; i++) {
-        const char *known = text[i] && !s->b->raw_strings ? strchr(meant, text[i]) : NULL;
+        const char *known = text[i] && !s->build->raw_strings ? strchr(meant, text[i]) : NULL;
 
         if (known) {
             out[at++] = '\\';
             out[at++] = (unsigned char)names[known - meant];
-        } else if (text[i] < 32 && !s->b->raw_strings) {
+        } else if (text[i] < 32 && !s->build->raw_strings) {
             memcpy(out + at, "\\u00", 4);
             out[at + 4] = (unsigned char)digits[text[i] >> 4];
             out[at + 5] = (unsigned char)digits[text[i] & 15];
@@ -125,12 +125,12 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_STRING)
         return (uint32_t)specdec__schema_fail_keyword(s, fact->node, NULL, SPECDEC_ERROR_FORMAT,
                                                       "this must be a string");
-    size = specdec__json_raw_text(&s->j, fact->node).size;
-    text = (unsigned char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
+    size = specdec__json_raw_text(&s->json, fact->node).size;
+    text = (unsigned char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
     if (!text)
         return 0;
     source.text = text;
-    source.size = specdec__json_string_value(&s->j, fact->node, (char *)text, size);
+    source.size = specdec__json_string_value(&s->json, fact->node, (char *)text, size);
     if (format) {
         for (i = 0; i < SPECDEC__COUNT(specdec__formats); i++)
             if (source.size == strlen(specdec__formats[i].name) &&
@@ -144,12 +144,12 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
         source.text = (const unsigned char *)specdec__formats[i].expression;
         source.size = strlen(specdec__formats[i].expression);
     }
-    tree = specdec__regex_parse(s->b, &source, &none, format);
-    if (s->b->failed && !s->error_key) {
+    tree = specdec__regex_parse(s->build, &source, &none, format);
+    if (s->build->failed && !s->error_key) {
         s->error_node = fact->owner;
         s->error_key = "pattern";
-        if (s->b->failed == SPECDEC_ERROR_FORMAT)
-            s->b->failed = SPECDEC_ERROR_UNSUPPORTED;
+        if (s->build->failed == SPECDEC_ERROR_FORMAT)
+            s->build->failed = SPECDEC_ERROR_UNSUPPORTED;
     }
     return tree;
 }
@@ -157,7 +157,7 @@ static uint32_t specdec__schema_parse_pattern(specdec__schema *s, const specdec_
 /* Builds the DFA of one listed string, or of a list's strings. Returns 0 when the build failed. */
 static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint32_t node, int list)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t at = 0, start;
 
@@ -186,7 +186,7 @@ static int specdec__schema_listed_dfa(specdec__schema *s, specdec__dfa *d, uint3
 static int specdec__schema_apply_string_fact(specdec__schema *s, const specdec__fact *fact, specdec__dfa *d, int *any,
                                              uint32_t *length)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     specdec__dfa one;
     uint32_t tree, least, most, count;
 
@@ -223,9 +223,9 @@ static void specdec__schema_limit_length(specdec__schema *s, specdec__dfa *d, in
 
     if (length[2] >= length[0] && length[3] <= length[1])
         return;
-    if (!specdec__strings_length_dfa(s->b, &one, length[0], length[1]) ||
-        !specdec__strings_intersect(s->b, d, any, &one, 0))
-        if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+    if (!specdec__strings_length_dfa(s->build, &one, length[0], length[1]) ||
+        !specdec__strings_intersect(s->build, d, any, &one, 0))
+        if (s->build->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
             s->error_node = owner;
             s->error_key = "maxLength";
         }
@@ -289,10 +289,11 @@ static int specdec__raw_remove_matches(specdec__schema *s, specdec__dfa *d, cons
 {
     specdec__dfa other, old = *d;
 
-    return specdec__numbers_regex_dfa(s->b, &other, text, strlen(text)) &&
-           specdec__dfa_product(s->b, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->b, d);
+    return specdec__numbers_regex_dfa(s->build, &other, text, strlen(text)) &&
+           specdec__dfa_product(s->build, d, &old, &other, SPECDEC__DFA_WITHOUT) && specdec__dfa_trim(s->build, d);
 }
 
+/* Regular expressions of white space and of any text, for raw strings. */
 #define SPECDEC__RAW_SPACE "[ \\t\\n\\r]*"
 #define SPECDEC__RAW_ANY "[\\u{0}-\\u{10ffff}]*"
 
@@ -306,7 +307,7 @@ static const char specdec__raw_ambiguous_regex[] =
    line end must be written so. */
 static int specdec__raw_add_marks(specdec__schema *s, specdec__dfa *d)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t lines = s->style == SPECDEC__STYLE_TEXT && s->calls->flags & SPECDEC__CALLS_LINES;
     const char *close = s->calls->value_end;
     const uint32_t any = specdec__syntax_add_character(b, 0, SPECDEC__LAST_CHARACTER);
@@ -343,19 +344,19 @@ static void specdec__raw_add_strings(specdec__schema *s, specdec__dfa *d, int an
                                      uint32_t owner)
 {
     if (!any)
-        specdec__strings_length_dfa(s->b, d, length[0], length[1]);
+        specdec__strings_length_dfa(s->build, d, length[0], length[1]);
     else
         specdec__schema_limit_length(s, d, &any, length, owner);
-    if (s->b->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
+    if (s->build->failed == SPECDEC_ERROR_UNSUPPORTED && !s->error_key) {
         s->error_node = owner;
         s->error_key = "maxLength";
     }
-    if (s->b->failed || !specdec__dfa_trim(s->b, d))
+    if (s->build->failed || !specdec__dfa_trim(s->build, d))
         return;
     if (s->ambiguous && !specdec__raw_remove_matches(s, d, specdec__raw_ambiguous_regex))
         return;
     if (specdec__raw_add_marks(s, d))
-        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, d, NULL, NULL));
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, d, NULL, NULL));
 }
 
 /* The rule of any raw string with its marks. */
@@ -366,10 +367,10 @@ static uint32_t specdec__raw_any_rule(specdec__schema *s)
 
     if (s->raw_string_rule)
         return s->raw_string_rule;
-    rule = specdec__build_add_rule(s->b);
-    if (specdec__strings_length_dfa(s->b, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
-        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
-    return s->raw_string_rule = s->b->failed ? 0 : rule;
+    rule = specdec__build_add_rule(s->build);
+    if (specdec__strings_length_dfa(s->build, &d, 0, UINT32_MAX) && specdec__raw_add_marks(s, &d))
+        s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
+    return s->raw_string_rule = s->build->failed ? 0 : rule;
 }
 
 /* Adds the strings that obey all facts to the current rule. */
@@ -380,7 +381,7 @@ static void specdec__schema_add_strings(specdec__schema *s)
     int any = 0;
 
     memset(&d, 0, sizeof d);
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         if (fact.kind == SPECDEC__KEY_MIN_LENGTH || fact.kind == SPECDEC__KEY_MAX_LENGTH)
@@ -388,25 +389,25 @@ static void specdec__schema_add_strings(specdec__schema *s)
         if (!specdec__schema_apply_string_fact(s, &fact, &d, &any, length))
             return;
     }
-    if (s->b->failed || length[0] > length[1])
+    if (s->build->failed || length[0] > length[1])
         return;
     if (!any && !length[0] && length[1] == UINT32_MAX && !s->ambiguous) {
         s->free_types |= SPECDEC__TYPE_STRING;
         return;
     }
-    if (s->b->raw_strings) {
+    if (s->build->raw_strings) {
         specdec__raw_add_strings(s, &d, any, length, owner);
         return;
     }
     if (!any) {
-        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->b, length[0], length[1]));
+        specdec__schema_add_alternative(s, specdec__strings_add_counted(s->build, length[0], length[1]));
         return;
     }
     specdec__schema_limit_length(s, &d, &any, length, owner);
-    if (s->b->failed || !specdec__dfa_trim(s->b, &d))
+    if (s->build->failed || !specdec__dfa_trim(s->build, &d))
         return;
-    place = specdec__dfa_write_records(s->b, &d, &s->end_state, NULL);
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '"', place));
+    place = specdec__dfa_write_records(s->build, &d, &s->end_state, NULL);
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '"', place));
 }
 
 /* ---- Numbers. */
@@ -419,10 +420,10 @@ static void specdec__schema_limit_numbers(specdec__schema *s, specdec__dfa *d, u
 
     if (specdec__schema_json_node(s, node)->kind != SPECDEC__JSON_NUMBER) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_FORMAT, "this must be a number");
-    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->j, node), &limit)) {
+    } else if (!specdec__decimal_read(specdec__json_raw_text(&s->json, node), &limit)) {
         specdec__schema_fail_keyword(s, node, NULL, SPECDEC_ERROR_UNSUPPORTED, "it has too many digits");
-    } else if (specdec__numbers_limit_dfa(s->b, &side, &limit, at_least, strict)) {
-        specdec__dfa_product(s->b, d, &old, &side, SPECDEC__DFA_BOTH);
+    } else if (specdec__numbers_limit_dfa(s->build, &side, &limit, at_least, strict)) {
+        specdec__dfa_product(s->build, d, &old, &side, SPECDEC__DFA_BOTH);
     }
 }
 
@@ -435,8 +436,8 @@ static void specdec__schema_exclude_number(specdec__schema *s, specdec__dfa *d, 
         return;
     specdec__schema_limit_numbers(s, &above, node, 1, 1);
     specdec__schema_limit_numbers(s, &below, node, 0, 1);
-    if (!s->b->failed)
-        specdec__dfa_product(s->b, d, &above, &below, SPECDEC__DFA_EITHER);
+    if (!s->build->failed)
+        specdec__dfa_product(s->build, d, &above, &below, SPECDEC__DFA_EITHER);
 }
 
 /* Intersects *d with the multiples of a number, or removes them if the fact is negated. */
@@ -448,7 +449,7 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
     int i;
 
     if (specdec__schema_json_node(s, fact->node)->kind != SPECDEC__JSON_NUMBER ||
-        !specdec__decimal_read(specdec__json_raw_text(&s->j, fact->node), &unit)) {
+        !specdec__decimal_read(specdec__json_raw_text(&s->json, fact->node), &unit)) {
         specdec__schema_fail_keyword(s, fact->owner, "multipleOf", SPECDEC_ERROR_FORMAT, "this must be a number");
         return;
     }
@@ -460,8 +461,8 @@ static void specdec__schema_keep_multiples(specdec__schema *s, specdec__dfa *d, 
                                                              : "the number is not positive");
         return;
     }
-    if (specdec__numbers_multiple_dfa(s->b, &all, value, (uint32_t)unit.fraction))
-        specdec__dfa_product(s->b, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
+    if (specdec__numbers_multiple_dfa(s->build, &all, value, (uint32_t)unit.fraction))
+        specdec__dfa_product(s->build, d, &old, &all, fact->more ? SPECDEC__DFA_WITHOUT : SPECDEC__DFA_BOTH);
 }
 
 /* Is a minimum or maximum strict by the boolean exclusiveMinimum or exclusiveMaximum of JSON Schema draft 4? */
@@ -493,7 +494,8 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
     case SPECDEC__KEY_CONST: case SPECDEC__KEY_ENUM: /* these facts are negated here */
         if (d && fact->kind == SPECDEC__KEY_CONST)
             specdec__schema_exclude_number(s, d, fact->node);
-        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_next_child(s, fact->node, &at) && !s->b->failed)
+        while (d && fact->kind == SPECDEC__KEY_ENUM && specdec__schema_next_child(s, fact->node, &at) &&
+               !s->build->failed)
             specdec__schema_exclude_number(s, d, at);
         return 1;
     default: return 0;
@@ -512,12 +514,12 @@ static int specdec__schema_apply_number_fact(specdec__schema *s, const specdec__
 /* Builds the rule of a regular expression over bytes. */
 static uint32_t specdec__schema_regex_rule(specdec__schema *s, const char *text)
 {
-    const uint32_t rule = specdec__build_add_rule(s->b);
+    const uint32_t rule = specdec__build_add_rule(s->build);
     specdec__dfa d;
 
-    if (!s->b->failed && specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
-        s->b->rules.data[rule] = specdec__dfa_write_records(s->b, &d, NULL, NULL);
-    return s->b->failed ? 0 : rule;
+    if (!s->build->failed && specdec__numbers_regex_dfa(s->build, &d, text, strlen(text)))
+        s->build->rules.data[rule] = specdec__dfa_write_records(s->build, &d, NULL, NULL);
+    return s->build->failed ? 0 : rule;
 }
 
 /* Adds the numbers that obey all facts to the current rule. */
@@ -537,14 +539,14 @@ static void specdec__schema_add_numbers(specdec__schema *s)
         s->free_types |= types;
         return;
     }
-    if (!specdec__numbers_regex_dfa(s->b, &d, text, strlen(text)))
+    if (!specdec__numbers_regex_dfa(s->build, &d, text, strlen(text)))
         return;
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
         specdec__schema_apply_number_fact(s, &fact, &d);
     }
-    if (!s->b->failed && specdec__dfa_trim(s->b, &d))
-        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->b, &d, NULL, NULL));
+    if (!s->build->failed && specdec__dfa_trim(s->build, &d))
+        specdec__schema_add_alternative(s, specdec__dfa_write_records(s->build, &d, NULL, NULL));
 }
 
 /* ---- Arrays. */
@@ -569,7 +571,7 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
 {
     uint32_t term[64], count = 0, f;
 
-    for (f = 0; f < s->facts.count / 4 && !s->b->failed; f++) {
+    for (f = 0; f < s->facts.count / 4 && !s->build->failed; f++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, f);
         uint32_t first, rest, at = 0, k = 0;
 
@@ -584,13 +586,13 @@ static uint32_t specdec__schema_item_rule(specdec__schema *s, uint32_t i)
         else if (rest)
             term[count++] = rest << 1;
     }
-    return s->b->failed ? 0 : specdec__schema_conjunction_rule(s, term, count);
+    return s->build->failed ? 0 : specdec__schema_conjunction_rule(s, term, count);
 }
 
 /* Adds the arrays that obey all facts to the current rule. */
 static void specdec__schema_add_arrays(specdec__schema *s)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     uint32_t least = 0, most = UINT32_MAX, prefix = 0, i, array, start, after, before, unique = 0;
 
     for (i = 0; i < s->facts.count / 4 && !b->failed; i++) {
@@ -638,7 +640,7 @@ static void specdec__schema_add_arrays(specdec__schema *s)
         const uint32_t rule = specdec__schema_item_rule(s, i);
         b->words[array + SPECDEC__ARRAY_WORDS + i] = rule;
     }
-    specdec__schema_add_alternative(s, specdec__schema_byte_state(s, '[', start));
+    specdec__schema_add_alternative(s, specdec__schema_state_with_byte(s, '[', start));
 }
 
 /* ---- Listed values. */
@@ -655,9 +657,9 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
     if (!(type & s->types))
         return 0;
     memset(&d, 0, sizeof d);
-    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->b, &d, any_number, sizeof any_number - 1))
+    if (type & SPECDEC__TYPE_NUMBER && !specdec__numbers_regex_dfa(s->build, &d, any_number, sizeof any_number - 1))
         return 0;
-    for (i = 0; i < s->facts.count / 4 && !s->b->failed; i++) {
+    for (i = 0; i < s->facts.count / 4 && !s->build->failed; i++) {
         const specdec__fact fact = specdec__schema_get_fact(&s->facts, i);
 
         at = 0;
@@ -683,26 +685,26 @@ static int specdec__schema_value_obeys(specdec__schema *s, uint32_t node)
                                          "it lists arrays or objects beside keywords for these");
         }
     }
-    if (type & SPECDEC__TYPE_NUMBER && !s->b->failed) {
-        const specdec__bytes raw = specdec__json_raw_text(&s->j, node);
+    if (type & SPECDEC__TYPE_NUMBER && !s->build->failed) {
+        const specdec__bytes raw = specdec__json_raw_text(&s->json, node);
 
         return d.label.data[specdec__dfa_walk(&d, 1, raw.data, raw.size)] != 0;
     }
-    if (type == SPECDEC__TYPE_STRING && !s->b->failed) {
+    if (type == SPECDEC__TYPE_STRING && !s->build->failed) {
         size_t size, k, count = 0;
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);
-        char *plain = (char *)specdec__build_reserve_scratch(s->b, size / 4 + 1);
+        char *plain = (char *)specdec__build_reserve_scratch(s->build, size / 4 + 1);
 
         if (!text || !plain)
             return 0;
         if (any && !d.label.data[specdec__dfa_walk(&d, 1, text, size)])
             return 0;
-        size = specdec__json_string_value(&s->j, node, plain, size);
+        size = specdec__json_string_value(&s->json, node, plain, size);
         for (k = 0; k < size; k++)
             count += ((unsigned char)plain[k] & 0xc0) != 0x80;
         return count >= length[0] && count <= length[1];
     }
-    return !s->b->failed;
+    return !s->build->failed;
 }
 
 /* Appends white space to the concatenation `all`, if it is free. */
@@ -710,13 +712,13 @@ static void specdec__literal_append_space(specdec__schema *s, uint32_t all)
 {
     if (s->free_space)
         specdec__syntax_prepend_child(
-            s->b, all, specdec__syntax_add_node(s->b, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
+            s->build, all, specdec__syntax_add_node(s->build, SPECDEC__SYNTAX_REPEAT, s->space_tree, 0, UINT32_MAX));
 }
 
 /* Appends a byte to the concatenation `all`. */
 static void specdec__literal_append_byte(specdec__schema *s, uint32_t all, unsigned byte)
 {
-    specdec__syntax_prepend_child(s->b, all, specdec__syntax_add_character(s->b, byte, byte));
+    specdec__syntax_prepend_child(s->build, all, specdec__syntax_add_character(s->build, byte, byte));
 }
 
 /* The tree of null, false or true (kind 0, 1, 2) in the current style. */
@@ -726,13 +728,13 @@ static uint32_t specdec__literal_word_tree(specdec__schema *s, uint32_t kind)
     const char *word = words[kind + (s->style == SPECDEC__STYLE_LITERAL &&
                                      s->calls->form == SPECDEC__CALLS_PYTHON ? 3 : 0)];
 
-    return specdec__syntax_add_text(s->b, (const unsigned char *)word, strlen(word));
+    return specdec__syntax_add_text(s->build, (const unsigned char *)word, strlen(word));
 }
 
 /* The tree of a listed string between the marks of raw strings; 0: it cannot be written so. */
 static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const uint32_t any = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ANY, 0, 0, 0);
     uint32_t rule;
     specdec__dfa d;
@@ -752,7 +754,7 @@ static uint32_t specdec__literal_raw_tree(specdec__schema *s, uint32_t node)
 /* The tree of a listed value; 0: it cannot be written in this style. Arrays and objects keep the schema's order. */
 static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
 {
-    specdec__build *b = s->b;
+    specdec__build *b = s->build;
     const specdec__json_node value = *specdec__schema_json_node(s, node);
     uint32_t all, at = 0, first = 1, item;
     size_t size;
@@ -762,7 +764,7 @@ static uint32_t specdec__literal_value_tree(specdec__schema *s, uint32_t node)
     if (value.kind == SPECDEC__JSON_STRING && b->raw_strings)
         return specdec__literal_raw_tree(s, node);
     if (value.kind < SPECDEC__JSON_STRING)
-        return specdec__syntax_add_text(b, s->j.text + value.from, value.to - value.from);
+        return specdec__syntax_add_text(b, s->json.text + value.from, value.to - value.from);
     all = specdec__syntax_add_node(b, SPECDEC__SYNTAX_ALL, 0, 0, 0);
     if (value.kind == SPECDEC__JSON_STRING) {
         const unsigned char *text = specdec__schema_spell_string(s, node, &size);

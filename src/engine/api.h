@@ -895,7 +895,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->state_traffic = t->engine->target.kv.states.bytes_read + t->engine->target.kv.states.bytes_written;
     info->screened_rows = t->engine->target.screen.rows;
     info->screened_read = t->engine->target.screen.rows_read;
-    info->screened_whole = t->engine->target.screen.whole_steps;
+    info->screened_whole = t->engine->target.screen.rows_whole;
     info->screened_bytes = t->engine->target.screen.saved;
     for (i = 0; i < t->engine->drafter_count; i++)
         info->kv_bytes += t->engine->drafters[i].kv_bytes;

@@ -191,7 +191,7 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
         work.vocab = v;
         work.text = t->model->chat_template;
         work.memory = arena->base + arena->used;
-        work.bytes = arena->used < arena->size ? arena->size - arena->used : 0;
+        work.memory_bytes = arena->used < arena->size ? arena->size - arena->used : 0;
         work.local_time = specdec__os_date();
         return specdec__conversation_render(&work, input, out, &t->error);
     }
@@ -371,7 +371,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
         t->parts = 1;
     }
     if (SPECDEC__CONSTRAINTS)
-        specdec__tools_tell_splitter(&t->splitter, t->settings.calls);
+        specdec__tools_set_splitter_kinds(&t->splitter, t->settings.calls);
     for (;;) {
         if (specdec__answer_next_part(&t->splitter, part))
             return SPECDEC_OK;

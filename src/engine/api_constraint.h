@@ -79,7 +79,7 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
         return specdec__too_small(bytes, size, error);
     bytes = (bytes - size) & ~(size_t)7;
     b = (specdec__build *)(void *)(base + skip + bytes); /* at the end, as all else that is not kept */
-    result = specdec__compile(b, source, base + skip, bytes, error);
+    result = specdec__compile_constraint(b, source, base + skip, bytes, error);
     if (!result)
         *constraint = (const specdec_constraint *)(const void *)(base + skip);
     return result;

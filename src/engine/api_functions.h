@@ -77,8 +77,8 @@ static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t plac
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
 
-    c.at = place < from ? from : place;
-    c.is_bad = c.at >= to;
+    c.offset = place < from ? from : place;
+    c.is_bad = c.offset >= to;
     return c;
 }
 
@@ -92,14 +92,14 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
     if (c.is_bad) /* none left */
         return 0;
-    from = c.at;
+    from = c.offset;
     pair->key = specdec__cursor_string(&c);
     pair->value = specdec__cursor_value(&c);
     if (c.is_bad)
         return 0;
     pair->record.data = gguf->file.data + from;
-    pair->record.size = c.at - from;
-    *place = c.at;
+    pair->record.size = c.offset - from;
+    *place = c.offset;
     return 1;
 }
 
@@ -112,7 +112,7 @@ int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gg
     c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
     if (c.is_bad || specdec__gguf_read_tensor(gguf, &c, tensor))
         return 0;
-    *place = c.at;
+    *place = c.offset;
     return 1;
 }
 
@@ -124,10 +124,10 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
         return 0;
     c.data = array->items;
     c.size = array->bytes;
-    c.at = *place;
+    c.offset = *place;
     c.is_bad = 0;
     *string = specdec__cursor_string(&c);
-    *place = c.is_bad ? *place : c.at;
+    *place = c.is_bad ? *place : c.offset;
     return !c.is_bad;
 }
 
@@ -215,16 +215,16 @@ int specdec_type_by_number(uint32_t number, specdec_type *type)
 
 const char *specdec_type_not_read(uint32_t number, specdec_type *type)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(number);
+    const specdec__quant_unsupported *unsupported = specdec__quant_find_unsupported(number);
 
-    if (!stranger || !type)
+    if (!unsupported || !type)
         return NULL;
     type->number = number;
-    type->name = stranger->name;
-    type->block = stranger->block;
-    type->bytes = stranger->bytes;
+    type->name = unsupported->name;
+    type->block = unsupported->block;
+    type->bytes = unsupported->bytes;
     type->writable = 0;
-    return stranger->near_it;
+    return unsupported->nearest;
 }
 
 int specdec_type_by_name(const char *name, specdec_type *type)
@@ -280,7 +280,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
 
     if (!type || (values && (!data || !out)))
         return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
-    if (specdec__quant_left_out(type))
+    if (specdec__quant_is_left_out(type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
                              type->name);
     specdec__quant_to_float(type, data, values, out);
@@ -332,7 +332,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM   ? "SPM"
                       : m->vocab.model == SPECDEC__VOCAB_BPE ? "byte-level BPE"
                                                              : "BPE";
-    info->words = m->vocab.words ? m->vocab.words->name : NULL;
+    info->words = m->vocab.pre_tokenizer ? m->vocab.pre_tokenizer->name : NULL;
     info->context = m->context;
     info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;

@@ -59,11 +59,11 @@ typedef struct specdec__engine {
     int ended;                   /* 1: by specdec_deinit */
 
     specdec__kv_demand room;
-    specdec *sequences;              /* (room.views) */
-    specdec__kept *kept;         /* (room.kept) */
+    specdec *sequences;          /* (room.max_views) */
+    specdec__kept *kept;         /* (room.kept_views) */
     const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
     specdec_tree shape;          /* the tree of every step, where the configuration fixes it */
-    specdec **members;           /* (member_count, at most room.views): the sequences in the current step */
+    specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
     int member_count;
     int prefill_nodes, roots;    /* of the current step: nodes that prefill prompts; sequences that decode */
     int waiting_count;           /* sequences that have something to do, but got no node in the current step */

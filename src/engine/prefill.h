@@ -48,7 +48,7 @@ static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_follow(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
 /* Calls the drafters' prepare for a sequence that is part of the next step. */

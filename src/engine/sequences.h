@@ -107,7 +107,7 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
    Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
-   view->shared of a dropped entry. */
+   view->shared_keys of a dropped entry. */
 static int specdec__engine_kept_place(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;

@@ -101,14 +101,14 @@ static void specdec__engine_time_steps(specdec__engine *e)
 static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
-    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
+    const specdec__weight_reading usual = e->kernels->reading, other = e->kernels->other_reading;
     double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
     const int columns = e->target.columns.n;
     specdec__slices slices;
     int i, better;
 
-    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
-        !m->layer->matrix[SPECDEC__UP].tiles)
+    if (!SPECDEC__HAS_READINGS || !(other.one_tile || other.l1_bytes) || m->tile_bytes < SPECDEC__READING_LARGE ||
+        !m->layers || !m->layer->matrix[SPECDEC__UP].tiles)
         return;
     slices.context = &e->target;
     e->target.columns.n = 1;
@@ -126,8 +126,8 @@ static void specdec__engine_time_reading(specdec__engine *e)
     e->target.columns.n = columns;
     better = sum[1] < SPECDEC__READING_BETTER * sum[0];
     e->kernels->reading = better ? other : usual;
-    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
-                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
+    specdec__log_line(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
+                      better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
 /* Logs the chat format, and its tokens that count as control tokens although the file says otherwise. */
@@ -143,15 +143,15 @@ static void specdec__engine_log_chat(const specdec__engine *e)
     if (!SPECDEC__CHATS || (!chat->format && !e->target_model->chat_template.data))
         return;
     if (!chat->format && chat->runs_template) {
-        specdec__tell(hooks, "chat: the model's template is run");
+        specdec__log_line(hooks, "chat: the model's template is run");
         return;
     }
     if (!chat->format) {
         specdec__chat_refuse_unknown(chat, &words);
-        specdec__tell(hooks, "%s", words.text);
+        specdec__log_line(hooks, "%s", words.text);
         return;
     }
-    specdec__tell(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
+    specdec__log_line(hooks, "chat format: %s, as %s; %s, and a system message of %zu bytes where there is none",
                   chat->format->name, e->config.chat_format ? "config.chat_format says" : "the model's template says",
                   v->bos >= 0 && (chat->writes_bos || v->add_bos) ? "behind the token that begins texts"
                                                                   : "from the start",
@@ -160,8 +160,8 @@ static void specdec__engine_log_chat(const specdec__engine *e)
         id = specdec__vocab_find_token(v, chat->format->tokens[i]);
         type = id < 0 || !v->types ? SPECDEC__TOKEN_UNDEFINED : (int)specdec__load_u32(v->types + (size_t)id * 4);
         if (type != SPECDEC__TOKEN_CONTROL)
-            specdec__tell(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
-                          chat->format->tokens[i], type);
+            specdec__log_line(hooks, "chat format: %s counts as a control token, though its type in the file is %d",
+                              chat->format->tokens[i], type);
     }
 }
 
@@ -192,17 +192,18 @@ static void specdec__engine_log(const specdec__engine *e)
     const specdec__model *m = e->target_model;
     int i;
 
-    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
+    specdec__log_line(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
     specdec__vocab_log_assumptions(&m->vocab, hooks);
     if (e->room.view_keys > m->context)
-        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.view_keys, m->context);
+        specdec__log_line(hooks, "a context of %d tokens, though the model was made for %d", e->room.view_keys,
+                          m->context);
     for (i = 0; i < e->drafter_count; i++)
-        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
+        specdec__log_line(hooks, "drafter: %s, %zu bytes of weights a level",
                       specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
                       e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
-    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
-                  e->pool.threads, e->room.view_keys, e->config.kv, e->memory_bytes);
+    specdec__log_line(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes",
+                      e->kernels->name, e->pool.threads, e->room.view_keys, e->config.kv, e->memory_bytes);
 }
 
 /* Copies the stop strings of config.settings, so that the caller's are not needed after init. */

@@ -83,7 +83,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         rows += tree->n;
         for (; n < root + tree->n; n++) {
             c->views[n] = &t->view;
-            c->wanted[n] = n >= root;
+            c->wants_logits[n] = n >= root;
             c->certain[n] = n < root;
         }
         for (i = t->first; i < root; i++) {
@@ -96,7 +96,7 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
         }
     }
     batch = specdec__forward_make_batch(c, 0, n);
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     batch.certain = c->certain;
     return batch;
 }
@@ -165,7 +165,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+    specdec__verify_rules[drawn ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->add_residuals, &choice, verdict);
 }
 
 /* Stores the log-probability of the next token, and the most probable tokens with theirs, from its row of logits. */
@@ -186,7 +186,7 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
         best[k].token = -1;
     specdec__sample_greedy(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
-    e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
+    e->kernels->token_weights(logits, vocab, highest, 1.0f, e->target_distribution);
     for (i = 0; i < vocab; i++)
         total += (double)e->target_distribution[i];
     total = specdec__log_double(total);

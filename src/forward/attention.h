@@ -37,7 +37,7 @@ static void specdec__forward_compute_angles(specdec__context *c, int rope, int r
         int a = m->trait[SPECDEC__NEOX] ? i : 2 * i, b = m->trait[SPECDEC__NEOX] ? i + half : 2 * i + 1;
         float s, k;
 
-        specdec__sine_cosine((double)c->position[c->first + row] * c->frequency[rope][i], &s, &k);
+        specdec__sine_cosine((double)c->position[c->first_node + row] * c->frequency[rope][i], &s, &k);
         cosine[a] = cosine[b] = k * scale;
         sine[b] = s * scale;
         sine[a] = -sine[b];
@@ -81,7 +81,7 @@ static void specdec__forward_rotate_head(const specdec__context *c, const specde
 static float specdec__forward_query_scale(const specdec__context *c, const specdec__layer *l, int row)
 {
     const specdec__model *m = c->model;
-    const int times = m->query_growth > 0 ? c->position[c->first + row] / m->rope_original : 0;
+    const int times = m->query_growth > 0 ? c->position[c->first_node + row] / m->rope_original : 0;
 
     if (!times)
         return l->query_scale;
@@ -120,11 +120,11 @@ static void specdec__forward_check_key_value(specdec__context *c, int thread, in
 {
     const specdec__kv_type *type = &specdec__kv_types[c->kv.type];
 
-    if (!c->checks_values || (c->kernels->sound(key, type->key_factor, to->dim) &&
-                              c->kernels->sound(value, type->value_factor, to->value_dim)))
+    if (!c->checks_values || (c->kernels->all_finite(key, type->key_factor, to->dim) &&
+                              c->kernels->all_finite(value, type->value_factor, to->value_dim)))
         return;
-    specdec__forward_record_unsound(c, thread, row, c->kernels->sound(key, SPECDEC__FINITE_FACTOR, to->dim) &&
-                                              c->kernels->sound(value, SPECDEC__FINITE_FACTOR, to->value_dim));
+    specdec__forward_record_unsound(c, thread, row, c->kernels->all_finite(key, SPECDEC__FINITE_FACTOR, to->dim) &&
+                                              c->kernels->all_finite(value, SPECDEC__FINITE_FACTOR, to->value_dim));
 }
 
 /* Stores the key and the value of one row and kv head in the cache, after norms and RoPE. */
@@ -132,7 +132,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
                                              int head)
 {
     const specdec__kv_layer *to = specdec__context_kv_layer(c, l);
-    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first + row];
+    const int size = l->shape.key_dim, value_size = l->shape.value_dim, slot = c->slots[to->span][c->first_node + row];
     const size_t stride = (size_t)specdec__forward_stride(l->shape.kv_heads * size);
     const size_t value_stride = (size_t)specdec__forward_stride(l->shape.kv_heads * value_size);
     specdec__scratch *s = &c->scratch[thread];
@@ -143,7 +143,7 @@ static void specdec__forward_store_key_value(specdec__context *c, int thread, co
     if (c->absorbed) {
         specdec__forward_join_latent_row(c, l, row, -1, s->out);
         key = s->out;
-        value = s->queries + l->shape.rope_dim; /* the rest of the key */
+        value = s->queries + l->shape.rope_dim; /* the latent part of the key */
     }
     specdec__forward_rotate_head(c, l, row, key, l->vector[SPECDEC__K_NORM], s->rope_partner, s->queries);
     memset(s->out, 0, (size_t)to->value_dim * sizeof *s->out);
@@ -198,8 +198,8 @@ typedef struct specdec__attention_unit {
     const specdec__kv_layer *kv; /* the layout of its keys and values */
     int kv_head, first_head, end_head; /* number of the kv head; query heads [from, to) */
     int first_node, end_node;    /* nodes [first, last) */
-    specdec__range stretches;    /* stretches of keys: see specdec__forward_seen_stretches */
-    specdec__sums sums;          /* running maxima and weighted sums of the current stretch */
+    specdec__key_range stretches;    /* stretches of keys: see specdec__forward_seen_stretches */
+    specdec__attention_sums sums;          /* running maxima and weighted sums of the current stretch */
 } specdec__attention_unit;
 
 /* Returns the last node whose key a node attends to; -1: it attends to the keys of its view alone. */
@@ -219,11 +219,11 @@ SPECDEC__INLINE int specdec__forward_count_seen_keys(const specdec__context *c, 
 }
 
 /* Returns which keys of block number `block`, of 64 logical positions, a node attends to. */
-static specdec__range specdec__forward_seen_range(const specdec__context *c, const specdec__attention_unit *u, int node,
-                                                  int block)
+static specdec__key_range specdec__forward_seen_range(const specdec__context *c, const specdec__attention_unit *u,
+                                                      int node, int block)
 {
     const int window = c->kv.span[u->kv->span].window, base = block * SPECDEC__KEYS;
-    specdec__range range;
+    specdec__key_range range;
 
     range.to = specdec__min_int(SPECDEC__KEYS, specdec__forward_count_seen_keys(c, node) - base);
     range.from = window ? specdec__max_int(c->key_index[node] + 1 - window - base, 0) : 0;
@@ -233,7 +233,7 @@ static specdec__range specdec__forward_seen_range(const specdec__context *c, con
 /* Writes the slots of the keys in a range of a block that a node attends to: committed keys of its view, then keys of
    nodes. slots (64): indexed by the position in the block. */
 static void specdec__forward_seen_slots(const specdec__context *c, const specdec__attention_unit *u, int node,
-                                        int block, specdec__range range, int *slots)
+                                        int block, specdec__key_range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
@@ -277,9 +277,9 @@ static int specdec__forward_load_page(const specdec__context *c, specdec__scratc
 
 /* Adds a block of keys to the softmax and the weighted sums of up to four queries (online softmax). scores (count, 64):
    of these queries. next: values to be prefetched. */
-static void specdec__forward_fold_block(specdec__context *c, const specdec__sums *sums, float *scores,
-                                        const size_t *query, const specdec__range *range, int count, const void *values,
-                                        int halves, const void *next)
+static void specdec__forward_fold_block(specdec__context *c, const specdec__attention_sums *sums, float *scores,
+                                        const size_t *query, const specdec__key_range *range, int count,
+                                        const void *values, int halves, const void *next)
 {
     const int dim = sums->width - 16;
     const size_t row_bytes = (size_t)dim * (halves ? 2 : 4);
@@ -288,7 +288,7 @@ static void specdec__forward_fold_block(specdec__context *c, const specdec__sums
     int i, equal = 1;
 
     if (cap > 0)
-        c->kernels->cap(scores, cap, count * SPECDEC__KEYS);
+        c->kernels->soft_cap(scores, cap, count * SPECDEC__KEYS);
     for (i = 0; i < count; i++) {
         float *row = sums->row + query[i] * (size_t)sums->width;
 
@@ -300,14 +300,14 @@ static void specdec__forward_fold_block(specdec__context *c, const specdec__sums
         equal &= range[i].from == range[0].from && range[i].to == range[0].to;
     }
     for (i = 0; i < (equal ? 1 : count); i++)
-        c->kernels->weigh(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1,
-                          (const char *)values + (size_t)range[i].from * row_bytes, halves,
-                          range[i].to - range[i].from, dim, next, out + i);
+        c->kernels->weigh_values(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1,
+                                 (const char *)values + (size_t)range[i].from * row_bytes, halves,
+                                 range[i].to - range[i].from, dim, next, out + i);
 }
 
 /* Hides keys outside the range `seen` from queries [from, to): their scores in s->scores become so low that their
    weights are 0, and the scales of their values become 0. all (64): scales of values; scales (64): the result. */
-static void specdec__forward_hide_keys(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
+static void specdec__forward_hide_keys(specdec__scratch *s, int from, int to, specdec__key_range seen, const float *all,
                                        float *scales)
 {
     int key, i;
@@ -327,20 +327,20 @@ static void specdec__forward_hide_keys(specdec__scratch *s, int from, int to, sp
    over a block and for one query, are quantised to codes in [0, 255] with one scale; the sum of codes times codes over
    the block is an exact integer. */
 static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context *c, specdec__scratch *s,
-                                                               const specdec__sums *sums, const size_t *query,
-                                                               const specdec__range *range, int count,
+                                                               const specdec__attention_sums *sums, const size_t *query,
+                                                               const specdec__key_range *range, int count,
                                                                const unsigned char *values, int slots,
                                                                const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
-    float scales[SPECDEC__KEYS]; /* of values */
-    specdec__softening softening;
+    float scales[SPECDEC__KEYS]; /* scales of values, 0 for hidden keys */
+    specdec__softmax_block softening;
     int from, to, i;
 
     if (cap > 0)
-        c->kernels->cap(s->scores, cap, SPECDEC__SCORES * SPECDEC__KEYS);
-    softening.apart = SPECDEC__SCORES;
+        c->kernels->soft_cap(s->scores, cap, SPECDEC__SCORES * SPECDEC__KEYS);
+    softening.stride = SPECDEC__SCORES;
     softening.sums = sums;
     for (from = 0; from < count; from = to) { /* queries that see the same keys */
         softening.value_scales = (const float *)(const void *)values;
@@ -356,7 +356,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_code_block(specdec__context 
         softening.factor = factor + from;
         softening.codes = s->codes + from * SPECDEC__KEYS;
         softening.scale = scale + from;
-        c->kernels->soften(&softening);
+        c->kernels->softmax_codes(&softening);
     }
     for (i = 0; i < count; i++) {
         out[i] = sums->row + query[i] * (size_t)sums->width + 16;
@@ -405,7 +405,7 @@ static void specdec__forward_compute_scores(specdec__context *c, specdec__scratc
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         rotated = s->queries;
     }
-    c->kernels->scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
+    c->kernels->key_scores(rotated, (int)dim, count, keys, halves, slots, next, s->scores);
 }
 
 /* Returns the score of the q-th query with a key, from s->scores in either layout. */
@@ -421,13 +421,14 @@ SPECDEC__INLINE float specdec__forward_get_score(const specdec__context *c, cons
 /* Lists up to `most` queries of a unit for nodes [first, last), from the at-th on: their numbers, and which keys of a
    block each of them attends to. Returns how many. */
 static int specdec__forward_list_queries(const specdec__context *c, const specdec__attention_unit *u, int first,
-                                         int last, int block, int at, int most, size_t *query, specdec__range *range)
+                                         int last, int block, int at, int most, size_t *query,
+                                         specdec__key_range *range)
 {
     const int part = u->end_head - u->first_head, count = specdec__min_int(most, (last - first) * part - at);
     int node = first + at / part, own = at % part, i;
 
     for (i = 0; i < count; i++) {
-        query[i] = (size_t)(node - c->first) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
+        query[i] = (size_t)(node - c->first_node) * (size_t)u->layer->shape.heads + (size_t)(u->first_head + own);
         if (i && own)
             range[i] = range[i - 1];
         else
@@ -465,7 +466,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
     const int queries = (last - first) * (u->end_head - u->first_head);
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
     const void *keys, *values;
-    specdec__range range[4];
+    specdec__key_range range[4];
     size_t query[4];
     int halves, at, count;
 
@@ -477,7 +478,7 @@ static SPECDEC__NOINLINE void specdec__forward_attend_page(specdec__context *c, 
                                         count);
         specdec__forward_fold_block(c, &u->sums, s->scores, query, range, count, values, halves,
                                     next ? next + u->kv->key_bytes : values);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -488,10 +489,10 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
                                                             int block, const unsigned char *keys, int slots)
 {
     const int part = u->end_head - u->first_head, queries = (last - first) * part;
-    /* columns of one node lie together, no others */
+    /* columns of several nodes are contiguous only if the unit has all query heads of its kv head */
     const int apart = part < u->layer->shape.heads / u->layer->shape.kv_heads;
     const unsigned char *next = specdec__forward_next_page(c, u, last, block);
-    specdec__range range[SPECDEC__COLUMNS];
+    specdec__key_range range[SPECDEC__COLUMNS];
     size_t query[SPECDEC__COLUMNS];
     int at, count;
 
@@ -499,11 +500,12 @@ static SPECDEC__NOINLINE void specdec__forward_attend_tiles(specdec__context *c,
         count = specdec__forward_list_queries(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS,
                                               query, range);
         specdec__forward_compute_tile_scores(c, s, keys, u->kv->dim, slots,
-                                             specdec__forward_query_column(c, u->layer, first - c->first + at / part,
+                                             specdec__forward_query_column(c, u->layer,
+                                                                           first - c->first_node + at / part,
                                                                            u->first_head + at % part),
                                              count);
         specdec__forward_fold_code_block(c, s, &u->sums, query, range, count, keys + u->kv->key_bytes, slots, next);
-        next = NULL; /* it is on its way */
+        next = NULL; /* prefetched by now */
     }
 }
 
@@ -513,18 +515,18 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
                                                                const specdec__attention_unit *u, int node, int block,
                                                                const int *slots)
 {
-    const specdec__range seen = specdec__forward_seen_range(c, u, node, block);
+    const specdec__key_range seen = specdec__forward_seen_range(c, u, node, block);
     const size_t dim = (size_t)u->kv->value_dim, heads = (size_t)u->layer->shape.heads;
     int at, i, j, done;
 
     for (at = u->first_head; at < u->end_head; at += 4) {
         int count = specdec__min_int(4, u->end_head - at);
         float logical[4][SPECDEC__KEYS] = {{0}};
-        specdec__range range[4];
+        specdec__key_range range[4];
         size_t query[4];
 
         for (i = 0; i < count; i++) {
-            query[i] = (size_t)(node - c->first) * heads + (size_t)(at + i);
+            query[i] = (size_t)(node - c->first_node) * heads + (size_t)(at + i);
             range[i] = seen;
         }
         for (done = seen.from; done < seen.to; ) {
@@ -549,7 +551,8 @@ static SPECDEC__NOINLINE void specdec__forward_attend_gathered(specdec__context 
 /* Copies the 8-bit keys and values of a block to s->page_codes, each to the slot of its position, as a page would hold
    them. slots (64): where they lie. */
 static void specdec__forward_gather_code_block(const specdec__context *c, specdec__scratch *s,
-                                               const specdec__attention_unit *u, specdec__range range, const int *slots)
+                                               const specdec__attention_unit *u, specdec__key_range range,
+                                               const int *slots)
 {
     int i;
 
@@ -561,7 +564,7 @@ static void specdec__forward_gather_code_block(const specdec__context *c, specde
 /* Returns how many nodes, from `node` on, can share one pass over a block: their keys in it are in the same slots,
    though some nodes see more of them. all: the keys that any of these nodes sees. */
 static int specdec__forward_count_sharing(const specdec__context *c, const specdec__attention_unit *u, int node,
-                                          int block, specdec__range *all)
+                                          int block, specdec__key_range *all)
 {
     const specdec__view *view = c->batch->views[node];
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
@@ -569,7 +572,7 @@ static int specdec__forward_count_sharing(const specdec__context *c, const specd
     *all = specdec__forward_seen_range(c, u, node, block);
     for (; last < u->end_node && c->batch->views[last] == view &&
          (committed || (c->trunk[node] && c->trunk[last])); last++) {
-        const specdec__range one = specdec__forward_seen_range(c, u, last, block);
+        const specdec__key_range one = specdec__forward_seen_range(c, u, last, block);
 
         if (one.from >= one.to)
             break;
@@ -582,7 +585,7 @@ static int specdec__forward_count_sharing(const specdec__context *c, const specd
 /* Returns the page that holds the keys of a range of a block, each in the slot of its position, for a node; -1: there
    is no such page, and slots (64) tell where the keys lie. */
 static int specdec__forward_find_page(const specdec__context *c, const specdec__attention_unit *u, int node, int block,
-                                      specdec__range range, int *slots)
+                                      specdec__key_range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int from = block * SPECDEC__KEYS + range.from, count = range.to - range.from;
@@ -608,7 +611,7 @@ static void specdec__forward_attend_block(specdec__context *c, specdec__scratch 
     int node, share, page, slots[SPECDEC__KEYS], i;
 
     for (node = u->first_node; node < u->end_node; node += share) {
-        specdec__range range = specdec__forward_seen_range(c, u, node, block);
+        specdec__key_range range = specdec__forward_seen_range(c, u, node, block);
 
         share = 1;
         if (range.from >= range.to)
@@ -635,10 +638,10 @@ static void specdec__forward_attend_block(specdec__context *c, specdec__scratch 
 /* Returns the range of stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is
    SPECDEC__STRETCH blocks of logical positions; each query sums over every stretch separately, and the sums are merged
    in the order of stretches, whichever threads have computed them. */
-static specdec__range specdec__forward_seen_stretches(const specdec__context *c, int span, int first, int last)
+static specdec__key_range specdec__forward_seen_stretches(const specdec__context *c, int span, int first, int last)
 {
     const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
-    specdec__range seen = {1 << 30, 0};
+    specdec__key_range seen = {1 << 30, 0};
 
     for (; first < last; first++) {
         const int most = specdec__max_int(specdec__forward_count_seen_keys(c, first) - 1, 0);
@@ -651,11 +654,12 @@ static specdec__range specdec__forward_seen_stretches(const specdec__context *c,
 }
 
 /* Returns where the sums of a node's query heads, from `head` on, over the i-th stretch of a layer lie. */
-static specdec__sums specdec__forward_locate_sums(const specdec__context *c, const specdec__layer *l, int i, int node,
-                                                  int head)
+static specdec__attention_sums specdec__forward_locate_sums(const specdec__context *c, const specdec__layer *l, int i,
+                                                            int node, int head)
 {
-    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)l->shape.heads + (size_t)head;
-    specdec__sums sums = c->sums;
+    const size_t at = ((size_t)i * (size_t)c->n +
+                       (size_t)(node - c->first_node)) * (size_t)l->shape.heads + (size_t)head;
+    specdec__attention_sums sums = c->sums;
 
     sums.width = 16 + specdec__context_kv_layer(c, l)->value_dim;
     sums.highest += at;
@@ -671,14 +675,14 @@ static void specdec__forward_attend_stretch(specdec__context *c, specdec__scratc
     int node, block;
 
     for (node = u->first_node; node < u->end_node; node++) {
-        specdec__sums sums = specdec__forward_locate_sums(c, u->layer, i, node, u->first_head);
+        specdec__attention_sums sums = specdec__forward_locate_sums(c, u->layer, i, node, u->first_head);
         int head;
 
         memset(sums.row, 0, (size_t)(count * sums.width) * sizeof *sums.row);
         for (head = 0; head < count; head++)
             sums.highest[head] = SPECDEC__NO_SCORE;
     }
-    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first, 0);
+    u->sums = specdec__forward_locate_sums(c, u->layer, i, c->first_node, 0);
     for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
         specdec__forward_attend_block(c, s, u, block);
 }
@@ -687,10 +691,10 @@ static void specdec__forward_attend_stretch(specdec__context *c, specdec__scratc
 static void specdec__forward_merge_sums(const specdec__context *c, const specdec__layer *l, int i, int node, int from,
                                         int to)
 {
-    const specdec__sums first = specdec__forward_locate_sums(c, l, 0, node, from);
-    const specdec__sums other = specdec__forward_locate_sums(c, l, i, node, from);
+    const specdec__attention_sums first = specdec__forward_locate_sums(c, l, 0, node, from);
+    const specdec__attention_sums other = specdec__forward_locate_sums(c, l, i, node, from);
 
-    c->kernels->merge(&first, &other, to - from);
+    c->kernels->merge_sums(&first, &other, to - from);
 }
 
 /* Computes x (size) *= sigmoid(gate (size)). Nothing behind the end of `gate` is read; x is padded to a multiple of
@@ -713,8 +717,8 @@ static void specdec__forward_write_attended(specdec__context *c, const specdec__
     const float *sinks = l->vector[SPECDEC__SINKS];
     const size_t size = (size_t)l->shape.value_dim;
     const size_t stride = (size_t)specdec__forward_stride(l->shape.heads * l->shape.value_dim);
-    const specdec__sums sums = specdec__forward_locate_sums(c, l, 0, node, from);
-    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first);
+    const specdec__attention_sums sums = specdec__forward_locate_sums(c, l, 0, node, from);
+    const size_t column = (size_t)specdec__forward_stride((int)size), at = (size_t)(node - c->first_node);
     const size_t apart = c->absorbed ? (size_t)c->n * column : size;
     float *out = (c->absorbed ? c->latent_columns + at * column : c->h + at * stride) + (size_t)from * apart;
     float *row = sums.row;
@@ -723,7 +727,7 @@ static void specdec__forward_write_attended(specdec__context *c, const specdec__
     for (i = 0; i < to - from; i++, row += sums.width, out += apart) {
         const float sink = sinks ? specdec__exp(sinks[from + i] - sums.highest[i]) : 0;
 
-        c->kernels->scale(row + 16, 1.0f / (c->kernels->total(row) + sink), sums.width - 16);
+        c->kernels->scale(row + 16, 1.0f / (c->kernels->sum16(row) + sink), sums.width - 16);
         if (c->model->trait[SPECDEC__QUERY_GATES])
             specdec__forward_apply_gate(c, row + 16, out, size);
         memcpy(out, row + 16, size * sizeof *out);
@@ -739,7 +743,7 @@ static void specdec__forward_attend_unit(specdec__context *c, int thread, specde
 
     s->page_held[0] = s->page_held[1] = -1;
     for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
-        const int other = stretch > u->stretches.from; /* merged with the first one at once */
+        const int other = stretch > u->stretches.from; /* into second sums, merged with the first at once */
 
         specdec__forward_attend_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->kv->span].from : other);
         for (node = u->first_node; node < u->end_node && other; node++)
@@ -754,8 +758,8 @@ SPECDEC__FOR_SIZE
    stretch or all stretches). A unit's sums stay in the second-level cache while it reads pages; each page serves all
    its nodes. */
 typedef struct specdec__attention_division {
-    int rounds, parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units have
-                                            one each, else 1; units in all */
+    int rounds, head_parts, stretches, units; /* rounds of nodes; parts of a kv head's query heads; stretches if units
+                                                 have one each, else 1; units in all */
 } specdec__attention_division;
 
 /* Divides the attention of a layer. If each thread has fewer than four pairs of kv head and round, stretches are
@@ -764,22 +768,22 @@ typedef struct specdec__attention_division {
    each tile of keys. */
 static specdec__attention_division specdec__forward_divide_attention(const specdec__context *c, const specdec__layer *l)
 {
-    const specdec__range *seen = &c->stretches[specdec__context_kv_layer(c, l)->span];
+    const specdec__key_range *seen = &c->stretches[specdec__context_kv_layer(c, l)->span];
     const int heads = l->shape.kv_heads, group = l->shape.heads / heads, threads = specdec__pool_active(c->pool);
     specdec__attention_division by;
 
-    by.parts = by.stretches = 1;
+    by.head_parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     if (threads > 1 && heads * by.rounds < 4 * threads &&
         seen->to - seen->from <= c->max_sums / (c->n * l->shape.heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
-    while (heads * by.stretches * by.rounds * by.parts < threads && by.parts < group)
+    while (heads * by.stretches * by.rounds * by.head_parts < threads && by.head_parts < group)
         do
-            by.parts++;
-        while (group % by.parts);
-    by.units = heads * by.stretches * by.rounds * by.parts;
+            by.head_parts++;
+        while (group % by.head_parts);
+    by.units = heads * by.stretches * by.rounds * by.head_parts;
     return by;
 }
 
@@ -788,17 +792,17 @@ static specdec__attention_unit specdec__forward_make_unit(const specdec__context
                                                           const specdec__attention_division *by, int i)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, stretch = i % by->stretches;
-    const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
+    const int part = i / by->stretches % by->head_parts, round = i / by->stretches / by->head_parts % by->rounds;
     specdec__attention_unit u;
 
     memset(&u, 0, sizeof u);
     u.layer = layer;
     u.kv = specdec__context_kv_layer(c, layer);
-    u.kv_head = i / by->stretches / by->parts / by->rounds;
-    u.first_head = u.kv_head * group + part * (group / by->parts);
-    u.end_head = u.first_head + group / by->parts;
-    u.first_node = c->first + c->n * round / by->rounds;
-    u.end_node = c->first + c->n * (round + 1) / by->rounds;
+    u.kv_head = i / by->stretches / by->head_parts / by->rounds;
+    u.first_head = u.kv_head * group + part * (group / by->head_parts);
+    u.end_head = u.first_head + group / by->head_parts;
+    u.first_node = c->first_node + c->n * round / by->rounds;
+    u.end_node = c->first_node + c->n * (round + 1) / by->rounds;
     u.stretches = specdec__forward_seen_stretches(c, u.kv->span, u.first_node, u.end_node);
     if (by->stretches > 1) {
         u.stretches.from = c->stretches[u.kv->span].from + stretch;
@@ -826,7 +830,7 @@ static int specdec__forward_run_attention(specdec__context *c, int thread, const
         return 0;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++) {
-            const int node = c->first + from % c->n, head = from / c->n * group;
+            const int node = c->first_node + from % c->n, head = from / c->n * group;
 
             for (i = 1; i < by.stretches; i++)
                 specdec__forward_merge_sums(c, layer, i, node, head, head + group);

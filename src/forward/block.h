@@ -41,7 +41,7 @@ static void specdec__forward_convolve_block(specdec__context *c, int thread, con
 }
 
 /* Copies a thread's part of c->conv_output to x. */
-static void specdec__forward_copy_mixed(const specdec__context *c, int thread, float *x)
+static void specdec__forward_copy_conv_output(const specdec__context *c, int thread, float *x)
 {
     const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
     int i;

@@ -26,7 +26,7 @@ typedef struct specdec__batch {
     const int32_t *tokens;         /* (n) token id of each node */
     const int32_t *parents;        /* (n) an earlier node of the same view; -1: the last committed token of the view */
     specdec__view *const *views;   /* (n) view of each node: the keys of its sequence */
-    const unsigned char *wanted;   /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
+    const unsigned char *wants_logits; /* (n) 1: a row of logits is computed for the node; NULL: for all nodes that are
                                       run */
     const unsigned char *certain;  /* (n) 1: certain to be committed if the step succeeds, as the tokens of a prompt:
                                       the first nodes of a view, each the parent of the next; read by recurrent layers
@@ -38,7 +38,7 @@ typedef struct specdec__batch {
 typedef struct specdec__state_reader {
     const int *layers; /* (count) layers before which states are copied, or SPECDEC_STATE_FINAL */
     int count;         /* states of each node */
-    int first;         /* the first of the step's nodes whose states are copied */
+    int first_node;    /* the first of the step's nodes whose states are copied */
     float *out;        /* (nodes from the first on, count, embedding); NULL: no states are copied */
 } specdec__state_reader;
 
@@ -137,8 +137,9 @@ typedef struct specdec__mix_rows {
     unsigned char *done;           /* (layers, parts, heads + 1) 1: this unit of work is done: see
                                       specdec__forward_mix_run_layer */
     int *row_of_node;              /* (max_nodes) row of each node */
-    int raw_stride, convolved_stride, output_stride; /* floats between rows of `raw`, of `convolved`, of outputs in h */
-    float *raw;                    /* (n, raw_stride) outputs of a layer's input matrices */
+    int projected_stride, convolved_stride, output_stride; /* floats between rows of `projected`, of `convolved`, of
+                                                              outputs in h */
+    float *projected;              /* (n, projected_stride) outputs of a layer's input matrices */
     float *convolved;              /* (rows, convolved_stride) outputs of the convolution; then the decay and the rate
                                       of each head */
     float *zeros;                  /* (channels) zeros: inputs before the first token */
@@ -161,7 +162,8 @@ typedef struct specdec__screen {
                         by */
     int pause_steps, pause_left; /* steps without screening after a step whose bounds excluded too few rows; how many of
                                     them are left */
-    uint64_t rows, rows_read, whole_steps; /* statistics: see specdec_info */
+    uint64_t rows, rows_read, rows_whole;  /* rows of logits that were bounds first; rows of the matrix read for them;
+                                              rows of logits read whole */
     int64_t saved;   /* bytes of weights that were not read; see specdec_info */
 } specdec__screen;
 
@@ -174,13 +176,13 @@ typedef struct specdec__context {
     int threads;               /* threads of the pool that take part */
     int checks_values;         /* 1: values that are not finite are recorded; 0 for draft models, whose errors cannot
                                   change the text */
-    int any_unsound;           /* 1: some row of the step has such a value: see `first_unsound` */
+    int any_unsound;           /* 1: some row of the step has a value that is not sound: see `first_unsound` */
     int *first_unsound;        /* (max_nodes) by row: 2 + the half of a layer (see specdec__scratch) whose values were
                                   the first that are not finite; negative: a key or value there was too large for the
                                   cache; 0: all values are sound */
     /* the current step: */
     const specdec__batch *batch; /* the nodes of the step */
-    int first, n, row_count;     /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
+    int first_node, n, row_count; /* nodes [first, first + n) are run: row i of the buffers is node first + i; row_count
                                     rows have logits */
     /* for all steps: */
     int max_nodes;             /* nodes of a step, at max_nodes */
@@ -213,43 +215,43 @@ typedef struct specdec__context {
     float *queries;            /* (max_nodes, q) queries, and their gates if there are any, before RoPE */
     float *keys, *values;      /* (max_nodes, k), (max_nodes, v) before they are stored in the cache */
     /* for latent attention (>>forward/latent): */
-    float *low;                /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
+    float *query_latent;       /* (max_nodes, rank of queries) what attn_q_b reads, before its norm */
     float *absorbed;           /* (max_nodes, heads * rank) still parts of queries times attn_k_b */
     float *latent_columns;     /* (heads, n, size) inputs of the matrices of heads: still parts of queries, or weighted
                                   sums of latent rows */
-    specdec__sums sums;        /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in the
-                                  memory of `queries` and those behind it */
+    specdec__attention_sums sums; /* (max_sums) maxima and weighted sums of queries (n, heads), by stretch; in
+                                            the memory of `queries` and those behind it */
     /* outside attention, in the same memory: */
     float *hidden;             /* (max_nodes, ff) output of the gate, then the gated product; for experts (max_nodes *
                                   chosen, ff of an expert) */
     float *y;                  /* (max_nodes, max(e, ff, stride of experts)) output of `up`, of a router, or what is to
                                   be added to x */
-    float *up, *parts;         /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
+    float *up, *expert_outputs; /* for experts: output of `up`, as large as hidden; outputs of experts (max_nodes *
                                   chosen, e or latent), then that of the shared expert (max_nodes, e) */
     float *latent;             /* (max_nodes, latent) what experts read, then the sum of their outputs; NULL: experts
                                   read h and add to y */
     float *shared_router;      /* (max_nodes) output of the shared expert's router */
     specdec__expert_routes routes; /* which experts each row goes through */
-    specdec__mix_rows mix;     /* for recurrent layers; its `raw` lies in the same memory */
+    specdec__mix_rows mix;     /* for recurrent layers; its `projected` lies in the same memory */
     specdec__columns columns;  /* quantised activations: the input of the current matrix */
     specdec__columns rotated_columns; /* rotated queries as quantised columns (kv head, node, query head), where the
                                          cache has 8-bit codes */
     int *slots[SPECDEC__SPANS]; /* (max_nodes) by node: its slot in each span */
     int *key_index, *position; /* (max_nodes) by node: keys before its own; position for RoPE */
     int *trunk;                /* (max_nodes) by node: 1: all earlier nodes of its view are its ancestors */
-    specdec__range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
+    specdec__key_range stretches[SPECDEC__SPANS]; /* stretches that hold a key which any node sees */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (max_rows, output rows) logits, or bounds, of the wanted rows of the last step */
     specdec__screen screen;    /* screening of the output matrix */
     /* arrays for a batch: */
     int32_t *tokens, *parents; /* (max_nodes) of specdec__batch */
     specdec__view **views;     /* (max_nodes) of specdec__batch */
-    unsigned char *wanted;     /* (max_nodes) of specdec__batch */
+    unsigned char *wants_logits; /* (max_nodes) of specdec__batch */
     unsigned char *certain;    /* (max_nodes) of specdec__batch */
     int *path;                 /* (max_nodes): nodes to be committed */
     specdec__state_reader taps[SPECDEC__STATE_READERS]; /* readers of hidden states in the next steps: a caller, then
                                                            drafters */
-    float *reads;              /* (n, specdec__forward_read_stride) hidden states of another model that the next step
+    float *reads;              /* (n, specdec__forward_states_stride) hidden states of another model that the next step
                                   reads; NULL: x already holds what they give, or the model reads none */
     /* Called by each thread in every layer between the rotation of queries and attention, such as to choose a small
        cache's keys. NULL: not called. */
@@ -320,7 +322,7 @@ SPECDEC__INLINE const specdec__kv_layer *specdec__context_kv_layer(const specdec
 }
 
 /* Returns the floats between rows of the hidden states of another model that a model reads. */
-static int specdec__forward_read_stride(const specdec__model *m)
+static int specdec__forward_states_stride(const specdec__model *m)
 {
     return specdec__forward_stride(m->reads.count * m->reads.width);
 }
@@ -355,7 +357,8 @@ static void specdec__context_take_routes(specdec__context *c, specdec__arena *ar
     c->routes.job = SPECDEC__TAKE(arena, specdec__expert_job, columns);
 }
 
-/* Takes memory for recurrent layers from an arena, except for `raw`, which shares the memory of attention's buffers. */
+/* Takes memory for recurrent layers from an arena, except for `projected`, which shares the memory of attention's
+   buffers. */
 static void specdec__context_take_mix(specdec__context *c, const specdec__kv_demand *room, specdec__arena *arena)
 {
     const specdec__mixing *m = &c->model->mixing;
@@ -364,7 +367,7 @@ static void specdec__context_take_mix(specdec__context *c, const specdec__kv_dem
     const size_t rows = specdec__size_add((size_t)c->max_nodes, waiting);
     int i;
 
-    c->mix.raw_stride = specdec__forward_stride(m->input_width);
+    c->mix.projected_stride = specdec__forward_stride(m->input_width);
     c->mix.output_stride = specdec__forward_stride(m->output_width);
     c->mix.convolved_stride = specdec__forward_stride(m->channels + 2 * specdec__round_up(m->heads, 16));
     c->mix.max_rows = rows < 1 << 30 ? (int)rows : 1 << 30;
@@ -413,16 +416,17 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->k_width));
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->v_width));
     if (m->latent_attention.rank) {
-        c->low = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
+        c->query_latent = SPECDEC__TAKE(arena, float,
+                                        n * (size_t)specdec__forward_stride(m->latent_attention.query_rank));
         c->absorbed = SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->heads *
                                                                                       m->latent_attention.rank));
     }
-    end = specdec__arena_again(arena, rotated);
+    end = specdec__arena_rewind(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
-    specdec__arena_beyond(arena, end);
-    end = specdec__arena_again(arena, begin);
+    specdec__arena_skip_to(arena, end);
+    end = specdec__arena_rewind(arena, begin);
     inner = n * (size_t)ff;
     if (specdec__model_has_experts(m) && inner < columns * (size_t)specdec__forward_stride(m->expert_ff))
         inner = columns * (size_t)specdec__forward_stride(m->expert_ff);
@@ -432,16 +436,16 @@ static void specdec__context_take_halves(specdec__context *c, size_t n, specdec_
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, ff), routed));
     if (specdec__model_has_experts(m)) {
         c->up = SPECDEC__TAKE(arena, float, inner);
-        c->parts = SPECDEC__TAKE(arena, float,
-                                 columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
+        c->expert_outputs = SPECDEC__TAKE(arena, float,
+                                          columns * (size_t)specdec__max_int(c->e, specdec__forward_stride(m->latent)));
         c->latent = m->latent ? SPECDEC__TAKE(arena, float, n * (size_t)specdec__forward_stride(m->latent)) : NULL;
         c->shared_router = SPECDEC__TAKE(arena, float, n);
     }
-    specdec__arena_beyond(arena, end);
-    end = specdec__arena_again(arena, begin);
+    specdec__arena_skip_to(arena, end);
+    end = specdec__arena_rewind(arena, begin);
     if (SPECDEC__RECURRENT && c->model->mixing.layers)
-        c->mix.raw = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.raw_stride);
-    specdec__arena_beyond(arena, end);
+        c->mix.projected = SPECDEC__TAKE(arena, float, n * (size_t)c->mix.projected_stride);
+    specdec__arena_skip_to(arena, end);
 }
 
 /* Takes all memory of a context from an arena, for the views and steps of `room` and for max_rows rows of logits.
@@ -455,7 +459,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     const int beside = model->trait[SPECDEC__READS_STATES] == SPECDEC__BESIDE_EMBEDDINGS || model->reads.is_nextn;
     const int reads = beside ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->step_nodes, widest, ropes;
-    size_t heads = 0, wide = 0; /* columns of heads, and how long they are */
+    size_t heads = 0, wide = 0; /* columns of latent attention, and their width */
     int i, attended;
 
     memset(c, 0, sizeof *c);
@@ -493,7 +497,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
                                       specdec__max_int(specdec__forward_stride(model->feed_forward), reads));
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(model->expert_ff,
                                                                                             model->latent)));
-    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_read_stride(model) : 0);
+    widest = (size_t)specdec__max_int((int)widest, model->reads.count ? specdec__forward_states_stride(model) : 0);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(model->block.markov_in.columns));
     widest = (size_t)specdec__max_int((int)widest, c->mix.output_stride);
     widest = (size_t)specdec__max_int((int)widest, specdec__forward_stride(specdec__max_int(
@@ -516,7 +520,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->conv_output = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     }
     specdec__context_take_halves(c, n, arena);
-    if (heads * wide > specdec__context_max_columns(c) * widest) /* they take the room of one another */
+    if (heads * wide > specdec__context_max_columns(c) * widest) /* both kinds of columns share this memory */
         specdec__columns_take_memory(&c->columns, heads, wide, arena);
     else
         specdec__columns_take_memory(&c->columns, specdec__context_max_columns(c), widest, arena);
@@ -537,7 +541,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->screen.norms = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)c->max_rows, SPECDEC__PLANE_PARTS));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
-    c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
+    c->wants_logits = SPECDEC__TAKE(arena, unsigned char, n);
     c->certain = SPECDEC__TAKE(arena, unsigned char, n);
     c->path = SPECDEC__TAKE(arena, int, n);
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);

@@ -28,7 +28,7 @@ static void specdec__forward_normalise_router(const specdec__context *c, float *
             router[i] = 1 / (1 + specdec__exp(-router[i]));
         return;
     }
-    c->kernels->weights(router, m->experts, c->kernels->largest(router, m->experts), 1, router);
+    c->kernels->token_weights(router, m->experts, c->kernels->largest(router, m->experts), 1, router);
     for (i = 0; i < m->experts; i++)
         sum += router[i];
     for (i = 0; i < m->experts; i++)
@@ -208,11 +208,12 @@ static void specdec__forward_sum_experts(specdec__context *c, int thread, float 
         memset(y, 0, (size_t)count * sizeof *y);
         for (k = i * chosen; k < (i + 1) * chosen; k++)
             c->kernels->add_scaled(y, c->routes.weight[k],
-                                   c->parts + (size_t)c->routes.column[k] * (size_t)stride + at, count);
+                                   c->expert_outputs + (size_t)c->routes.column[k] * (size_t)stride + at, count);
     }
 }
 
-/* Adds the shared expert's output in c->parts to y, times the sigmoid of its router's output, if it has a router. */
+/* Adds the shared expert's output in c->expert_outputs to y, times the sigmoid of its router's output, if it has a
+   router. */
 static void specdec__forward_add_shared_expert(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -224,7 +225,7 @@ static void specdec__forward_add_shared_expert(specdec__context *c, int thread, 
         const int routed = layer->matrix[SPECDEC__SHARED_ROUTER].rows;
 
         c->kernels->add_scaled(c->y + begin, routed ? 1 / (1 + specdec__exp(-c->shared_router[i])) : 1,
-                               c->parts + begin, count);
+                               c->expert_outputs + begin, count);
     }
 }
 

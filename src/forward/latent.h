@@ -20,7 +20,7 @@
 #include "rows.h"
 
 /* Multiplies the columns of each head by the matrix of that head: out (n, stride) has `size` values for each head in a
-   row. Columns [head * n, head * n + n) of c->columns belong to a head. */
+   row. Columns [head * n, head * n + n) of c->columns are those of one head. */
 static void specdec__forward_multiply_heads(specdec__context *c, int thread, const specdec__layer *layer, int matrix,
                                             float *out, int size, int stride)
 {

@@ -50,7 +50,7 @@ static void specdec__forward_multiply_planes(const specdec__context *c, const sp
 
     tiles.type = matrix->type;
     tiles.tile[1] = NULL;
-    tiles.lead = c->kernels->reading.lead;
+    tiles.l1_bytes = c->kernels->reading.l1_bytes;
     tiles.planes = matrix->tiles;
     for (i = 0; multiply && i < place_count; i++) {
         tiles.tile[i] = matrix->tiles + (size_t)places[i].tile * bytes;
@@ -66,7 +66,7 @@ static void specdec__forward_multiply_planes(const specdec__context *c, const sp
         for (i = 0; i < place_count; i++) {
             unsigned char *tile = scratch->tile + i * (SPECDEC__PANEL * SPECDEC__ROWS * 4);
 
-            c->kernels->join(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
+            c->kernels->join_planes(matrix->tiles, (size_t)places[i].tile * (size_t)all + (size_t)from, blocks,
                              !c->screen.computed, tile);
             tiles.tile[i] = tiles.next[i] = tile;
         }
@@ -161,7 +161,7 @@ static SPECDEC__UNUSED void specdec__forward_multiply_slice(void *argument, int 
     specdec__context *c = slices->context;
     const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
     int k = slices->number * specdec__pool_active(c->pool) + thread, end, i;
-    specdec__matrix_tile places[4]; /* a pair and the next one */
+    specdec__matrix_tile places[4]; /* a pair of tiles and the next pair */
     float *sums[2];
 
     for (i = 0; i < 4; i++)
@@ -195,11 +195,11 @@ static void specdec__forward_store_tile(const specdec__context *c, const specdec
     float *out = t->rows_out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
 
     if (rows >= SPECDEC__ROWS) {
-        c->kernels->put(sums, count, bias, out, t->stride);
+        c->kernels->store_sums(sums, count, bias, out, t->stride);
         return;
     }
     for (i = 0; i < count; i++, sums += SPECDEC__ROWS, out += t->stride) { /* the last, partial tile */
-        c->kernels->put(sums, 1, bias, last, 0);
+        c->kernels->store_sums(sums, 1, bias, last, 0);
         memcpy(out, last, (size_t)rows * sizeof *out);
     }
 }

@@ -159,7 +159,7 @@ static const float *specdec__forward_mix_row_inputs(const specdec__context *c, c
                                                     const specdec__mix_row *row)
 {
     if (row->node >= 0)
-        return c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + c->kv.states.mixing.first_kept;
+        return c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + c->kv.states.mixing.first_input;
     return specdec__state_inputs_address(&c->kv.states, &part->view->state, row->input_index, layer);
 }
 
@@ -203,7 +203,7 @@ static void specdec__forward_mix_compute_rates(const specdec__context *c, const 
     int i;
 
     for (i = 0; i < m->heads; i++) {
-        const int pair = i / each * 2 * each + i % each; /* of matrices that are one, by groups */
+        const int pair = i / each * 2 * each + i % each; /* index in a joined matrix of rates and decays, by groups */
         const float step = m->kind == SPECDEC__MAMBA2 ? made[i]
                            : m->beta_alpha_joined                ? made[pair + each]
                                                       : made[specdec__round_up(m->heads, 16) + i];
@@ -233,7 +233,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
     float *out = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     int i;
 
-    specdec__forward_mix_find_taps(c, part, layer->state, number, m->taps, taps);
+    specdec__forward_mix_find_taps(c, part, layer->recurrent_index, number, m->taps, taps);
     if (!block && m->heads)
         specdec__forward_mix_compute_rates(c, layer, taps[m->taps - 1] + m->channels, out + m->channels,
                                            out + m->channels + specdec__round_up(m->heads, 16));
@@ -246,7 +246,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
         c->kernels->norm(out + at, c->mix.unit_weights + (block < m->groups ? 0 : m->rows),
                          c->model->epsilon / (float)m->rows, m->rows, 0, m->rows, out + at);
     if (m->kind == SPECDEC__SHORT) {
-        const float *gate = c->mix.raw + (size_t)row->node * (size_t)c->mix.raw_stride + m->channels + at;
+        const float *gate = c->mix.projected + (size_t)row->node * (size_t)c->mix.projected_stride + m->channels + at;
         float *gated = c->h + (size_t)row->node * (size_t)c->mix.output_stride + at;
 
         for (i = 0; i < count; i++)
@@ -254,7 +254,7 @@ static void specdec__forward_mix_convolve_row(specdec__context *c, const specdec
     }
 }
 
-/* Returns the part that a row belongs to. */
+/* Returns the part, the rows of one view, that holds a row. */
 static const specdec__mix_part *specdec__forward_mix_find_part(const specdec__context *c, int row)
 {
     const specdec__mix_part *part = c->mix.part + c->mix.parts - 1;
@@ -283,7 +283,7 @@ static void specdec__forward_mix_apply_row(specdec__context *c, const specdec__l
     const float *made = c->mix.convolved + (size_t)number * (size_t)c->mix.convolved_stride;
     const int node = c->mix.row[number].node;
     const int group = m->keys_by_modulo ? head % m->groups : head / (m->heads / m->groups);
-    specdec__recurrence r;
+    specdec__state_update r;
 
     r.matrix = matrix;
     r.rows = m->rows;
@@ -295,7 +295,7 @@ static void specdec__forward_mix_apply_row(specdec__context *c, const specdec__l
     r.query = node < 0 ? NULL : made + m->query_channel + group * m->rows;
     r.value = made + m->value_channel + head * m->values;
     r.out = node < 0 ? NULL : c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)(head * m->values);
-    c->kernels->recur(&r);
+    c->kernels->update_state(&r);
     if (r.out && layer->vector[SPECDEC__MIX_D])
         c->kernels->add_scaled(r.out, layer->vector[SPECDEC__MIX_D][head], r.value, m->values);
 }
@@ -307,7 +307,7 @@ static void specdec__forward_mix_run_head(specdec__context *c, int thread, const
 {
     specdec__states *s = &c->kv.states;
     const size_t size = specdec__mixing_head_floats(&s->mixing), bytes = size * sizeof(float);
-    const size_t at = (size_t)layer->state * specdec__state_layer_floats(&s->mixing) +
+    const size_t at = (size_t)layer->recurrent_index * specdec__state_layer_floats(&s->mixing) +
                       2 * specdec__mixing_window_floats(&s->mixing) + (size_t)head * size;
     float *from = part->read_slot < 0 ? NULL : specdec__states_address(s, part->read_slot) + at, *base = from;
     specdec__scratch *scratch = &c->scratch[thread];
@@ -344,7 +344,7 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
 {
     specdec__states *s = &c->kv.states;
     const specdec__mixing *m = &s->mixing;
-    const size_t row = (size_t)m->channels, inputs = (size_t)m->kept * sizeof(float);
+    const size_t row = (size_t)m->channels, inputs = (size_t)m->input_count * sizeof(float);
     const int end = part + 1 < c->mix.part + c->mix.parts ? part[1].first_row : c->mix.rows;
     const float *taps[SPECDEC__MOST_TAPS];
     int i, half;
@@ -352,11 +352,11 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
 
     if (part->written_slot >= 0) {
         half = part->written_slot == part->read_slot && !s->current_window[part->written_slot];
-        window = specdec__states_address(s,
-                                         part->written_slot) + (size_t)layer->state * specdec__state_layer_floats(m) +
+        window = specdec__states_address(s, part->written_slot) +
+                 (size_t)layer->recurrent_index * specdec__state_layer_floats(m) +
                  (half ? specdec__mixing_window_floats(m) : 0);
-        specdec__forward_mix_find_taps(c, part, layer->state, part->base_row < part->first_row ? -1 : part->base_row,
-                                       m->taps - 1, taps);
+        specdec__forward_mix_find_taps(c, part, layer->recurrent_index,
+                                       part->base_row < part->first_row ? -1 : part->base_row, m->taps - 1, taps);
         for (i = 0; i < m->taps - 1; i++)
             memcpy(window + (size_t)i * row, taps[i], row * sizeof *window);
         c->scratch[thread].state_read += part->read_slot < 0 ? 0 : specdec__mixing_window_floats(m) * sizeof(float);
@@ -365,8 +365,9 @@ static void specdec__forward_mix_store_inputs(specdec__context *c, int thread, c
     }
     for (i = specdec__max_int(part->base_row + 1, part->first_row); i < end; i++)
         if (c->mix.row[i].node >= 0 && c->mix.row[i].input_index >= 0) {
-            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index, layer->state),
-                   specdec__forward_mix_row_inputs(c, part, layer->state, &c->mix.row[i]), inputs);
+            memcpy(specdec__state_inputs_address(s, &part->view->state, c->mix.row[i].input_index,
+                                                 layer->recurrent_index),
+                   specdec__forward_mix_row_inputs(c, part, layer->recurrent_index, &c->mix.row[i]), inputs);
             c->scratch[thread].state_written += inputs;
         }
 }
@@ -379,7 +380,7 @@ static void specdec__forward_mix_apply_gate(specdec__context *c, const specdec__
     const specdec__mixing *m = &c->kv.states.mixing;
     const float *norm = layer->vector[m->kind == SPECDEC__DELTA ? SPECDEC__MIX_NORM : SPECDEC__MIX_NORMS];
     float *out = c->h + (size_t)node * (size_t)c->mix.output_stride + (size_t)group * (size_t)size;
-    float *gate = c->mix.raw + (size_t)node * (size_t)c->mix.raw_stride + (size_t)group * (size_t)size;
+    float *gate = c->mix.projected + (size_t)node * (size_t)c->mix.projected_stride + (size_t)group * (size_t)size;
 
     if (m->kind == SPECDEC__DELTA)
         c->kernels->norm(out, norm, c->model->epsilon, size, 0, size, out);
@@ -401,7 +402,7 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
 
     if (m->kind == SPECDEC__SHORT) {
         for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-            float *row = c->mix.raw + (size_t)i * (size_t)c->mix.raw_stride;
+            float *row = c->mix.projected + (size_t)i * (size_t)c->mix.projected_stride;
 
             for (k = 0; k < m->channels; k++)
                 row[k] *= row[2 * m->channels + k];
@@ -417,15 +418,15 @@ static int specdec__forward_mix_convolve_rows(specdec__context *c, int thread, c
     return specdec__pool_barrier(c->pool);
 }
 
-/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.raw, the outputs of its input matrices.
-   Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns 1 when
-   cancelled. */
+/* Computes a thread's share of a recurrent layer: h (n, inner) from c->mix.projected, the outputs of its input
+   matrices. Units of work (part and head, or part and what is stored of it) marked in c->mix.done are skipped. Returns
+   1 when cancelled. */
 static int specdec__forward_mix_run_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__mixing *m = &c->kv.states.mixing;
     const int units = m->heads + 1, groups = m->kind == SPECDEC__DELTA ? m->heads : specdec__max_int(m->groups, 1);
     int items = c->mix.parts * units, from, end = 0;
-    unsigned char *done = c->mix.done + (size_t)layer->state * (size_t)items;
+    unsigned char *done = c->mix.done + (size_t)layer->recurrent_index * (size_t)items;
 
     if (specdec__forward_mix_convolve_rows(c, thread, layer))
         return 1;
@@ -462,7 +463,7 @@ static void specdec__forward_mix_finish_layers(void *argument, int thread)
     int i;
 
     for (i = 0; i < c->model->layers; i++)
-        if (c->model->layer[i].state >= 0)
+        if (c->model->layer[i].recurrent_index >= 0)
             specdec__forward_mix_run_layer(c, thread, &c->model->layer[i]);
 }
 
@@ -497,8 +498,8 @@ static void specdec__forward_mix_finish_early(specdec__context *c)
     c->n = n;
 }
 
-/* Ends a step for the states of its views: the waiting tokens are in them now; the state with the certain nodes becomes
-   state->uncommitted. done: 0: the step has ended early. */
+/* Ends a step for the states of its views: the states include the waiting tokens now, and a state with the certain
+   nodes becomes state->uncommitted. done: 0: the step has ended early. */
 static void specdec__forward_mix_end_step(specdec__context *c, int done)
 {
     specdec__states *s = &c->kv.states;

@@ -25,7 +25,7 @@ static SPECDEC__NOINLINE void specdec__forward_record_unsound(specdec__context *
 SPECDEC__INLINE void specdec__forward_check_row(specdec__context *c, int thread, int row, const float *x, int count,
                                                 float factor)
 {
-    if (c->checks_values && !c->kernels->sound(x, factor, count))
+    if (c->checks_values && !c->kernels->all_finite(x, factor, count))
         specdec__forward_record_unsound(c, thread, row, 0);
 }
 
@@ -101,7 +101,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     const specdec__model *m = c->model;
     const specdec__row_part part = specdec__forward_thread_part(c, thread, in->n, in->stride);
     const int at = part.first_block * 32, width = in->stride - SPECDEC__ROW_PADDING;
-    specdec__columns columns; /* a copy but for what thread 0 is going to write */
+    specdec__columns columns; /* c->columns, before thread 0 sets n, stride and values */
     int i;
 
     columns.codes = c->columns.codes;
@@ -127,7 +127,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
                 row + at, in->up      ? in->up + (size_t)i * (size_t)in->up_stride + at
                           : in->xielu ? in->xielu
                                       : row + at, part.end_block * 32 - at);
-        if (in->up || in->ungated) /* the others were checked where they come from */
+        if (in->up || in->ungated) /* other inputs were checked where they were computed */
             specdec__forward_check_row(c, thread, in->source_rows ? in->source_rows[i] : i, row + at,
                                        part.end_block * 32 - at, 1);
         c->kernels->quantise(row, part.first_block, part.end_block, i, &columns);
@@ -189,7 +189,7 @@ static void specdec__forward_check_logits(specdec__context *c, int thread, size_
     const float *logits = c->logits + at;
     int i;
 
-    if (!c->checks_values || c->kernels->sound(logits, 1, count))
+    if (!c->checks_values || c->kernels->all_finite(logits, 1, count))
         return;
     for (i = 0; i < count; i++)
         if (!(logits[i] - logits[i] == 0))
@@ -207,13 +207,13 @@ static void specdec__forward_finish_logits(specdec__context *c, int thread)
     int count;
 
     for (i = all; i < to; i++)
-        c->logits[i] = 0; /* what is left there is not checked */
+        c->logits[i] = 0; /* padding: must pass the check */
     for (; at < to; at += (size_t)count) {
         count = (int)(to - at < 4096 ? to - at : 4096);
         specdec__forward_check_logits(c, thread, at, count);
         if (factor != 1 || cap > 0)
             c->kernels->scale(c->logits + at, factor, count);
         if (cap > 0)
-            c->kernels->cap(c->logits + at, cap, count);
+            c->kernels->soft_cap(c->logits + at, cap, count);
     }
 }

@@ -34,7 +34,7 @@ static SPECDEC__UNUSED int64_t specdec__screen_plane_bytes(const specdec__contex
 }
 
 /* Returns what the running step computes for wanted rows: SPECDEC__SCREEN_LOGITS, ..._BOUNDS or ..._NOTHING. */
-SPECDEC__INLINE int specdec__screen_choice(const specdec__context *c)
+SPECDEC__INLINE int specdec__screen_kind_of_step(const specdec__context *c)
 {
     return c->screen.needed == SPECDEC__SCREEN_BOUNDS && !c->output->bounds ? SPECDEC__SCREEN_LOGITS : c->screen.needed;
 }
@@ -65,7 +65,7 @@ static void specdec__screen_compute_norms(const specdec__context *c, int thread)
                 squares[i] += (double)x->scale[at] * (double)x->scale[at] * (double)sums[i];
         }
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++) {
-            const double norm = specdec__plane_root(squares[i]) * 1.0001;
+            const double norm = specdec__plane_square_root(squares[i]) * 1.0001;
 
             most += norm * (double)output->bounds->largest[i];
             norms[i] = norm < 1e30 ? (float)norm : specdec__float_from_bits(0x7fc00000u);
@@ -81,8 +81,8 @@ SPECDEC__INLINE void specdec__screen_compute_bounds(const specdec__context *c, c
 {
     const size_t stride = (size_t)(matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS * SPECDEC__ROWS;
 
-    c->kernels->widen(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
-                      c->screen.norms + column * SPECDEC__PLANE_PARTS);
+    c->kernels->add_bounds(sums, count, matrix->bounds->norm + (size_t)tile * SPECDEC__ROWS, stride,
+                           c->screen.norms + column * SPECDEC__PLANE_PARTS);
 }
 
 /* Computes the exact logits of the tokens items[count] for one row of the last step, which has computed bounds only. */
@@ -99,7 +99,7 @@ static SPECDEC__UNUSED void specdec__screen_read_rows(specdec__context *c, int c
 
         for (i = 0; i < SPECDEC__ROWS; i++)
             rows[i] = output->file + (size_t)items[from + (i < few ? i : 0)].token * output->row_bytes;
-        c->kernels->pick(rows, output->columns / 32, &c->columns, column, logits);
+        c->kernels->multiply_file_rows(rows, output->columns / 32, &c->columns, column, logits);
         c->kernels->scale(logits, c->model->fact[SPECDEC__LOGIT_SCALE], SPECDEC__ROWS);
         for (i = 0; i < few; i++)
             items[from + i].logit = logits[i];

@@ -98,14 +98,14 @@ static int specdec__forward_project_latent_queries(specdec__context *c, int thre
     const int low = specdec__forward_stride(latent->query_rank);
     specdec__matrix_product t[2];
 
-    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->low, low)
+    t[0] = latent->query_rank ? specdec__forward_product(layer, SPECDEC__Q_A, -1, c->query_latent, low)
                               : specdec__forward_product(layer, SPECDEC__Q, -1, c->queries, queries);
     t[1] = specdec__forward_product(layer, SPECDEC__KV_A, -1, c->keys, specdec__forward_stride(layer->shape.key_dim));
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
     if (latent->query_rank) {
         in = specdec__forward_make_input(c->h, c->n, low, NULL);
-        in.source = c->low;
+        in.source = c->query_latent;
         in.norm = layer->vector[SPECDEC__LOW_NORM];
         t[0] = specdec__forward_product(layer, SPECDEC__Q_B, -1, c->queries, queries);
         if (specdec__forward_project(c, thread, &in, t, 1))
@@ -135,7 +135,7 @@ static int specdec__forward_convolve_half_output(specdec__context *c, int thread
     specdec__forward_convolve_block(c, thread, base, 1, c->y);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_copy_mixed(c, thread, c->y);
+    specdec__forward_copy_conv_output(c, thread, c->y);
     return 0;
 }
 
@@ -202,28 +202,29 @@ static int specdec__forward_run_attention_half(specdec__context *c, int thread, 
         (c->conv_weights && specdec__forward_convolve_half_output(c, thread,
                                                                   layer->vector[SPECDEC__ATTENTION_CONV_BASE])))
         return 1;
-    if (layer->state >= 0)
+    if (layer->recurrent_index >= 0)
         specdec__forward_add_residual(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], c->mix.x_plus_output, c->x);
     else
         specdec__forward_add_half(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION], 0);
     return specdec__pool_barrier(c->pool);
 }
 
-/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.raw they write. Returns how many. */
+/* Lists the input matrices of a recurrent layer, and where in rows of c->mix.projected they write. Returns how many. */
 static int specdec__forward_mix_list_products(const specdec__context *c, const specdec__layer *layer,
                                               specdec__matrix_product *t)
 {
     const specdec__mixing *m = &c->model->mixing;
     const struct { int matrix, at; } made[] = {
-        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0}, {SPECDEC__MIX_QKV, m->first_kept},
-        {SPECDEC__MIX_BETA, m->first_kept + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_kept + m->channels},
-        {SPECDEC__MIX_ALPHA, m->first_kept + m->channels + specdec__round_up(m->heads, 16)}};
+        {SPECDEC__MIX_SHORT_IN, 0}, {SPECDEC__MIX_SSM_IN, 0}, {SPECDEC__MIX_GATE, 0},
+        {SPECDEC__MIX_QKV, m->first_input},
+        {SPECDEC__MIX_BETA, m->first_input + m->channels}, {SPECDEC__MIX_BETA_ALPHA, m->first_input + m->channels},
+        {SPECDEC__MIX_ALPHA, m->first_input + m->channels + specdec__round_up(m->heads, 16)}};
     int i, count = 0;
 
     for (i = 0; i < (int)SPECDEC__COUNT(made); i++)
         if (layer->matrix[made[i].matrix].rows)
-            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.raw + made[i].at,
-                                                  c->mix.raw_stride);
+            t[count++] = specdec__forward_product(layer, made[i].matrix, -1, c->mix.projected + made[i].at,
+                                                  c->mix.projected_stride);
     return count;
 }
 
@@ -299,7 +300,7 @@ static void specdec__forward_compute_layer_embedding(specdec__context *c, int th
 
     specdec__quant_to_float(inputs->token_table.type,
                             inputs->token_table.file +
-                                (size_t)c->batch->tokens[c->first + i] * inputs->token_table.row_bytes,
+                                (size_t)c->batch->tokens[c->first_node + i] * inputs->token_table.row_bytes,
                             (size_t)all, table);
     c->kernels->scale(row, (float)specdec__inverse_root(c->model->embedding), all);
     for (at = 0; at < all; at += width) {
@@ -405,7 +406,7 @@ static int specdec__forward_end_layer(specdec__context *c, int thread, const spe
         if (specdec__forward_route_streams(c, thread, layer))
             return 1;
         specdec__forward_correct_streams(c, thread, layer);
-        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* which is made of x */
+        in = specdec__forward_make_input(c->h, c->n, c->e, NULL); /* x times altup_correct_scale */
     }
 
     if (width) {
@@ -468,7 +469,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     const int columns = c->n * c->model->chosen_experts, ff = specdec__forward_stride(c->model->expert_ff);
     const int width = c->latent ? specdec__forward_stride(c->model->latent) : c->e;
     const int gated = layer->matrix[SPECDEC__EXPERT_GATE].rows > 0;
-    specdec__matrix_input in = specdec__forward_make_input(c->parts, columns, width, NULL);
+    specdec__matrix_input in = specdec__forward_make_input(c->expert_outputs, columns, width, NULL);
     specdec__matrix_product t[2];
 
     in.norm = layer->vector[SPECDEC__EXPERT_NORM];
@@ -481,7 +482,7 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
         return 1;
     in = specdec__forward_activated_input(c, layer, c->hidden, columns, ff, gated ? c->up : NULL);
     in.source_rows = c->routes.row;
-    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->parts, width);
+    t[0] = specdec__forward_product(layer, SPECDEC__EXPERT_DOWN, SPECDEC__EXPERT_DOWN_BIAS, c->expert_outputs, width);
     if (specdec__forward_project_routed(c, thread, &in, t, 1))
         return 1;
     specdec__forward_sum_experts(c, thread, c->latent ? c->latent : c->y, width);
@@ -494,8 +495,8 @@ static int specdec__forward_run_experts(specdec__context *c, int thread, const s
     return specdec__forward_project(c, thread, &in, t, 1);
 }
 
-/* Computes y = norm(y) + norm(parts): y is the output of the experts, parts that of the network beside them (the trait
-   DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
+/* Computes y = norm(y) + norm(dense): y is the output of the experts, dense that of the network beside them, which lies
+   in c->expert_outputs (the trait DENSE_BESIDE_EXPERTS). Returns 1 when cancelled. */
 static int specdec__forward_add_dense_network(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__row_part part = specdec__forward_thread_part(c, thread, c->n, c->e);
@@ -510,8 +511,8 @@ static int specdec__forward_add_dense_network(specdec__context *c, int thread, c
     for (i = part.first_row; i < part.end_row; i++) {
         const size_t row = (size_t)i * (size_t)c->e;
 
-        specdec__forward_norm_function(c)(c->parts + row, layer->vector[SPECDEC__AFTER_NETWORK], c->model->epsilon,
-                                          width, at, to, c->y + row);
+        specdec__forward_norm_function(c)(c->expert_outputs + row, layer->vector[SPECDEC__AFTER_NETWORK],
+                                          c->model->epsilon, width, at, to, c->y + row);
         c->kernels->add_scaled(c->y + row + at, 1, c->h + row + at, to - at);
     }
     return specdec__pool_barrier(c->pool);
@@ -528,7 +529,7 @@ static int specdec__forward_run_expert_half(specdec__context *c, int thread, con
     if (specdec__forward_route_rows(c, thread, layer) || specdec__forward_run_experts(c, thread, layer))
         return 1;
     if (layer->shape.feed_forward) {
-        if (specdec__forward_run_network(c, thread, layer, &in, c->parts))
+        if (specdec__forward_run_network(c, thread, layer, &in, c->expert_outputs))
             return 1;
         if (shared)
             specdec__forward_add_shared_expert(c, thread, layer);
@@ -550,8 +551,9 @@ static void specdec__forward_copy_states(const specdec__context *c, int thread, 
         const specdec__state_reader *taps = &c->taps[k];
 
         for (i = 0; taps->out && i < taps->count; i++)
-            for (j = taps->first + thread; taps->layers[i] == layer && j < c->n; j += specdec__pool_active(c->pool)) {
-                float *out = taps->out + ((size_t)(j - taps->first) * (size_t)taps->count + (size_t)i) * width;
+            for (j = taps->first_node + thread; taps->layers[i] == layer &&
+                 j < c->n; j += specdec__pool_active(c->pool)) {
+                float *out = taps->out + ((size_t)(j - taps->first_node) * (size_t)taps->count + (size_t)i) * width;
                 const float *x = c->x + (size_t)j * (size_t)c->e;
 
                 if (layer == SPECDEC_STATE_FINAL)
@@ -574,7 +576,7 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
 
     if (reads->is_nextn) {
         c->kernels->norm(embedding, reads->token_norm, epsilon, width, 0, width, h);
-        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_read_stride(c->model), reads->state_norm,
+        c->kernels->norm(c->reads + (size_t)i * (size_t)specdec__forward_states_stride(c->model), reads->state_norm,
                          epsilon, width, 0, width, h + width);
         return;
     }
@@ -589,7 +591,7 @@ static void specdec__forward_join_embedding_state(specdec__context *c, int i, co
 static int specdec__forward_project_states(specdec__context *c, int thread)
 {
     const specdec__reads *reads = &c->model->reads;
-    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_read_stride(c->model),
+    specdec__matrix_input in = specdec__forward_make_input(c->reads, c->n, specdec__forward_states_stride(c->model),
                                                            NULL);
     specdec__matrix_product t;
 
@@ -621,7 +623,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
             continue;
         row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
                     : c->x + (size_t)i * (size_t)c->e;
-        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
+        specdec__quant_to_float(table->type,
+                                table->file + (size_t)c->batch->tokens[c->first_node + i] * table->row_bytes,
                                 (size_t)width, row);
         c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
         specdec__forward_check_row(c, thread, i, row, width, SPECDEC__FINITE_FACTOR);
@@ -630,8 +633,8 @@ static void specdec__forward_embed_rows(specdec__context *c, int thread)
     }
 }
 
-/* Computes a thread's share of the logits of the wanted rows of x, or of bounds, or of neither
-   (specdec__screen_choice). In any case h becomes their hidden states, (row_count, e). A function of the thread
+/* Computes a thread's share of the logits of the wanted rows of x, or of their bounds, or of no logits, as
+   specdec__screen_kind_of_step says. In any case h (row_count, e) becomes their hidden states. A function of the thread
    pool. */
 static void specdec__forward_compute_logits(void *argument, int thread)
 {
@@ -647,14 +650,14 @@ static void specdec__forward_compute_logits(void *argument, int thread)
     in.source_rows = c->rows;
     c->scratch[thread].current_half = 2 * m->layers;
     if (thread == 0)
-        c->screen.computed = specdec__screen_choice(c);
-    if (specdec__screen_choice(c) == SPECDEC__SCREEN_LOGITS) {
+        c->screen.computed = specdec__screen_kind_of_step(c);
+    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_LOGITS) {
         if (!specdec__forward_project(c, thread, &in, &t, 1))
             specdec__forward_finish_logits(c, thread);
         return;
     }
     specdec__forward_quantise(c, thread, &in);
-    if (specdec__screen_choice(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
+    if (specdec__screen_kind_of_step(c) == SPECDEC__SCREEN_NOTHING || specdec__pool_barrier(c->pool))
         return;
     specdec__screen_compute_norms(c, thread);
     if (!specdec__pool_barrier(c->pool))
@@ -718,8 +721,8 @@ static void specdec__forward_run_thread(void *argument, int thread)
         c->scratch[thread].current_half = 2 * i;
         if (c->streams && specdec__forward_begin_layer(c, thread, &m->layer[i]))
             return;
-        if (SPECDEC__RECURRENT && m->layer[i].state >= 0 && specdec__forward_run_recurrent_half(c, thread,
-                                                                                                &m->layer[i]))
+        if (SPECDEC__RECURRENT && m->layer[i].recurrent_index >= 0 && specdec__forward_run_recurrent_half(c, thread,
+                                                                                                          &m->layer[i]))
             return;
         if (m->layer[i].shape.kv_heads && specdec__forward_run_attention_half(c, thread, &m->layer[i]))
             return;
@@ -794,7 +797,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
             return specdec__fail(error, SPECDEC_ERROR_FULL, "no room in the KV cache for %d more tokens",
                                  batch->n);
         }
-        if (batch->wanted == NULL || batch->wanted[i])
+        if (batch->wants_logits == NULL || batch->wants_logits[i])
             c->rows[c->row_count++] = i - batch->done_count;
     }
     if (c->row_count > c->max_rows && !c->model->lacks_output)
@@ -803,7 +806,7 @@ static specdec_result specdec__forward_prepare_batch(specdec__context *c, const 
     c->batch = batch;
     for (i = 0; i < SPECDEC__SPANS; i++)
         c->stretches[i] = specdec__forward_seen_stretches(c, i, batch->done_count, batch->n);
-    c->first = batch->done_count;
+    c->first_node = batch->done_count;
     c->n = batch->n - batch->done_count;
     return SPECDEC_OK;
 }
@@ -858,7 +861,7 @@ static specdec__batch specdec__forward_make_batch(const specdec__context *c, int
     batch.tokens = c->tokens;
     batch.parents = c->parents;
     batch.views = c->views;
-    batch.wanted = batch.certain = NULL;
+    batch.wants_logits = batch.certain = NULL;
     return batch;
 }
 
@@ -943,20 +946,20 @@ static void specdec__forward_set_up_prefill(specdec__context *c, const specdec__
     const int skip = specdec__max_int(rows->states_from - at, 0);
 
     c->taps[0] = rows->taps;
-    c->taps[0].first = skip;
+    c->taps[0].first_node = skip;
     if (skip >= n)
         c->taps[0].out = NULL;
     else if (c->taps[0].out)
         c->taps[0].out += (size_t)(at + skip - rows->states_from) * width;
     if (rows->reads)
-        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_read_stride(c->model);
+        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_states_stride(c->model);
 }
 
 /* Copies the logits of a batch of tokens [at, at + n) of a prefill to the caller; the last row becomes row 0. */
 static void specdec__forward_copy_rows(specdec__context *c, const specdec__prefill_rows *rows, int at, int n)
 {
     const size_t vocab = (size_t)c->output->rows;
-    const int skip = specdec__max_int(rows->logits_from - at, 0); /* rows come for wanted nodes, in order of nodes */
+    const int skip = specdec__max_int(rows->logits_from - at, 0); /* logits have rows for wanted nodes only */
 
     if (skip >= n || !rows->logits)
         return;
@@ -983,11 +986,11 @@ static specdec_result specdec__forward_prefill(specdec__context *c, specdec__vie
         for (i = 0; i < n; i++) {
             c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
             c->parents[i] = i - 1;
-            c->wanted[i] = (unsigned char)(at + i >= rows->logits_from);
+            c->wants_logits[i] = (unsigned char)(at + i >= rows->logits_from);
             c->path[i] = i;
-            c->certain[i] = at + i < count - 1; /* the last token may become a root again */
+            c->certain[i] = at + i < count - 1; /* the last token may be a root later */
         }
-        batch.wanted = c->wanted;
+        batch.wants_logits = c->wants_logits;
         batch.certain = c->certain;
         specdec__forward_set_up_prefill(c, rows, at, n);
         result = specdec__forward(c, &batch, error);

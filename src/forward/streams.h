@@ -86,7 +86,7 @@ static void specdec__forward_stream_coefficients(const specdec__context *c, int 
 
     memcpy(modes, c->stream_router + (size_t)i * 16, (size_t)count * sizeof *modes);
     c->kernels->scale(modes, 1 / (float)c->model->embedding, 16);
-    c->kernels->cap(modes, 1, 16);
+    c->kernels->soft_cap(modes, 1, 16);
     for (r = 0; r < rows; r++)
         for (out[r] = 0, k = 0; k < count; k++)
             out[r] = specdec__fma(weights[r * count + k], modes[k], out[r]);

@@ -95,8 +95,8 @@ typedef enum specdec_result {
 
 /* A failed call's result and a text that names the tensor, key or token at fault. Only calls that fail write to it. */
 typedef struct specdec_error {
-    specdec_result code;
-    char text[SPECDEC_ERROR_TEXT_SIZE];
+    specdec_result code;                /* what kind of error */
+    char text[SPECDEC_ERROR_TEXT_SIZE]; /* a sentence for people */
 } specdec_error;
 
 /* Returns the constant text of a result, such as "the memory block is too small". */
@@ -107,26 +107,26 @@ SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
-typedef struct specdec specdec;             /* a sequence and its engine, in the caller's memory */
-typedef struct specdec_constraint specdec_constraint; /* what a sequence obeys: see below */
+typedef struct specdec specdec;             /* a handle: a sequence and its engine, in the caller's memory */
+typedef struct specdec_constraint specdec_constraint; /* a grammar or schema that answers obey: see below */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: `model`, `data` or `path`, the first of these that is set. */
 typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
-    const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
-    size_t size;
-    const char *path;           /* a GGUF file, or of a model in several (NAME-00001-of-00003.gguf) the first: others
-                                   lie beside it. It is mapped; a mapped file that shrinks kills the process (SIGBUS) */
-    int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
+    const void *data;           /* a whole GGUF file in memory (flash, an array), size bytes; must outlive the engine */
+    size_t size;                /* bytes at data */
+    const char *path;           /* a GGUF file, or the first of a model in several (NAME-00001-of-00003.gguf), with the
+                                   others beside it. It is mapped: one that shrinks kills the process (SIGBUS) */
+    int copy;                   /* not 0: the file is read into the block, which grows by its size, instead of mapped */
 } specdec_source;
 
-#define SPECDEC_FORK_TOKENS 16 /* that a child is made to begin with, at most */
+#define SPECDEC_FORK_TOKENS 16 /* tokens that a child can begin with, at most */
 
 /* Functions of the caller's. All but `thread` are called from the thread that called the library, and may call no
    function but specdec_cancel. Any may be NULL. */
 typedef struct specdec_hooks {
-    void *user_data;
+    void *user_data; /* the first argument of each hook */
     /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
        in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
@@ -144,8 +144,8 @@ typedef struct specdec_hooks {
 
 /* A number that is added to the logit of a token; -INFINITY forbids the token. */
 typedef struct specdec_bias {
-    int32_t token;
-    float bias;
+    int32_t token; /* token id */
+    float bias;    /* added to its logit */
 } specdec_bias;
 
 /* Samplers: X(NAME, name in lists), in their default order, which is that of llama.cpp. */
@@ -174,41 +174,41 @@ typedef enum specdec_sampler {
 /* How tokens are chosen. {0}: greedily. Biases come first, then the samplers in their order. All of them are functions
    of the text, the position and the seed, so the text is the same with and without draft tokens. */
 typedef struct specdec_sampling {
-    float temperature;         /* up to 1e6; 0: greedy: of all below only biases, penalties and dry_ then count */
-    int32_t top_k;             /* keep the k best; 0: off */
-    float top_p;               /* keep the fewest best that hold this probability (of what is left); 0 or 1: off */
-    float min_p;               /* keep those at least this probable, relative to the best; 0: off */
+    float temperature;         /* up to 1e6; 0: greedy: of the members below only biases, penalties and dry_ are used */
+    int32_t top_k;             /* keep the k best tokens; 0: off */
+    float top_p;               /* keep the fewest best tokens that hold this probability (of those kept); 0 or 1: off */
+    float min_p;               /* keep tokens at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
-    int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
+    int32_t repetition_window; /* how many recent tokens the penalties look at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
-    int bias_count;
-    float frequency_penalty;   /* times how often a token is in that window is taken from its logit; 0: off */
-    float presence_penalty;    /* is taken from the logits of all tokens in that window; 0: off */
-    float dry_multiplier;      /* of what is taken from a token that would lengthen a repetition: dry_multiplier *
-                                  dry_base^(its length - dry_allowed_length), from that length on; 0: off */
-    float dry_base;            /* from 1 on; 0: 1.75 */
-    int32_t dry_allowed_length; /* 0: 2 */
-    int32_t dry_window;        /* tokens that are searched for repetitions; 0: all that are handed over */
-    char dry_breakers[16];     /* characters: a repetition does not go on across a token that has one of them; "": line
-                                  feed : " *   (only in engines, whose tokens have characters) */
-    float top_n_sigma;         /* keep logits not further below the best than so many standard deviations; 0: off */
-    float typical_p;           /* keep the fewest whose surprise is nearest the mean and that hold this probability;
-                                  0 or 1: off */
-    float xtc_probability;     /* that at a position all but the least probable of those at least xtc_threshold probable
-                                  are removed; 0: off */
+    int bias_count;            /* how many biases there are */
+    float frequency_penalty;   /* times how often a token is in the window, is subtracted from its logit; 0: off */
+    float presence_penalty;    /* is subtracted from the logits of all tokens in the window; 0: off */
+    float dry_multiplier;      /* a token that would lengthen a repetition of at least dry_allowed_length tokens loses
+                                  dry_multiplier * dry_base^(its length - dry_allowed_length); 0: off */
+    float dry_base;            /* at least 1; 0: 1.75 */
+    int32_t dry_allowed_length; /* of repetitions, in tokens; 0: 2 */
+    int32_t dry_window;        /* recent tokens that are searched for repetitions; 0: all that are handed over */
+    char dry_breakers[16];     /* characters: a repetition ends at a token that has one of them; "": line feed : " *
+                                  (only in engines, whose tokens have characters) */
+    float top_n_sigma;         /* keep logits at most so many standard deviations below the best; 0: off */
+    float typical_p;           /* keep the fewest tokens whose surprise is nearest the mean and that hold this
+                                  probability; 0 or 1: off */
+    float xtc_probability;     /* how often, by position, all but the least probable of the tokens at least
+                                  xtc_threshold probable are removed; 0: off */
     float xtc_threshold;       /* 0: 0.1; above 0.5: off */
-    float temperature_range;   /* the temperature is up to so much lower or higher, by the entropy; 0: off */
-    float temperature_exponent; /* of the entropy over the largest possible one; 0: 1 */
-    float mirostat_tau;        /* surprise, in bits, that an answer's tokens shall have in the mean: mirostat 2, which
-                                  follows biases and temperature; other samplers do not count then. 0: off */
-    float mirostat_rate;       /* how fast it learns; 0: 0.1 */
+    float temperature_range;   /* the temperature is up to this much lower or higher, by the entropy; 0: off */
+    float temperature_exponent; /* exponent of the entropy over the largest possible one; 0: 1 */
+    float mirostat_tau;        /* mean surprise, in bits, that an answer's tokens shall have: mirostat 2, which follows
+                                  biases and temperature and replaces all other samplers. 0: off */
+    float mirostat_rate;       /* mirostat's learning rate; 0: 0.1 */
     unsigned char samplers[16]; /* which samplers, in which order (specdec_sampler), 0 behind the last; {0}: all */
 } specdec_sampling;
 
-#define SPECDEC_STOP_STRINGS 32 /* at once, of 1 to 256 bytes each, */
-#define SPECDEC_STOP_BYTES 1792 /* of so many bytes in all */
-#define SPECDEC_END_TOKENS 8    /* at once */
+#define SPECDEC_STOP_STRINGS 32 /* stop strings of a sequence, of 1 to 256 bytes each */
+#define SPECDEC_STOP_BYTES 1792 /* bytes of all its stop strings together */
+#define SPECDEC_END_TOKENS 8    /* end tokens in settings */
 
 /* A constraint as a function of the caller's: clears the bits of tokens that may not follow tokens[count] (bit token %
    32 of mask[token / 32]); end tokens have bits, too. Must be a function of the tokens alone: it is called for every
@@ -218,30 +218,31 @@ typedef void (*specdec_allow)(void *user_data, const int32_t *tokens, int count,
 /* How a sequence is continued. {0} is good: greedily, until the model ends the answer. Stop strings are copied; biases
    must stay valid until other settings replace them. */
 typedef struct specdec_settings {
-    specdec_sampling sampling;
-    int max_tokens;                         /* after each prompt; 0: as many as the context holds */
-    int slide;                              /* a full context keeps so many first tokens and the younger half of the
-                                               others, of which there must be two, and the text goes on (see
-                                               specdec_tokens); 0: it ends */
-    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. One
-                                               that is the text of a control token makes that an end token, too */
+    specdec_sampling sampling;              /* how tokens are chosen */
+    int max_tokens;                         /* tokens of an answer, at most; 0: as many as the context holds */
+    int slide;                              /* a full context keeps this many first tokens and the younger half of the
+                                               others, two at least, and the answer goes on (see specdec_tokens); 0:
+                                               no */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list. The
+                                               text of a control token makes that token an end token, too */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
-    int top_logprobs;                       /* log-probabilities of tokens to come: with the k best, of config.logprobs
-                                               at most; 0: with all of those, -1: none are worked out */
+    int top_logprobs;                       /* log-probabilities of later tokens come with the k best, config.logprobs
+                                               at most; 0: with all of these, -1: none are computed */
     int32_t end_tokens[SPECDEC_END_TOKENS]; /* (end_token_count) end the answer besides those that the model has;
                                                unknown ids are skipped */
-    int end_token_count;
-    int min_tokens;                         /* no token that ends the answer is chosen before so many are written */
+    int end_token_count;                    /* how many end_tokens there are */
+    int min_tokens;                         /* no token that ends the answer is chosen before it has this many tokens */
     int ignore_end;                         /* not 0: the model's tokens that end an answer are never chosen */
-    const specdec_constraint *constraint;   /* what an answer obeys from its first token on, or from where this is set;
-                                               NULL: nothing. Where it is complete, the model may end the answer; where
-                                               nothing more can follow, the answer ends. Where only one continuation is
-                                               possible, its tokens are those of the model's tokenizer. Must stay valid
-                                               until other settings replace it */
-    const specdec_constraint *calls;        /* what each call of a tool obeys from where its mark is written, in answers
-                                               that are taken in parts: made of SPECDEC_CONSTRAINT_TOOLS; NULL: none */
-    specdec_allow allow;                    /* NULL, or what may follow by the caller's own rule, beside constraint */
-    void *allow_data;                       /* its user_data */
+    const specdec_constraint *constraint;   /* a constraint that the answer obeys from its first token, or from where it
+                                               is set; NULL: none. Where the constraint is complete, the model may end
+                                               the answer; where nothing more can follow, the answer ends. Where only
+                                               one continuation is possible, its tokens are those of the model's
+                                               tokenizer. Must stay valid until other settings replace it */
+    const specdec_constraint *calls;        /* a constraint of each call of a tool, from its mark on, in answers that
+                                               are taken in parts: made of SPECDEC_CONSTRAINT_TOOLS; NULL: none */
+    specdec_allow allow;                    /* NULL, or a caller's rule for tokens that may follow, besides
+                                               constraint */
+    void *allow_data;                       /* the user_data of allow */
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>speculation/draft, name on command lines).
@@ -267,7 +268,7 @@ typedef struct specdec_settings {
 
 /* Where draft tokens come from. */
 typedef enum specdec_drafting {
-    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
+    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that is measured to be fastest, or none */
     SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
 #define SPECDEC__DRAFTER(NAME, kind, name) SPECDEC_DRAFT_##NAME,
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
@@ -301,7 +302,7 @@ typedef enum specdec_policy {
 /* Whether greedy and coupled steps read only five of the eight bits of a large output matrix, and the other three only
    of rows whose logit can be the largest. The text is the same. */
 typedef enum specdec_screening {
-    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets that have
+    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets with
                                  kernels for it */
     SPECDEC_SCREENING_OFF,
     SPECDEC_SCREENING_ALWAYS, /* any 8-bit output matrix */
@@ -313,18 +314,19 @@ typedef enum specdec_screening {
    target, to draft for rank 0 (coupled). Rank 0 is used as any engine, the other ranks call specdec_serve. The
    functions below are called from the engine's thread. */
 typedef struct specdec_cluster {
-    int rank, ranks;   /* this one, and how many there are, 1..64 */
-    const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
-    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take. 8 times as
-                          long may a rank load, a message take, or nothing go on though all are heard. 0: none is */
-    void *user_data;
+    int rank, ranks;   /* this machine's number, and how many ranks there are, 1..64 */
+    const int *layers; /* [ranks] layers of each rank, in order; rank 0 may have none, a rank that only drafts has
+                          none */
+    double silence;    /* seconds until a silent rank counts as lost: more than layers and rank 0's pauses take. 8 times
+                          as long may a rank load, a message take, or no work proceed though all are heard. 0: never */
+    void *user_data;   /* the first argument of each function */
     /* Sends a copy of a message to a rank. Two messages to a rank arrive in order, urgent ones in an order of their
        own. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
     /* Receives the next message of a rank, or with -1 the next urgent message of any rank. Copies at most room bytes of
        it. Returns its size; 0: there is none yet. */
     size_t (*receive)(void *user_data, int rank, void *message, size_t room);
-    void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
+    void (*wait)(void *user_data, double seconds); /* waits until a message may have come, at most so long */
     void (*layer)(void *user_data, int nodes);     /* NULL, or called behind every layer of a run of so many nodes */
 } specdec_cluster;
 
@@ -340,50 +342,50 @@ typedef struct specdec_cluster {
 /* The configuration of an engine. {0} with a target is a good one. It is copied, strings are read in specdec_init; the
    memory that sources, settings and cluster point to must stay valid: see WHAT MUST STAY VALID. */
 typedef struct specdec_config {
-    specdec_source target;
-    specdec_source draft;       /* optional; of the target's vocabulary, or a drafter that was made for the target */
+    specdec_source target;      /* the model that decodes */
+    specdec_source draft;       /* optional draft model: of the target's vocabulary, or a drafter made for the target */
     specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
-    specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
-    int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
-    int sequences;              /* that are open at once, 1..1024; 0: 1 */
+    specdec_settings settings;  /* of the first sequence and of opened ones; specdec_set changes those of a sequence */
+    int context;                /* tokens of a sequence, prompt included, at most 2^24; 0: the model's, at most 4096 */
+    int sequences;              /* sequences that can be open at once, 1..1024; 0: 1 */
     int cache;                  /* tokens of all sequences (shared ones once), up to 2^30; 0: sequences * context */
-    const char *fork_token;     /* by name or id: a sequence that writes it forks; "": none; NULL: "[Fork]", if any */
-    const char *child_token;    /* the child begins with it (NULL: "[Child]"); needs several sequences */
+    const char *fork_token;     /* name or id: a sequence that writes it forks; "": none; NULL: "[Fork]", if any */
+    const char *child_token;    /* the child begins with this token (NULL: "[Child]"); needs several sequences */
     int prefixes;               /* closed sequences in the prefix cache, at most 2^16; 0: four for each sequence, 64
                                    to 256; -1: none. See specdec_drop_prefixes */
-    int forks;                  /* of a sequence between two prompts, at most (itself at most 2^24); 0: 16 */
+    int forks;                  /* forks of a sequence between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
     int history;                /* tokens of closed sequences for n-grams, of 230 bytes each, up to 2^24; 0: none */
-    int prefill_chunk;          /* prompt tokens a step beside decoding, up to 2^30; 0: a third of its time */
+    int prefill_chunk;          /* prompt tokens of a step beside decoding, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
-    int checkpoint;             /* tokens between checkpoints of a recurrent model, of a state each: where it can be
-                                   cut, to go on from there; 0: a quarter of the context, at least 256 */
-    int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
+    int checkpoint;             /* tokens between checkpoints of a recurrent model, a state each, where a sequence can
+                                   be cut; 0: a quarter of the context, at least 256 */
+    int weights_in_place;       /* not 0: matrices are not repacked: slower, but without a copy in memory */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
     int constraints;            /* not 0: sequences may have constraints (settings.constraint, settings.allow); takes
-                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if
-                                   settings have one */
-    int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
-                                   their places: 8 (k + 1) bytes for each token of the context */
-    const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
+                                   some 200 bytes for each token of the vocabulary, and 2 KB a sequence. Set if settings
+                                   have one */
+    int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are stored, with the k best
+                                   at their positions: 8 (k + 1) bytes for each token of the context */
+    const char *kv;             /* type of the cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: as the model says */
-    int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
-                                   coupled; 0: one, where that was seen to be faster; -1: none */
-    specdec_drafting drafting;
-    specdec_rule rule;
-    specdec_policy policy;
-    specdec_screening screening;
-    int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
-    int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
-    int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies with, those of frequent tokens,
-                                   copied; 0: a twelfth, at least 8192, where and while that pays; -1: all */
+    const char *chat_format;    /* one of SPECDEC_CHAT_FORMATS; NULL: the model's */
+    int async;                  /* threads that keep drafting while the others verify, for one sequence alone, coupled;
+                                   0: one, where that was measured to be faster; -1: none */
+    specdec_drafting drafting;  /* which drafters take part */
+    specdec_rule rule;          /* how draft tokens are accepted */
+    specdec_policy policy;      /* how the draft model's trees are shaped */
+    specdec_screening screening; /* whether the output matrix is screened */
+    int retrieval;              /* tokens that "triforce" attends to, from 16 on; 0: an eighth of the context */
+    int retrieval_chunk;        /* consecutive tokens that "triforce" chooses together, 1..64; 0: 8 */
+    int draft_vocabulary;       /* rows of its output matrix that a drafter multiplies, those of frequent tokens,
+                                   copied; 0: a twelfth, at least 8192, where and while that is faster; -1: all */
     int tree_size;              /* nodes of the token tree, root included, 2..64; buffers grow with it; 0: 8 (auto: up
-                                   to 32), 1 where nothing drafts */
-    int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
-    const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
-    specdec_hooks hooks;
+                                   to 32), 1 without drafters */
+    int tree_depth;             /* levels of the tree, root included; tree_size: a chain; 0: at most 5 (auto: 12) */
+    const specdec_cluster *cluster; /* the ranks that hold the target's layers; NULL: this machine alone */
+    specdec_hooks hooks;        /* functions of the caller's */
 } specdec_config;
 
 /* ---- Settings and configuration by name: for bindings, for flags, for files. ------------------------------------
@@ -531,12 +533,12 @@ typedef enum specdec_field_kind {
 
 /* A row of SPECDEC_SETTINGS_FIELDS or SPECDEC_CONFIG_FIELDS. */
 typedef struct specdec_field {
-    const char *name;
-    specdec_field_kind kind;
-    int settings;    /* not 0: of specdec_settings */
-    size_t at, size; /* bytes of the member in a specdec_config: from its beginning, and how many */
-    double low, high;
-    const char *words, *help;
+    const char *name; /* such as "top_k" */
+    specdec_field_kind kind; /* the type of the member */
+    int settings;     /* not 0: a member of specdec_settings */
+    size_t at, size;  /* offset of the member in a specdec_config, and its bytes */
+    double low, high; /* the range of its values */
+    const char *words, *help; /* words that are allowed, separated by |; a sentence of help */
 } specdec_field;
 
 /* Returns the i-th field, fields of specdec_settings first; NULL behind the last. */
@@ -601,8 +603,8 @@ SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **sequence);
    as specdec_open. */
 SPECDEC_DEF specdec_result specdec_fork(specdec *sequence, specdec **fork);
 
-/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open others and
-   to end the engine. */
+/* Frees the slots and cache pages of a sequence, and of its children. The handle may still be used to open other
+   sequences and to end the engine. */
 SPECDEC_DEF void specdec_close(specdec *sequence);
 
 /* Prefix cache: the keys and values of a sequence stay when it is closed, rewound or replaced by specdec_load, and
@@ -677,10 +679,10 @@ SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t 
 typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
 
 typedef struct specdec_message {
-    specdec_role role;
-    const char *text;
-    size_t length; /* or SPECDEC_WHOLE_STRING */
-    int special;   /* not 0: control tokens that its text spells are control tokens; else they are plain text */
+    specdec_role role; /* who speaks */
+    const char *text;  /* the message, UTF-8 */
+    size_t length;     /* or SPECDEC_WHOLE_STRING */
+    int special;       /* not 0: control tokens that the text spells become control tokens; else they are text */
 } specdec_message;
 
 /* Appends messages in the model's chat format, and the tokens that make the model answer; all in all at most 16 bytes
@@ -692,8 +694,8 @@ SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *
 /* A piece of text: whole UTF-8 characters without a terminating zero, valid until the next call on its sequence. In a
    text from the caller, length may be SPECDEC_WHOLE_STRING (up to the zero), and bytes NULL (no text). */
 typedef struct specdec_text {
-    const char *bytes;
-    size_t length;
+    const char *bytes; /* UTF-8 */
+    size_t length;     /* in bytes */
 } specdec_text;
 
 /* ---- Conversations with thoughts, tools and parts. ------------------------------------------------------------------
@@ -705,7 +707,7 @@ typedef struct specdec_text {
 
 /* A call of a tool. */
 typedef struct specdec_tool_call {
-    specdec_text id, name; /* the id may be missing */
+    specdec_text id, name;  /* the id may be missing */
     specdec_text arguments; /* a JSON object */
 } specdec_tool_call;
 
@@ -715,26 +717,28 @@ typedef struct specdec_chat_message {
     specdec_text content;           /* none: null */
     specdec_text thoughts;          /* of an assistant (reasoning_content) */
     const specdec_tool_call *calls; /* (call_count) of an assistant */
-    int call_count;
-    specdec_text call_id, name;     /* of a tool: the call that this is the result of, and the tool's name */
+    int call_count;                 /* how many calls there are */
+    specdec_text call_id, name;     /* of a tool's result: the call that it answers, and the tool's name */
 } specdec_chat_message;
 
 typedef enum specdec_tool_choice {
     SPECDEC_TOOLS_AUTO,     /* the model writes text or calls */
     SPECDEC_TOOLS_NONE,     /* text: the template is given no tools */
-    SPECDEC_TOOLS_REQUIRED  /* a call; of `tool`, if that is named */
+    SPECDEC_TOOLS_REQUIRED  /* the model calls a tool; `tool`, if that is named */
 } specdec_tool_choice;
 
 /* A conversation; {0} with messages is good. */
 typedef struct specdec_chat_input {
-    const specdec_chat_message *messages; /* (count) */
-    int count;
-    specdec_text tools;   /* a JSON array of {"type": "function", "function": {"name", "description", "parameters"}} */
-    specdec_tool_choice tool_choice;
-    specdec_text tool;      /* the name of the one that must be called */
+    const specdec_chat_message *messages; /* (count) the conversation, oldest first */
+    int count;              /* how many messages there are */
+    specdec_text tools;     /* a JSON array of {"type": "function", "function": {"name", "description",
+                               "parameters"}} */
+    specdec_tool_choice tool_choice; /* whether the model may or must call tools */
+    specdec_text tool;      /* the name of the tool that must be called */
     specdec_text arguments; /* a JSON object: variables of the template, such as {"enable_thinking": false} */
     int continues;          /* not 0: the last message, an assistant's, is continued instead of closed */
-    int special;            /* not 0: control tokens that messages spell are control tokens; else they are plain text */
+    int special;            /* not 0: control tokens that messages spell become control tokens; 0: they are plain
+                               text */
 } specdec_chat_input;
 
 /* Replaces the tokens of a sequence by a conversation as the model's template writes it, with the tokens that make the
@@ -751,13 +755,13 @@ SPECDEC_DEF specdec_result specdec_chat_json(specdec *engine, const char *json, 
 typedef enum specdec_part_kind {
     SPECDEC_PART_CONTENT,
     SPECDEC_PART_THOUGHT,
-    SPECDEC_PART_NAME,      /* of the tool that a call is of: it begins a call */
-    SPECDEC_PART_ARGUMENTS, /* of a call, as they grow: together a JSON object */
-    SPECDEC_PART_END        /* a call is whole (no text) */
+    SPECDEC_PART_NAME,      /* the name of the tool that is called: begins a call */
+    SPECDEC_PART_ARGUMENTS, /* of a call, piece by piece: together a JSON object */
+    SPECDEC_PART_END        /* the call is complete (no text) */
 } specdec_part_kind;
 
 typedef struct specdec_part {
-    specdec_part_kind kind;
+    specdec_part_kind kind; /* what the part is */
     int call;          /* the number of the call in its answer, from 0; else -1 */
     specdec_text text; /* valid until the next call on that sequence or splitter; parts of calls may cut a character */
 } specdec_part;
@@ -772,13 +776,13 @@ SPECDEC_DEF specdec_result specdec_take_part(specdec *engine, specdec_part *part
 /* Splits an answer into parts without an engine. Its members are private. */
 typedef struct specdec_splitter {
     const void *calls, *thoughts; /* rows of the tables of marks */
-    const char *input;            /* (length) what was pushed and not looked at yet */
-    size_t length;
+    const char *input;            /* (length) bytes that were pushed and not split yet */
+    size_t length;                /* bytes at input */
     uint32_t stack;
     int state, flags, phase, depth, call, calls_begun, ended, held, noted, out, taken, queued;
     int started, since, kind_count; /* a call has, so many bytes ago; what is known of arguments: */
     const uint32_t *kinds_known;
-    uint64_t tool;                  /* a hash of its name */
+    uint64_t tool;                /* a hash of its name */
     int numbers[12], ends[12];
     unsigned char kinds[12];
     char hold[96], note[160], bytes[1200];
@@ -812,12 +816,12 @@ SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens,
 
 /* Why an answer ended. */
 typedef enum specdec_stop {
-    SPECDEC_STOP_NONE,     /* it has not, or nobody was told yet: DONE says that it has */
-    SPECDEC_STOP_END,      /* by a token that ends texts; it is the last of specdec_tokens */
-    SPECDEC_STOP_STRING,   /* by a stop string */
+    SPECDEC_STOP_NONE,     /* the answer has not ended, or no call has returned DONE yet */
+    SPECDEC_STOP_END,      /* a token that ends texts; it is the last of specdec_tokens */
+    SPECDEC_STOP_STRING,   /* a stop string */
     SPECDEC_STOP_LIMIT,    /* max_tokens */
     SPECDEC_STOP_CONTEXT,  /* the context is full */
-    SPECDEC_STOP_CANCELLED, /* it has not ended, but the last call was cancelled */
+    SPECDEC_STOP_CANCELLED, /* the answer has not ended, but the last call was cancelled */
     SPECDEC_STOP_CONSTRAINT /* the constraint is complete, and nothing more can follow */
 } specdec_stop;
 
@@ -852,17 +856,17 @@ SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and the number by which it is ranked: a logit, a logit with its noise, or a log-probability. */
 typedef struct specdec_candidate {
-    int32_t token;
-    float logit;
+    int32_t token; /* token id */
+    float logit;   /* the number it is ranked by */
 } specdec_candidate;
 
 /* The log-probabilities at the position of a written token: natural logarithms of the model's own probabilities, before
    biases, penalties, filters and temperature. NaN where a broken model has computed none. */
 typedef struct specdec_logprob {
-    int32_t token;
-    float logprob;
+    int32_t token;                 /* the written token */
+    float logprob;                 /* its log-probability */
     const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
-    int count;                     /* as settings and config say, or fewer when the vocabulary is smaller */
+    int count;                     /* as settings and config say, or fewer in a smaller vocabulary */
 } specdec_logprob;
 
 /* Returns the log-probability of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted,
@@ -896,48 +900,48 @@ SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t 
 SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t *tokens, int count, const int *layers,
                                                  int layer_count, float *states);
 
-#define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
+#define SPECDEC_STATS_TREES 12 /* sizes of trees that are counted separately */
 
 /* How many trees of one size were verified; a step of plain decoding has one node and one level. */
 typedef struct specdec_tree_count {
     int32_t nodes, levels; /* root included */
-    int64_t steps;
+    int64_t steps;         /* steps with such a tree */
 } specdec_tree_count;
 
 /* Statistics of a sequence since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens, slid; /* prompted, written, slid out of the context */
-    int64_t shared_tokens, cached_tokens; /* of prompts, not prefilled: of open sequences; of prefixes */
-    int64_t prefilled_tokens;           /* read by the target: the other ones, and those it has read once more */
-    int64_t steps;                      /* of writing; tokens / steps: tokens a step */
-    int64_t drafted, accepted;          /* nodes of the trees but their roots */
+    int64_t prompt_tokens, tokens, slid; /* tokens prompted, written, slid out of the context */
+    int64_t shared_tokens, cached_tokens; /* prompt tokens not prefilled, as in open sequences; as in prefixes */
+    int64_t prefilled_tokens;           /* tokens prefilled by the target: all others, and those prefilled again */
+    int64_t steps;                      /* decoding steps; tokens / steps: tokens a step */
+    int64_t drafted, accepted;          /* nodes of trees without roots; how many of them were accepted */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
-    double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
-    double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
+    double prompt_seconds, first_token_seconds; /* prefilling; from the last prompt call to its first token */
+    double seconds, draft_seconds, verify_seconds; /* decoding in all, drafting, target's forward passes */
     int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
     int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
-    int64_t steps_beside;               /* during which the draft model went on */
-    double beside_seconds;              /* that the engine waited for its end, when the target was done */
+    int64_t steps_beside;               /* steps during which the draft model kept drafting */
+    double beside_seconds;              /* seconds that the engine waited for the draft model in these steps */
     specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
-    int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
+    int64_t steps_other_trees;          /* steps with other trees; all trees[].steps and these sum up to steps */
 } specdec_stats;
 
 SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 
 /* Facts about an engine. */
 typedef struct specdec_info {
-    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
-    int threads, context, vocabulary, layers, embedding;
+    const char *isa, *kv, *chat_format;          /* chat_format is NULL when none was recognised */
+    int threads, context, vocabulary, layers, embedding; /* of the engine; of its target */
     int sequences, open_sequences;               /* slots for sequences, and how many are open */
-    int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
-    int cache_prefixes;                          /* of those that are free, with prefixes of closed sequences */
-    int32_t fork_token, child_token;             /* by which sequences fork; -1: none */
+    int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64; free */
+    int cache_prefixes;                          /* free tokens that hold prefixes of closed sequences */
+    int32_t fork_token, child_token;             /* tokens of forks: config.fork_token, config.child_token; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
-    size_t state_bytes;                          /* of recurrent layers, of a sequence; the cache holds several */
+    size_t state_bytes;                          /* of recurrent layers, for one sequence; the cache holds several */
     uint64_t state_traffic;                      /* bytes of states and their inputs that steps read and wrote */
-    uint64_t screened_rows;                      /* rows of logits that were bounds first: see specdec_screening; */
-    uint64_t screened_read, screened_whole;      /* rows of the matrix read for them; those read whole after all */
-    int64_t screened_bytes;                      /* that steps did not read by that */
+    uint64_t screened_rows;                      /* rows of logits that were bounds first: see specdec_screening */
+    uint64_t screened_read, screened_whole;      /* rows of the matrix read for them; rows of logits read whole */
+    int64_t screened_bytes;                      /* bytes of weights that steps did not read by screening */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 
@@ -960,7 +964,7 @@ SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 enum {
     SPECDEC_TOKENIZE_BEGIN = 1,   /* put the token that begins texts first, if the model wants one (add_bos_token) */
     SPECDEC_TOKENIZE_END = 2,     /* put the token that ends texts last, if the model wants one (add_eos_token) */
-    SPECDEC_TOKENIZE_SPECIAL = 4, /* recognise control tokens written in the text, as it does user-defined ones */
+    SPECDEC_TOKENIZE_SPECIAL = 4, /* recognise control tokens spelled in the text, as user-defined ones always are */
     SPECDEC_TOKENIZE_INSIDE = 8   /* the text goes on behind other text: no space is put before it */
 };
 
@@ -975,9 +979,9 @@ SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const ch
 
 /* Messages, and the format in which a model reads them. */
 typedef struct specdec_conversation {
-    const char *chat_format; /* NULL: as the model says */
-    const specdec_message *messages;
-    int count;
+    const char *chat_format;         /* NULL: as the model says */
+    const specdec_message *messages; /* (count) oldest first */
+    int count;                       /* how many messages there are */
 } specdec_conversation;
 
 /* Returns the bytes of working memory for specdec_chat_tokens; 0 when that call would fail. */
@@ -992,12 +996,12 @@ SPECDEC_DEF specdec_result specdec_chat_tokens(const specdec_model *model, const
 
 /* Kinds of a token, as bits: a token may be of several kinds. */
 enum {
-    SPECDEC_TOKEN_CONTROL = 1,      /* is no text: <|im_start|> */
+    SPECDEC_TOKEN_CONTROL = 1,      /* a control token, which is no text: <|im_start|> */
     SPECDEC_TOKEN_END = 2,          /* ends an answer */
     SPECDEC_TOKEN_BEGIN = 4,        /* begins texts */
     SPECDEC_TOKEN_USER_DEFINED = 8, /* is text that is always this token, wherever it is spelled */
     SPECDEC_TOKEN_BYTE = 16,        /* stands for a byte that is in no other token */
-    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for what has no token */
+    SPECDEC_TOKEN_UNKNOWN = 32,     /* stands for text that has no token */
     SPECDEC_TOKEN_UNUSED = 64
 };
 

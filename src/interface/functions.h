@@ -10,8 +10,8 @@ extern "C" {
 /* The candidates at one position: tokens that may be sampled. */
 typedef struct specdec_candidates {
     specdec_candidate *items; /* [vocab], the caller's memory; the first count are filled, in no promised order */
-    int count;
-    int greedy;               /* not zero: no noise, the best logit wins */
+    int count;                /* how many candidates there are */
+    int greedy;               /* not 0: no noise, the largest logit wins */
 } specdec_candidates;
 
 /* Turns logits[vocab] into candidates: biased, then by the samplers in their order, shifted so that the best is 0, the
@@ -39,8 +39,8 @@ SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates 
 /* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
    decision 0. Independent of the noise in specdec_sample_top for the same seed. */
 typedef struct specdec_uniform {
-    uint64_t seed, position;
-    uint32_t decision; /* counts up by itself; below 2^31 */
+    uint64_t seed, position; /* of the sampling; of the token in the text */
+    uint32_t decision;       /* counts up by itself; below 2^31 */
 } specdec_uniform;
 
 /* Returns the next uniform number, strictly between 0 and 1 (NULL: 0). */
@@ -57,7 +57,7 @@ SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
 typedef struct specdec_tree {
     int32_t *parents; /* [capacity]; -1 for the root */
     int32_t *ranks;   /* [capacity]; 0 for the root, then 1, 2, ... among the children of a node */
-    int capacity;
+    int capacity;     /* nodes that the arrays have room for */
     int n;            /* nodes, root included */
 } specdec_tree;
 
@@ -125,17 +125,17 @@ SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, 
 /* One decision: the distributions after a node and the node's children. Only the random source changes. */
 typedef struct specdec_choice {
     const float *target;     /* [vocab], not negative; need not sum to 1 */
-    const float *draft;      /* [vocab], the same; may be NULL for the last two rules, or without children */
+    const float *draft;      /* [vocab], likewise; may be NULL for the last two rules, or without children */
     const int32_t *children; /* [child_count] tokens, in draw order */
-    int vocab;
-    int child_count;
+    int vocab;               /* tokens of the vocabulary */
+    int child_count;         /* how many children there are */
     specdec_uniform *random; /* at decision 0 of the position being decided; NULL is enough for the greedy rule */
 } specdec_choice;
 
 /* The result of a specdec_choice. */
 typedef struct specdec_verdict {
-    int child;     /* index of the accepted child; -1: none, token is then the bonus token */
-    int32_t token; /* the token at this position, either way */
+    int child;     /* index of the accepted child; -1: none, and token is the bonus token */
+    int32_t token; /* the token at this position in either case */
 } specdec_verdict;
 
 /* Decides which child of a node is accepted, by any rule but coupled (see specdec_verify_match). A child drawn twice
@@ -180,23 +180,22 @@ typedef struct specdec_token_trie specdec_token_trie;
 typedef enum specdec_constraint_kind {
     SPECDEC_CONSTRAINT_JSON,    /* any JSON value; no text */
     SPECDEC_CONSTRAINT_SCHEMA,  /* a JSON schema (2020-12, also as older ones write it): see docs/manual.md */
-    SPECDEC_CONSTRAINT_GBNF,    /* a grammar as llama.cpp has them, whose first rule is root */
+    SPECDEC_CONSTRAINT_GBNF,    /* a grammar of llama.cpp, whose first rule is root */
     SPECDEC_CONSTRAINT_REGEX,   /* a regular expression of ECMA-262 that the whole text matches */
     SPECDEC_CONSTRAINT_CHOICES, /* one of several texts */
-    SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as requests have
-                                   it; choices, if there are any, are the names of those that may be called. In the
-                                   form of `calls`, whichever that is */
+    SPECDEC_CONSTRAINT_TOOLS,   /* a call of a tool, for settings.calls: text is a JSON array of tools, as in requests;
+                                   choices, if any, name the tools that may be called. In the form `calls` */
     SPECDEC_CONSTRAINT_KINDS
 } specdec_constraint_kind;
 
 /* The source of a constraint. It is read by the call alone. */
 typedef struct specdec_constraint_source {
-    specdec_constraint_kind kind;
-    const char *text;           /* the schema, grammar or expression, */
-    size_t length;              /* of so many bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
+    specdec_constraint_kind kind; /* what text is */
+    const char *text;           /* the schema, grammar or expression */
+    size_t length;              /* its bytes; SPECDEC_WHOLE_STRING: it ends with a zero byte */
     const char *const *choices; /* (choice_count) texts to choose from */
-    int choice_count;
-    const char *calls;          /* tools: how the model writes calls (specdec_model_info) */
+    int choice_count;           /* how many choices there are */
+    const char *calls;          /* of tools: the form in which the model writes calls (specdec_model_info) */
     int compact;                /* JSON and schemas: not 0: without white space; 0: it may stand wherever JSON has it */
 } specdec_constraint_source;
 
@@ -263,8 +262,8 @@ SPECDEC_DEF int specdec_constraint_token(const specdec_constraint *constraint, c
 
 /* Bytes in memory that another object owns. A string of a file is not terminated and need not be UTF-8. */
 typedef struct specdec_bytes {
-    const unsigned char *data;
-    size_t size;
+    const unsigned char *data; /* the first byte; NULL: none */
+    size_t size;               /* number of bytes */
 } specdec_bytes;
 
 /* Types of metadata values, by their numbers in files. */
@@ -276,23 +275,23 @@ typedef enum specdec_gguf_type {
 
 /* A metadata value. Its bytes are as in the file: little-endian, not aligned. */
 typedef struct specdec_gguf_value {
-    uint32_t type;              /* a specdec_gguf_type; for an array, that of its items */
-    int is_array;
+    uint32_t type;              /* a specdec_gguf_type; of an array, the type of its items */
+    int is_array;               /* not 0: an array */
     uint64_t count;             /* items of an array; bytes of a string; else 1 */
-    const unsigned char *items;
-    size_t bytes;               /* at items */
+    const unsigned char *items; /* the value, in the file */
+    size_t bytes;               /* all bytes of the value or items */
 } specdec_gguf_value;
 
 /* A metadata pair. */
 typedef struct specdec_gguf_pair {
-    specdec_bytes key;
-    specdec_gguf_value value;
+    specdec_bytes key;          /* such as "general.architecture" */
+    specdec_gguf_value value;   /* the value of the key */
     specdec_bytes record;       /* the pair as it stands in the file, to be copied */
 } specdec_gguf_pair;
 
 /* A tensor. */
 typedef struct specdec_gguf_tensor {
-    specdec_bytes name;
+    specdec_bytes name;         /* such as "blk.0.attn_q.weight" */
     uint32_t type;              /* number of its type: see specdec_type_by_number */
     int dimensions;             /* 1..4 */
     uint64_t shape[4];          /* shape[0] is the length of a row; unused ones are 1 */
@@ -300,18 +299,18 @@ typedef struct specdec_gguf_tensor {
     size_t size;                /* bytes at data; 0 for a type that is not known */
 } specdec_gguf_tensor;
 
-#define SPECDEC_GGUF_LONG 8 /* long arrays that are passed over in one leap */
+#define SPECDEC_GGUF_LONG 8 /* long arrays whose ends are stored */
 
-/* An open GGUF file. Read what you like, write nothing. */
+/* An open GGUF file. Its members may be read, not written. */
 typedef struct specdec_gguf {
-    specdec_bytes file;
-    uint64_t pair_count, tensor_count;
+    specdec_bytes file;         /* the whole file */
+    uint64_t pair_count, tensor_count; /* metadata pairs, tensors */
     size_t alignment;           /* of tensors, in bytes */
-    size_t pairs_at, tensors_at, tensors_end, data_at;
+    size_t pairs_at, tensors_at, tensors_end, data_at; /* offsets in the file */
     struct {
         size_t from, to;
-    } strings[SPECDEC_GGUF_LONG]; /* where arrays of strings lie, whose end only a walk over all of them finds */
-    int strings_count;
+    } strings[SPECDEC_GGUF_LONG]; /* long arrays of strings, whose end only a walk over all strings finds */
+    int strings_count;            /* how many `strings` are filled in */
 } specdec_gguf;
 
 /* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure:
@@ -348,11 +347,11 @@ SPECDEC_DEF specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, con
 typedef struct specdec_type {
     uint32_t number;  /* in files (ggml_type) */
     const char *name; /* "Q4_0" */
-    int block, bytes; /* values of a block; its bytes */
+    int block, bytes; /* values of a block; bytes of a block */
     int writable;     /* specdec_type_from_float writes it */
 } specdec_type;
 
-#define SPECDEC_TYPE_NUMBERS 43 /* the numbers of types are below this; not all of those below are known */
+#define SPECDEC_TYPE_NUMBERS 43 /* numbers of types are smaller; not every smaller number is a type */
 
 /* Find a type by its number or name. Return 0 when it is not known. */
 SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
@@ -382,19 +381,19 @@ SPECDEC_DEF int specdec_processors(void);
 typedef struct specdec_model_info {
     const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
-    int has_template;                       /* it brings a chat template, recognised or not */
-    const char *call_format, *thought_format; /* how it writes calls of tools and thoughts; NULL: not known */
-    int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
-    int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
-    int recurrent_layers;                   /* that keep a state in place of keys, or beside them */
-    const char *recurrent;                  /* of which kind they are; NULL: there are none */
-    const char *drafts;                     /* what it is if it can only draft: "DSpark"; NULL: it writes texts */
+    int has_template;                       /* not 0: the file has a chat template, recognised or not */
+    const char *call_format, *thought_format; /* how the model writes calls of tools and thoughts; NULL: unknown */
+    int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that the model was trained for */
+    int heads, kv_heads, head_size, experts, chosen; /* experts of a layer, 0: none; chosen for a token */
+    int recurrent_layers;                   /* layers with a recurrent state, instead of keys or besides */
+    const char *recurrent;                  /* the kind of the recurrent layers; NULL: there are none */
+    const char *drafts;                     /* kind of a model that can only draft: "DSpark"; NULL: it can decode */
     int block;                              /* tokens that it drafts in one pass, the root's included; 0: one */
-    size_t state_bytes;                     /* of a text */
+    size_t state_bytes;                     /* of the recurrent state of a sequence */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
-    const specdec_gguf *gguf;               /* its file; of several, the first */
+    const specdec_gguf *gguf;               /* the model's file; of several files the first */
 } specdec_model_info;
 
 /* Fills in the facts about a model; their strings are valid as long as the model. Errors: ARGUMENT. */

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/avx2: AVX2 with FMA and F16C, and AVX-VNNI.
+ * >>kernel/avx2: AVX2 with FMA and F16C: vector operations, unpackers of all types.
  * ================================================================================================================== */
 
 #pragma once
@@ -13,11 +13,12 @@
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 
-/* Sixteen float lanes in two registers. */
+/* The vector of AVX2: sixteen float lanes in two registers. */
 typedef struct specdec__avx2_v {
     __m256 a, b;
 } specdec__avx2_v;
 
+/* Defines an operation of SPECDEC__LANE_OPERATIONS by expressions for the low and the high 8 lanes. */
 #define SPECDEC__AVX2_LANES(name, parameters, low, high) \
     SPECDEC__AVX2 SPECDEC__INLINE specdec__avx2_v specdec__avx2_##name parameters \
     { \
@@ -48,12 +49,14 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_half(__m256 a, __m256 
 }
 SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_half(x.a, shifter.a),
                     specdec__avx2_scale2_half(x.b, shifter.b))
+/* Converts eight bfloat16 to floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
 }
 SPECDEC__AVX2_LANES(load_bf16, (const void *at), specdec__avx2_from_bf16((const __m128i *)at),
                     specdec__avx2_from_bf16((const __m128i *)at + 1))
+/* Converts eight signed bytes to floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
@@ -63,7 +66,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_
     _mm256_storeu_ps(at, x.a);
     _mm256_storeu_ps(at + 8, x.b);
 }
-/* The low byte of each of 16 lanes. */
+/* Stores the low byte of the bits of each of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, specdec__avx2_v x)
 {
     const __m256i byte = _mm256_set1_epi32(255);
@@ -74,7 +77,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, spe
     _mm_storeu_si128((__m128i *)(void *)at,
                      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
-/* The canonical sum of 16 lanes. */
+/* The sum of 16 lanes by the canonical tree. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -103,7 +106,7 @@ SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x
 {
     return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a)));
 }
-/* 16 lanes as half floats. */
+/* Stores 16 lanes as half floats. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__avx2_v x)
 {
     _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -116,7 +119,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
 
-/* One tile. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                             const unsigned char *next, specdec__avx2_v *sums)
 {
@@ -129,7 +132,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
     for (key = 0; key < keys; key += 4) {
         const __m128i *from = (const __m128i *)(const void *)(values + key * SPECDEC__ROWS);
 
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (c = 0; c < 2; c++)
             code[c] = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key)));
@@ -143,7 +146,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
         }
     }
     SPECDEC__UNROLL
-    for (c = 0; c < 2; c++) { /* neighbours are parts of one sum */
+    for (c = 0; c < 2; c++) { /* neighbouring lanes are parts of one sum */
         __m256i low = _mm256_hadd_epi32(acc[c][0], acc[c][1]), high = _mm256_hadd_epi32(acc[c][2], acc[c][3]);
 
         sums[c].a = _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(low, 0xD8));
@@ -153,31 +156,33 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
 
 SPECDEC__WEIGH_CODES(avx2, avx2, SPECDEC__AVX2, 1, 2, SPECDEC__UNROLL)
 
-/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in
-   all that follows: every type gets its own machine code. */
+/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The parameter `type` is a
+   constant in all functions below: every type gets its own machine code. */
 
-/* Loads, stores and masks 32 bytes. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at)
+/* Loads 32 bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_load_32(const void *at)
 {
     return _mm256_loadu_si256((const __m256i *)at);
 }
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v)
+/* Stores 32 bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_32(void *at, __m256i v)
 {
     _mm256_storeu_si256((__m256i *)at, v);
 }
+/* The bits of a mask in every byte. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask)
 {
     return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
 }
 
-/* Eight half floats to floats. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at)
+/* Converts eight half floats to floats. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_f16(const unsigned char *at)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
-/* Eight powers of two by their exponents: see specdec__quant_power. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *at)
+/* specdec__quant_half_of_e8m0 of eight bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e8m0(const unsigned char *at)
 {
     const __m256i one = _mm256_set1_epi32(1);
     const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
@@ -186,10 +191,10 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_powers(const unsigned char *a
     return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23), small));
 }
 
-/* Byte i of eight words to floats: see specdec__quant_half_of_e4m3. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves_of_e4m3(const unsigned char *words, int i)
+/* specdec__quant_half_of_e4m3 of byte i of each of eight words. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_half_of_e4m3(const unsigned char *words, int i)
 {
-    const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_get(words), _mm_cvtsi32_si128(i * 8)),
+    const __m256i v = _mm256_and_si256(_mm256_srl_epi32(specdec__avx2_load_32(words), _mm_cvtsi32_si128(i * 8)),
                                        _mm256_set1_epi32(127));
     const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(v, 20), _mm256_set1_epi32(119 << 23));
     const __m256 small = _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(1.0f / 1024));
@@ -199,37 +204,37 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves_of_e4m3(const unsigned
     return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(v, _mm256_set1_epi32(127))), value);
 }
 
-/* Types whose codes are 8 bits, signed. */
-SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
+/* Whether a type has signed codes of 8 bits. */
+SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_highest_code(type) == 255; }
 
-/* value in every byte whose bit n is set. */
+/* `value` in every byte of a whose bit n is set, else 0. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit(__m256i a, int n, int value)
 {
     __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_and(a, 1 << n));
     return _mm256_min_epu8(found, _mm256_set1_epi8((char)value));
 }
 
-/* Bit n of every byte to bit 4, for a constant n; the other bits are for the caller to mask. */
+/* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit_to_4(__m256i a, int n)
 {
     return n < 4 ? _mm256_slli_epi16(a, 4 - n) : _mm256_srli_epi16(a, n - 4);
 }
 
-/* Blocks of 32 in nibbles; at: the nibbles, bits: the fifth bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *at, const unsigned char *bits,
-                                                          __m256i u[8])
+/* Unpacks 32 codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nibbles(const unsigned char *at, const unsigned char *bits,
+                                                               __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        __m256i q = specdec__avx2_get(at + i * 64);
+        __m256i q = specdec__avx2_load_32(at + i * 64);
 
         u[i] = specdec__avx2_and(q, 15);
         u[i + 4] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
     }
     if (bits) {
-        __m256i high = specdec__avx2_get(bits);
+        __m256i high = specdec__avx2_load_32(bits);
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -237,8 +242,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *a
     }
 }
 
-/* The values of IQ4_NL and IQ4_XS in place of nibbles. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
+/* Replaces nibbles by the values of IQ4_NL and IQ4_XS. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4_values(__m256i u[8])
 {
     const __m256i table =
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values));
@@ -249,8 +254,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
         u[i] = _mm256_shuffle_epi8(table, u[i]);
 }
 
-/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4(__m256i u[8])
+/* Replaces nibbles by twice the 4-bit floats that they are, plus 16. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4_values(__m256i u[8])
 {
     const __m256i table = _mm256_add_epi8(_mm256_set1_epi8(16), _mm256_broadcastsi128_si256(
         _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
@@ -261,24 +266,24 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fp4(__m256i u[8])
         u[i] = _mm256_shuffle_epi8(table, u[i]);
 }
 
-/* Twice 16 values in nibbles of two vectors: the low ones first. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_16(const unsigned char *at, __m256i u[8])
+/* Unpacks two granules of 16 codes a row from the nibbles of two vectors each, the low nibbles first. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_nvfp4(const unsigned char *at, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        __m256i q = specdec__avx2_get(at + i * 64);
+        __m256i q = specdec__avx2_load_32(at + i * 64);
 
         u[i / 2 * 4 + i % 2] = specdec__avx2_and(q, 15);
         u[i / 2 * 4 + i % 2 + 2] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
     }
 }
 
-/* 32 values of one bit in a vector: twice the bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_bits(const unsigned char *at, __m256i u[8])
+/* Unpacks 32 codes a row of one bit each from a vector: twice the bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q1_0(const unsigned char *at, __m256i u[8])
 {
-    const __m256i q = specdec__avx2_get(at);
+    const __m256i q = specdec__avx2_load_32(at);
     int i;
 
     u[0] = specdec__avx2_and(_mm256_slli_epi16(q, 1), 2);
@@ -287,27 +292,28 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_bits(const unsigned char 
         u[i] = specdec__avx2_and(_mm256_srli_epi16(q, i - 1), 2);
 }
 
-/* 32 values of two bits in two vectors. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_twos(const unsigned char *at, __m256i u[8])
+/* Unpacks 32 codes a row of two bits each from two vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q2_0(const unsigned char *at, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i / 4 * 64), i % 4 * 2), 3);
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_load_32(at + i / 4 * 64), i % 4 * 2), 3);
 }
 
-/* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
+/* Unpacks one of the groups of 32 codes that share bytes: `bits` bits of each byte, from bit `run * bits` on. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_run(const unsigned char *at, int run, int bits, __m256i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i * 64), run * bits), (1 << bits) - 1);
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_load_32(at + i * 64), run * bits), (1 << bits) - 1);
 }
 
-/* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
+/* Unpacks an eighth of the codes of Q4_K and Q5_K: the low nibbles of eight vectors for even eighths, the high ones for
+   odd eighths. bits: the fifth bits, or NULL. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth,
                                                          __m256i u[8])
 {
@@ -321,43 +327,43 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 16));
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_load_32(bits + i * 64), eighth, 16));
     }
 }
 
-/* One of the four runs of 32 in 128 values of Q6_K. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *low, const unsigned char *high, int run,
-                                                         __m256i u[8])
+/* Unpacks one of the four groups of 32 codes in 128 values of Q6_K. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_six_bits(const unsigned char *low, const unsigned char *high,
+                                                                int run, __m256i u[8])
 {
     int i;
 
     specdec__avx2_codes_run(low + run % 2 * 512, run / 2, 4, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        __m256i h = specdec__avx2_get(high + i * 64);
+        __m256i h = specdec__avx2_load_32(high + i * 64);
 
         h = run < 2 ? _mm256_slli_epi16(h, 4 - 2 * run) : _mm256_srli_epi16(h, 2 * run - 4);
         u[i] = _mm256_or_si256(u[i], specdec__avx2_and(h, 48));
     }
 }
 
-/* u: the codes of an eighth of the 256 values of a tile of Q6_K: four low bits from nibbles, two high bits. */
+/* Unpacks an eighth of the codes of a tile of Q6_K: four low bits from nibbles, two high bits. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
-    const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
+    const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
-    case 0: specdec__avx2_codes_6(low, high, 0, u); break;
-    case 1: specdec__avx2_codes_6(low, high, 1, u); break;
-    case 2: specdec__avx2_codes_6(low, high, 2, u); break;
-    default: specdec__avx2_codes_6(low, high, 3, u); break;
+    case 0: specdec__avx2_codes_six_bits(low, high, 0, u); break;
+    case 1: specdec__avx2_codes_six_bits(low, high, 1, u); break;
+    case 2: specdec__avx2_codes_six_bits(low, high, 2, u); break;
+    default: specdec__avx2_codes_six_bits(low, high, 3, u); break;
     }
 }
 
-/* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits,
-                                                              int eighth, __m256i u[8])
+/* Unpacks an eighth of the codes of Q2_K and Q3_K: two bits of eight vectors. bits: the third bits, or NULL. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                int eighth, __m256i u[8])
 {
     int i;
 
@@ -371,12 +377,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
     if (bits) {
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 4));
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_load_32(bits + i * 64), eighth, 4));
     }
 }
 
-/* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8
-   rows. */
+/* u (8 vectors) = codes 32 * block to 32 * block + 31 of 8 rows of a tile, plus their bias if they have fewer than 8
+   bits. half: which 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
                                                        __m256i u[8])
 {
@@ -388,69 +394,68 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned 
     default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx2_get(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
+            u[i] = specdec__avx2_load_32(own + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
         break;
     }
 }
 
-/* The scales of a tile of 256 values are d times whole numbers: those of Q2_K, Q4_K and Q5_K, and the minimums' after
-   them. */
+/* Unpacks the factors of the scales and minimums of Q2_K: in tiles of 256 values, scales are d times integers. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales,
                                                               int8_t *minimums)
 {
     int i;
 
     for (i = 0; i < 256; i += 32) {
-        __m256i both = specdec__avx2_get(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
+        __m256i both = specdec__avx2_load_32(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
 
-        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(both, 15));
-        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
+        specdec__avx2_store_32(scales + i, specdec__avx2_and(both, 15));
+        specdec__avx2_store_32(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
     }
 }
 
-/* Factors of Q4_K and Q5_K: 6 bits each, of scales and of minimums. */
+/* Unpacks the factors of the scales and minimums of Q4_K and Q5_K, 6 bits each. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
 {
-    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* and of Q5_K */
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* the same offset in Q5_K */
     int i;
 
     for (i = 0; i < 64; i += 32) {
-        __m256i a = specdec__avx2_get(packed + i), b = specdec__avx2_get(packed + 64 + i);
-        __m256i c = specdec__avx2_get(packed + 128 + i);
+        __m256i a = specdec__avx2_load_32(packed + i), b = specdec__avx2_load_32(packed + 64 + i);
+        __m256i c = specdec__avx2_load_32(packed + 128 + i);
         __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48);
 
-        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(a, 63));
-        specdec__avx2_put_bytes(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
+        specdec__avx2_store_32(scales + i, specdec__avx2_and(a, 63));
+        specdec__avx2_store_32(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
         top = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
-        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(b, 63));
-        specdec__avx2_put_bytes(minimums + 64 + i,
-                                _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
+        specdec__avx2_store_32(minimums + i, specdec__avx2_and(b, 63));
+        specdec__avx2_store_32(minimums + 64 + i,
+                               _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
     }
 }
 
-/* Factors of Q3_K: 6 bits less 32. */
+/* Unpacks the factors of the scales of Q3_K: 6 bits, less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     int i, half;
 
     for (half = 0; half < 64; half += 32) {
-        const __m256i high = specdec__avx2_get(packed + 128 + half);
+        const __m256i high = specdec__avx2_load_32(packed + 128 + half);
 
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) { /* two scales at once */
-            __m256i two = specdec__avx2_get(packed + i % 2 * 64 + half);
+            __m256i two = specdec__avx2_load_32(packed + i % 2 * 64 + half);
             __m256i low = specdec__avx2_and(_mm256_srli_epi16(two, i / 2 * 4), 15);
             __m256i top =
                 specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
 
-            specdec__avx2_put_bytes(scales + i * 64 + half,
-                                    _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
+            specdec__avx2_store_32(scales + i * 64 + half,
+                                   _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
         }
     }
 }
 
-/* Factors of IQ4_XS: 6 bits less 32. */
+/* Unpacks the factors of the scales of IQ4_XS: 6 bits, less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
 {
     const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
@@ -469,7 +474,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned c
     }
 }
 
-/* Four times seven sign bits to four bytes, the eighth making their number even. */
+/* Four bytes of eight signs from four times seven signs in each word: the eighth makes the number of set bits even. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
 {
     const __m256i parity = _mm256_broadcastsi128_si256(
@@ -484,7 +489,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
         _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
 }
 
-/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. */
+/* The factors (granule, 16) of the scales of 256 values and, 256 bytes further, of the minimums. room: memory for
+   them. */
 SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room)
 {
     switch (type) {
@@ -493,49 +499,50 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales);
     case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
-    default: break; /* has none */
+    default: break; /* no factors */
     }
     return room;
 }
 
-/* d of 8 rows of 256 values: of the scales and of the minimums. */
+/* d[0], d[1] = d of the scales and of the minimums of 8 rows of a tile. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
-    const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
+    const unsigned char *at = tile + specdec__x86_scale_offset(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
-    if (!specdec__x86_is_plain(type))
-        d[0] = specdec__avx2_halves(at);
-    if (!specdec__x86_is_plain(type) && specdec__x86_has_minimum(type))
-        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
+    if (!specdec__x86_has_plain_scale(type))
+        d[0] = specdec__avx2_from_f16(at);
+    if (!specdec__x86_has_plain_scale(type) && specdec__x86_has_minimum(type))
+        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_from_f16(at + 2 * SPECDEC__ROWS));
 }
 
-/* 256 values of 8 rows of a tile, or what is left of them. */
+/* Up to 256 values of 8 rows of a tile. */
 typedef struct specdec__avx2_rows {
     const unsigned char *tile;
     const int8_t *factors; /* see specdec__avx2_factors */
     __m256 d[2];           /* see specdec__avx2_scales */
-    int half;              /* 0: the first 8 rows, 1: the others */
+    int half;              /* 0: rows 0 to 7, 1: rows 8 to 15 */
 } specdec__avx2_rows;
 
-/* The scales, or with which = 1 the minimums, of a granule. */
+/* The scales of a granule, or, with which = 1, the minimums, of 8 rows. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
                                                                  int granule)
 {
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx2_powers(specdec__x86_block_of(type, rows->tile, granule) + rows->half * 8);
+        return specdec__avx2_half_of_e8m0(specdec__x86_block_of(type, rows->tile, granule) + rows->half * 8);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx2_halves_of_e4m3(specdec__x86_block_of(type, rows->tile, granule / 2) + rows->half * 32,
-                                            granule % 4);
-    if (specdec__x86_is_plain(type))
-        return specdec__avx2_halves(specdec__x86_block_of(type, rows->tile, granule) + specdec__x86_d(type) +
-                                    which * 2 * SPECDEC__ROWS + rows->half * 16);
+        return specdec__avx2_half_of_e4m3(specdec__x86_block_of(type, rows->tile, granule / 2) + rows->half * 32,
+                                          granule % 4);
+    if (specdec__x86_has_plain_scale(type))
+        return specdec__avx2_from_f16(specdec__x86_block_of(type, rows->tile,
+                                                            granule) + specdec__x86_scale_offset(type) +
+                                      which * 2 * SPECDEC__ROWS + rows->half * 16);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
 
-/* What makes a pair (see specdec__avx512_pair) of the sum of a granule's unsigned codes. */
+/* The pair of a granule (see specdec__avx512_pair) from the sum of its unsigned codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i sum)
 {
     const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
@@ -543,7 +550,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i 
     return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
 }
 
-/* The pair of a granule of count vectors. */
+/* The pair of a granule of `count` vectors of codes: see specdec__avx512_pair. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i *u, int count)
 {
     const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
@@ -559,26 +566,27 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i
     return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
-/* How many products of vectors are added up in 16 bits, where that cannot saturate. */
-SPECDEC__INLINE int specdec__avx2_step(int type, int vectors)
+/* How many products of vectors are added in 16 bits, where that cannot saturate. */
+SPECDEC__INLINE int specdec__avx2_chain_length(int type, int vectors)
 {
-    return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
+    return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_highest_code(type)),
+                                                                vectors);
 }
 
-/* Sums of two products each, in 16 bits. */
+/* Sums of two products of bytes in every 16-bit lane. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int is_signed, __m256i u, __m256i x)
 {
     return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)) : _mm256_maddubs_epi16(u, x);
 }
 
-#define SPECDEC__AVX2_FUSED 4 /* columns at most that are multiplied by codes in registers */
+#define SPECDEC__AVX2_REGISTER_COLUMNS 4 /* columns that are multiplied by codes in registers, at most */
 
-/* sums (column) = dots of vectors of a granule with columns. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u,
-                                                      const int32_t *x, __m256i *sums)
+/* sums (column) = the dots of the vectors of a granule with columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_granule_sums(int type, int columns, int vectors, const __m256i *u,
+                                                              const int32_t *x, __m256i *sums)
 {
-    const int step = specdec__avx2_step(type, vectors);
-    __m256i part[SPECDEC__AVX2_FUSED], product;
+    const int step = specdec__avx2_chain_length(type, vectors);
+    __m256i part[SPECDEC__AVX2_REGISTER_COLUMNS], product;
     int i, c;
 
     SPECDEC__UNROLL
@@ -588,7 +596,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
             product = specdec__avx2_product(specdec__avx2_is_signed(type), u[i], _mm256_set1_epi32(x[c * 8 + i]));
             if (i % step)
                 product = _mm256_add_epi16(part[c], product);
-            SPECDEC__KEEP(product); /* or compilers add up in another order, which needs more registers */
+            SPECDEC__KEEP_IN_REGISTER(product); /* else compilers add in another order, which needs more registers */
             part[c] = product;
             if (i % step == step - 1) {
                 product = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
@@ -598,13 +606,14 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     }
 }
 
-/* Unpacks 32 values of 16 rows, block `block` of up to 256 values that begin at tile: 512 codes, unsigned or signed, to
-   where the panel's begin; pairs, scales and minimums to those of the granule. Blocks come in order. As many bytes as
-   are unpacked are fetched at ahead, any address. */
+/* Unpacks block `block` of up to 256 values of a tile: 32 values of 16 rows, into 512 codes at the beginning of the
+   panel, and the block's pairs, scales and minimums into its granules. Blocks are unpacked in order. ahead: any
+   address, from which as many bytes are prefetched. */
 typedef void specdec__avx2_block_function(const unsigned char *tile, int block, const char *ahead,
                                           specdec__panel *panel);
 
-/* The same for a type. What block 0 makes of the scales of 256 values stays in the panel, behind the codes. */
+/* specdec__avx2_block_function for a type. Block 0 also unpacks the scales of 256 values into the panel, behind the
+   codes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned char *tile, int block,
                                                        const char *ahead, specdec__panel *panel)
 {
@@ -615,9 +624,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     int g, k, i, to;
 
     rows.tile = tile;
-    specdec__x86_fetch(specdec__x86_span(type), ahead);
+    specdec__x86_prefetch_bytes(specdec__x86_block_bytes(type), ahead);
     rows.factors = room;
-    if (!block && !specdec__x86_is_plain(type))
+    if (!block && !specdec__x86_has_plain_scale(type))
         specdec__avx2_factors(type, tile, room);
     SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
@@ -626,11 +635,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
         specdec__avx2_codes(type, tile, block, rows.half, u);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            specdec__avx2_put_bytes(panel->u.codes + i * 64 + to * 4, u[i]);
+            specdec__avx2_store_32(panel->u.codes + i * 64 + to * 4, u[i]);
         SPECDEC__UNROLL
         for (g = 0; g < per; g++) {
             k = block * per + g;
-            specdec__avx2_put_bytes(panel->pair[k] + to, specdec__avx2_pair(type, u + g * 4, granule / 4));
+            specdec__avx2_store_32(panel->pair[k] + to, specdec__avx2_pair(type, u + g * 4, granule / 4));
             _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scale(type, 0, &rows, k));
             if (specdec__x86_has_minimum(type))
                 _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scale(type, 1, &rows, k));
@@ -638,6 +647,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
     }
 }
 
+/* Defines the specdec__avx2_block_function of a type. */
 #define SPECDEC__AVX2_BLOCK(is_inline, number) \
     SPECDEC__AVX2 is_inline void specdec__avx2_block_##number(const unsigned char *tile, int block, const char *ahead, \
                                                               specdec__panel *panel) \
@@ -647,9 +657,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned 
 SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_0)
 SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_K)
 SPECDEC__AVX2_BLOCK(static, Q8_0)
-SPECDEC__X86_SELDOM(SPECDEC__AVX2_BLOCK, static)
+SPECDEC__X86_RARE_TYPES(SPECDEC__AVX2_BLOCK, static)
 
-/* The pairs of granules of so many vectors, 4 or 8, in a block whose codes are signed. */
+/* pair (granule, row) = the pairs of a block's granules of `vectors` vectors (4 or 8) of signed codes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const int8_t *codes,
                                                              int32_t (*pair)[SPECDEC__ROWS])
 {
@@ -660,12 +670,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const 
         for (half = 0; half < 2; half++) {
             SPECDEC__UNROLL
             for (i = 0; i < vectors; i++)
-                u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
-            specdec__avx2_put_bytes(pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+                u[i] = specdec__avx2_load_32(codes + i * 64 + half * 32);
+            specdec__avx2_store_32(pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
 }
 
-/* The nibbles of the first or the second half of 32-bit lanes, as bytes: the low ones of two bytes, then the high
+/* The nibbles of the first or the second half of every word, as bytes: the low nibbles of two bytes, then the high
    ones. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_half_nibbles(__m256i words, int second)
 {
@@ -675,75 +685,79 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_half_nibbles(__m256i words, 
                   : _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
 }
 
-/* For a shuffle that takes the same four bytes of every 32-bit lane. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pattern(uint32_t bytes)
+/* The indices for a shuffle that takes the same four bytes of every word. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shuffle_pattern(uint32_t bytes)
 {
     const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
 
     return _mm256_add_epi8(_mm256_set1_epi32((int)bytes), _mm256_broadcastsi128_si256(lanes));
 }
 
-/* Four codes of each row: point i of a group, where a point is four indices of a table. Those of types of two bits
-   (twos) have two bits: in odd bytes they stay two bits higher, where the table has them, too. The others have four
-   bits. points (word, 16): two points a word, or four of two bits. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point(int twos, __m256i table, const uint32_t *points,
-                                                          __m256i signs, int i)
+/* Four codes of each of 8 rows: point i of a group, four indices of a table. Indices have four bits, or two bits
+   (twos), which are two bits higher in odd bytes, as in the table. points (word, 16): two points in a word, or four
+   with two-bit indices. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point_codes(int twos, __m256i table, const uint32_t *points,
+                                                                __m256i signs, int i)
 {
     const __m256i bits = _mm256_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
-    const __m256i words = specdec__avx2_get(points + (twos ? i / 4 : i / 2) * 16);
+    const __m256i words = specdec__avx2_load_32(points + (twos ? i / 4 : i / 2) * 16);
     __m256i index = specdec__avx2_half_nibbles(words, twos ? i / 2 % 2 : i % 2);
 
-    index = _mm256_shuffle_epi8(index, specdec__avx2_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = _mm256_shuffle_epi8(index,
+                                specdec__avx2_shuffle_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
     index = twos ? _mm256_and_si256(index, _mm256_set1_epi32(0x0C030C03)) : index;
-    signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
+    signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_shuffle_pattern((uint32_t)(i / 2) * 0x01010101u)),
+                             bits);
     signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* -1 or 1 */
     return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
 }
 
-/* The codes of a group to a panel's. twos, table: see above; sevens: seven signs stand for eight codes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(int twos, int sevens, __m256i table,
-                                                           const specdec__grid_group *group, int8_t *codes)
+/* Stores the codes of a group of grid points in a panel. twos, table: see specdec__avx2_point_codes; sevens: 1: seven
+   signs stand for eight codes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_group(int twos, int sevens, __m256i table,
+                                                             const specdec__grid_group *group, int8_t *codes)
 {
     int half, i;
 
     for (half = 0; half < 16; half += 8, codes += 32) {
-        __m256i signs = specdec__avx2_get(group->signs + half);
+        __m256i signs = specdec__avx2_load_32(group->signs + half);
 
         signs = sevens ? specdec__avx2_signs(signs) : signs;
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            specdec__avx2_put_bytes(codes + i * 64,
-                                    specdec__avx2_point(twos, table, group->points[0] + half, signs, i));
+            specdec__avx2_store_32(codes + i * 64,
+                                   specdec__avx2_point_codes(twos, table, group->points[0] + half, signs, i));
     }
 }
 
-/* scale (16) = d of a tile times factor times 2 * n + 1, n: the four bits from bit shift on of words (16). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *tile, const unsigned char *words,
-                                                           int shift, float factor, float *scale)
+/* scale (16) = d of a tile * factor * (2 n + 1), where n is the four bits from bit `shift` on of words (16). */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_odd_scales(const unsigned char *tile, const unsigned char *words,
+                                                            int shift, float factor, float *scale)
 {
     int half;
 
     for (half = 0; half < 2; half++) {
-        __m256i n = _mm256_srl_epi32(specdec__avx2_get(words + half * 32), _mm_cvtsi32_si128(shift));
+        __m256i n = _mm256_srl_epi32(specdec__avx2_load_32(words + half * 32), _mm_cvtsi32_si128(shift));
 
         n = _mm256_and_si256(_mm256_add_epi32(n, n), _mm256_set1_epi32(30));
         n = _mm256_or_si256(n, _mm256_set1_epi32(1));
-        _mm256_storeu_ps(scale + half * 8, _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
+        _mm256_storeu_ps(scale + half * 8, _mm256_mul_ps(specdec__avx2_from_f16(tile + half * 16),
                                                          _mm256_mul_ps(_mm256_set1_ps(factor), _mm256_cvtepi32_ps(n))));
     }
 }
 
-/* Where the scales of a tile of a type lie whose codes are points of a grid: four bits each, eight in a word, or at the
-   top of words that are `step` bytes apart. */
-typedef struct specdec__x86_fours {
+/* The layout of the scales of a type with a grid: four bits each, eight in a word, or in the top bits of words that are
+   `step` bytes apart. */
+typedef struct specdec__x86_grid_scales {
     const unsigned char *at;
     int count, step;
     float factor;
-} specdec__x86_fours;
+} specdec__x86_grid_scales;
 
-SPECDEC__INLINE specdec__x86_fours specdec__x86_fours_of(uint32_t type, const unsigned char *tile)
+/* The layout of the scales of a tile of a type with a grid. */
+SPECDEC__INLINE specdec__x86_grid_scales specdec__x86_grid_scales_of(uint32_t type, const unsigned char *tile)
 {
-    specdec__x86_fours out = {tile, 16, 0, 0.125f};
+    specdec__x86_grid_scales out = {tile, 16, 0, 0.125f};
 
     switch (type) {
     case SPECDEC__TYPE_IQ2_XXS: out.at += SPECDEC__TILE_AT(iq2_xxs, groups) + 64; out.count = 8; out.step = 128; break;
@@ -760,50 +774,50 @@ SPECDEC__INLINE specdec__x86_fours specdec__x86_fours_of(uint32_t type, const un
     return out;
 }
 
-/* The scales of a tile of a type whose codes are points of a grid. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_scales(uint32_t type, const unsigned char *tile,
-                                                               float (*scale)[SPECDEC__ROWS])
+/* Unpacks the scales of a tile of a type with a grid. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_grid_scales(uint32_t type, const unsigned char *tile,
+                                                             float (*scale)[SPECDEC__ROWS])
 {
-    const specdec__x86_fours from = specdec__x86_fours_of(type, tile);
+    const specdec__x86_grid_scales from = specdec__x86_grid_scales_of(type, tile);
     int g;
 
     for (g = 0; g < from.count; g++)
-        specdec__avx2_scale_odd(tile, from.at + (from.step ? g * from.step : g / 8 * 64), from.step ? 28 : g % 8 * 4,
-                                from.factor, scale[g]);
+        specdec__avx2_odd_scales(tile, from.at + (from.step ? g * from.step : g / 8 * 64), from.step ? 28 : g % 8 * 4,
+                                 from.factor, scale[g]);
 }
 
-/* Whether a point of the type is eight indices of two bits, not four of four. */
-SPECDEC__INLINE int specdec__avx2_is_twos(uint32_t type)
+/* Whether a point of a type is eight indices of two bits, not four of four bits. */
+SPECDEC__INLINE int specdec__avx2_has_two_bit_points(uint32_t type)
 {
     return type != SPECDEC__TYPE_IQ3_XXS && type != SPECDEC__TYPE_IQ3_S;
 }
 
-/* What the indices in points stand for. */
-SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_magnitudes(uint32_t type)
+/* The magnitudes that the indices in a type's points stand for. */
+SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_grid_magnitudes(uint32_t type)
 {
     const __m128i twos = _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0);
     const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
     const __m128i fours = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0);
 
-    return specdec__avx2_is_twos(type) ? twos : type == SPECDEC__TYPE_IQ3_S ? odd : fours;
+    return specdec__avx2_has_two_bit_points(type) ? twos : type == SPECDEC__TYPE_IQ3_S ? odd : fours;
 }
 
-/* What specdec__avx2_block does, for a type whose codes are points of a grid. */
+/* specdec__avx2_block_function for a type with a grid. */
 SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char *tile, int block,
                                                    specdec__panel *panel)
 {
     const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
-    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_magnitudes((uint32_t)type));
+    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_grid_magnitudes((uint32_t)type));
     int8_t *codes = panel->u.codes;
     specdec__grid_group group;
 
-    specdec__grid_take((uint32_t)type, tile, block, &group);
-    if (specdec__avx2_is_twos((uint32_t)type))
-        specdec__avx2_put_group(1, sevens, table, &group, codes);
+    specdec__grid_load_group((uint32_t)type, tile, block, &group);
+    if (specdec__avx2_has_two_bit_points((uint32_t)type))
+        specdec__avx2_store_group(1, sevens, table, &group, codes);
     else
-        specdec__avx2_put_group(0, sevens, table, &group, codes);
+        specdec__avx2_store_group(0, sevens, table, &group, codes);
     if (!block)
-        specdec__avx2_expand_scales((uint32_t)type, tile, panel->scale);
+        specdec__avx2_grid_scales((uint32_t)type, tile, panel->scale);
     if (specdec__x86_granule(type) == 32)
         specdec__avx2_block_pairs(8, codes, panel->pair + block);
     else
@@ -814,8 +828,8 @@ SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char
     SPECDEC__AVX2 static void specdec__##isa##_block_##number(const unsigned char *tile, int block, const char *ahead, \
                                                               specdec__panel *panel) \
     { \
-        specdec__x86_fetch(specdec__x86_span(SPECDEC__TYPE_##number), ahead); \
+        specdec__x86_prefetch_bytes(specdec__x86_block_bytes(SPECDEC__TYPE_##number), ahead); \
         specdec__##isa##_block_grid(SPECDEC__TYPE_##number, tile, block, panel); \
     }
-SPECDEC__X86_GRIDS(SPECDEC__AVX2_BLOCK_GRID, avx2)
+SPECDEC__X86_GRID_TYPES(SPECDEC__AVX2_BLOCK_GRID, avx2)
 #endif /* x86_64 */

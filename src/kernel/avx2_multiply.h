@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/avx2_multiply: AVX2 and AVX-VNNI: blocks that were unpacked times columns, and multiply for every type.
+ * >>kernel/avx2_multiply: AVX2 and AVX-VNNI: multiplies unpacked blocks with columns, for every type.
  * ================================================================================================================== */
 
 #pragma once
@@ -13,8 +13,8 @@
 #include "avx2.h"
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, written out because no
-   function for AVX2 may call its intrinsic. */
+/* sum += four products of unsigned u and signed x in every word: the AVX-VNNI instruction in assembly, as functions for
+   AVX2 may not call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
 #define SPECDEC__AVX2_DPBUSD(sum, u, x) \
     __asm__("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(sum) : "x"(u), "x"(x))
@@ -23,7 +23,7 @@
 #endif
 
 #ifdef SPECDEC__AVXVNNI
-/* One tile. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and four columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                const unsigned char *next, specdec__avx2_v *sums)
 {
@@ -34,7 +34,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
     for (c = 0; c < 4; c++)
         acc[c][0] = acc[c][1] = _mm256_setzero_si256();
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         value[0] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS));
         value[1] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS + 32));
         SPECDEC__UNROLL
@@ -54,12 +54,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
 SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, SPECDEC__UNROLL)
 #endif
 
-/* The same as specdec__avx2_sums, with AVX-VNNI. Each column has two chains of sums: half the wait for the last
+/* specdec__avx2_granule_sums with AVX-VNNI. Each column has two chains of sums, which halves the wait for the last
    product. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vectors, const __m256i *u, const int32_t *x,
-                                                           __m256i *sums)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_granule_sums(int columns, int vectors, const __m256i *u,
+                                                                   const int32_t *x, __m256i *sums)
 {
-    __m256i odd[SPECDEC__AVX2_FUSED];
+    __m256i odd[SPECDEC__AVX2_REGISTER_COLUMNS];
     int i, c;
 
     SPECDEC__UNROLL
@@ -77,7 +77,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vect
         sums[c] = _mm256_add_epi32(sums[c], odd[c]);
 }
 
-/* The pair of a granule of count vectors of unsigned codes, with AVX-VNNI. */
+/* The pair of a granule of `count` vectors of unsigned codes, with AVX-VNNI. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __m256i *u, int count)
 {
     __m256i sum = _mm256_setzero_si256(), rest = u[0];
@@ -93,26 +93,26 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __
     return specdec__avx2_bias_pair(type, sum);
 }
 
-/* Signed codes become unsigned ones for AVX-VNNI: 128 is added. */
+/* Makes signed codes unsigned for AVX-VNNI, by adding 128. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni, __m256i codes)
 {
     return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
 }
 
-/* acc (column) += granule g of a block times columns. vnni: with AVX-VNNI? A constant, here and below. */
+/* acc (column) += granule g of a block times columns. vnni: 1 with AVX-VNNI, a constant here and below. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
-                            __m256 minimum, const specdec__x86_x *x, int g, int column, __m256 *acc)
+specdec__avx2_register_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
+                               __m256 minimum, const specdec__x86_columns *x, int g, int column, __m256 *acc)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule;
     const int32_t *codes = x->codes + (size_t)column * 8 + g * 4, *pairs = x->pairs + column * per + g;
-    __m256i sums[SPECDEC__AVX2_FUSED];
+    __m256i sums[SPECDEC__AVX2_REGISTER_COLUMNS];
     int c;
 
     if (vnni)
-        specdec__avx2_vnni_sums(columns, granule / 4, u, codes, sums);
+        specdec__avx2_vnni_granule_sums(columns, granule / 4, u, codes, sums);
     else
-        specdec__avx2_sums(type, columns, granule / 4, u, codes, sums);
+        specdec__avx2_granule_sums(type, columns, granule / 4, u, codes, sums);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
         __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c]));
@@ -124,14 +124,14 @@ specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, _
     }
 }
 
-/* A block times columns. `columns` is a constant: 1 to 4 of them go to acc (column); with 0, count of them go to sums
-   (column, 16). */
+/* Multiplies a block with columns. columns: a constant, 1 to 4 of them are added to acc (column); 0: `count` columns
+   are added to sums (column, 16). */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
-                          size_t at, int columns, int count, __m256 *acc, float *sums)
+specdec__avx2_register_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
+                             size_t at, int columns, int count, __m256 *acc, float *sums)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
-    specdec__x86_x from;
+    specdec__x86_columns from;
     __m256i u[8];
     int g, c, i;
 
@@ -139,9 +139,9 @@ specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, in
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
-        SPECDEC__KEEP(u[i]);
+        SPECDEC__KEEP_IN_REGISTER(u[i]);
     }
-    from = specdec__x86_at(x, at, per);
+    from = specdec__x86_block_columns(x, at, per);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
         const __m256i *codes = u + g * 4;
@@ -152,41 +152,41 @@ specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, in
         if (specdec__x86_has_minimum(type))
             minimum = specdec__avx2_granule_scale(type, 1, rows, block * per + g);
         if (columns)
-            specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
+            specdec__avx2_register_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
         else
             for (c = 0; c < count; c++) {
                 acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
-                specdec__avx2_fused_columns(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
+                specdec__avx2_register_columns(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
                 _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]);
             }
     }
 }
 
-/* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, const specdec__tiles *tiles, int t,
-                                                           size_t from, size_t end, int blocks,
-                                                           const specdec__columns *x, size_t at, int columns, int count,
-                                                           float *sums)
+/* Multiplies up to 256 values of a tile, from byte `from` on: 8 rows, then the other 8. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_run(int type, int vnni, const specdec__tiles *tiles, int t,
+                                                              size_t from, size_t end, int blocks,
+                                                              const specdec__columns *x, size_t at, int columns,
+                                                              int count, float *sums)
 {
-    const int share = specdec__x86_span(type) / 2;
+    const int share = specdec__x86_block_bytes(type) / 2;
     specdec__avx2_rows rows;
     int8_t room[512];
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_is_plain(type) ? room : specdec__avx2_factors(type, rows.tile, room);
+    rows.factors = specdec__x86_has_plain_scale(type) ? room : specdec__avx2_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
-        __m256 acc[SPECDEC__AVX2_FUSED];
+        __m256 acc[SPECDEC__AVX2_REGISTER_COLUMNS];
 
         specdec__avx2_scales(type, rows.tile, rows.half, rows.d);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
         for (b = 0; b < blocks; b++) {
-            specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
-                                  tiles->next[t]);
-            specdec__avx2_fused_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns, count,
-                                      acc, sums);
+            specdec__x86_prefetch_ahead(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
+                                        tiles->next[t]);
+            specdec__avx2_register_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns, count,
+                                         acc, sums);
         }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
@@ -194,12 +194,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     }
 }
 
-/* 256 values of one tile, then of the other: two streams bring more bytes from memory than one. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks,
-                                                       const specdec__columns *x, int block,
-                                                       int column, int columns, int count, float *const *sums)
+/* Multiplies 256 values of one tile, then 256 of the other: two streams read more bytes from memory than one. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_register_tiles(int type, int vnni, const specdec__tiles *tiles,
+                                                                int blocks, const specdec__columns *x, int block,
+                                                                int column, int columns, int count, float *const *sums)
 {
-    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
+    const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span;
     int from, run, t;
 
     for (from = 0; from < blocks; from += run) {
@@ -209,33 +209,33 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const
         for (t = 0; t < 2 && tiles->tile[t]; t++) {
             if (block + from == 0)
                 memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns, count,
-                                    sums[t]);
+            specdec__avx2_register_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns, count,
+                                       sums[t]);
         }
     }
 }
 
-/* What multiply does (see specdec__multiply_function), for up to `most` columns, 2 or 4, which have machine code of
-   their own; 0: for any number, of which 1 and 2 have it. */
+/* specdec__multiply_function without panels, for up to `most` columns (2 or 4), each number with its own machine code;
+   most 0: for any number, of which 1 and 2 have their own code. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
                        int block, int column, int count, float *const *sums)
 {
     if (count == 1)
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
     else if (count == 2 || most == 2)
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
     else if (count == 3 && most == 4)
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
     else if (most == 4)
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
     else
-        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
+        specdec__avx2_register_tiles(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
 }
 
-/* sums (column, half) += four vectors of codes times columns. A vector is loaded once for all columns, a word of a
-   column once for 16 rows. part (column, half): sums in 16 bits, of `before` vectors until now. begun: do sums hold
-   anything before the first `step` vectors are done? */
+/* sums (column, half) += four vectors of codes times columns. Each vector of codes is loaded once for all columns, each
+   word of a column once for 16 rows. part (column, half): 16-bit sums of the last `before` vectors. begun: 0 if sums
+   are still undefined. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns, int step, int before, int begun,
                                                           const int8_t *codes, const int32_t *x, __m256i (*part)[2],
                                                           __m256i (*sums)[2])
@@ -248,7 +248,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns,
     for (i = 0; i < 4; i += run) {
         SPECDEC__UNROLL
         for (j = 0; j < 2 * run; j++)
-            u[j / 2][j % 2] = specdec__avx2_get(codes + i * 64 + j * 32);
+            u[j / 2][j % 2] = specdec__avx2_load_32(codes + i * 64 + j * 32);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             SPECDEC__UNROLL
@@ -259,20 +259,20 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns,
                     product = specdec__avx2_product(is_signed, u[j][half], word);
                     if ((before + i + j) % step)
                         product = _mm256_add_epi16(part[c][half], product);
-                    SPECDEC__KEEP(product);
+                    SPECDEC__KEEP_IN_REGISTER(product);
                     part[c][half] = product;
                     if ((before + i + j) % step < step - 1)
                         continue;
                     product = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
                     sums[c][half] =
                         begun || before + i + j >= step ? _mm256_add_epi32(sums[c][half], product) : product;
-                    SPECDEC__KEEP(sums[c][half]);
+                    SPECDEC__KEEP_IN_REGISTER(sums[c][half]);
                 }
             }
     }
 }
 
-/* The same with AVX-VNNI. */
+/* specdec__avx2_dot_four with AVX-VNNI. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int columns, const int8_t *codes,
                                                                const int32_t *x, __m256i (*sums)[2])
 {
@@ -281,8 +281,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int col
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        u[0] = specdec__avx2_unsigned(type, 1, specdec__avx2_get(codes + i * 64));
-        u[1] = specdec__avx2_unsigned(type, 1, specdec__avx2_get(codes + i * 64 + 32));
+        u[0] = specdec__avx2_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64));
+        u[1] = specdec__avx2_unsigned(type, 1, specdec__avx2_load_32(codes + i * 64 + 32));
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
             word = _mm256_set1_epi32(x[c * 8 + i]);
@@ -292,22 +292,24 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int col
     }
 }
 
-/* The pairs of half a granule of a panel, times that of a column. */
+/* The products of the pairs of 8 rows of a granule with that of a column. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_pair(int type, int vnni, const int32_t *pairs, int32_t x)
 {
-    __m256i pair = specdec__avx2_get(pairs);
+    __m256i pair = specdec__avx2_load_32(pairs);
 
-    if (vnni && specdec__avx2_is_signed(type)) /* the pairs of signed codes have no bias */
+    if (vnni && specdec__avx2_is_signed(type)) /* pairs of signed codes have no bias */
         pair = _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536));
     return _mm256_madd_epi16(pair, _mm256_set1_epi32(x));
 }
 
-/* sums (column, 16) += granule g of the block that a panel holds, the k-th of 256 values, times 1 to 4 columns. */
+/* sums (column, 16) += granule g of the block in a panel times 1 to 4 columns. k: index of the granule in 256
+   values. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel *panel, int g, int k,
-                          const specdec__x86_x *x, float *sums)
+                          const specdec__x86_columns *x, float *sums)
 {
-    const int per = 32 / specdec__x86_granule(type), vectors = 8 / per, step = specdec__avx2_step(type, vectors);
+    const int per = 32 / specdec__x86_granule(type), vectors = 8 / per, step = specdec__avx2_chain_length(type,
+                                                                                                          vectors);
     const int pairs_first = vnni || (step == 4 && vectors == 8);
     const int8_t *codes = panel->u.codes + g * vectors * 64;
     const int32_t *words = x->codes + g * 4, *pairs = panel->pair[k];
@@ -349,10 +351,11 @@ specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel 
         }
 }
 
-/* The same of the block, the b-th of 256 values; then x and sums are those of the columns that follow. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni, int columns,
-                                                             const specdec__panel *panel, int b, specdec__x86_x *x,
-                                                             float **sums)
+/* sums (column, 16) += block b of 256 values, which the panel holds, times `columns` columns; advances x and sums by
+   these columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_dot_columns(int type, int vnni, int columns, const specdec__panel *panel, int b, specdec__x86_columns *x,
+                          float **sums)
 {
     const int per = 32 / specdec__x86_granule(type);
     int g;
@@ -366,9 +369,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni,
     *sums += columns * SPECDEC__ROWS;
 }
 
-/* sums (column, 16) += the block times columns, four at a time; five are three and two, six twice three. */
+/* sums (column, 16) += a block times `count` columns, four at a time; five are three and two, six are twice three. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, const specdec__panel *panel, int b,
-                                                           specdec__x86_x x, int count, float *sums)
+                                                           specdec__x86_columns x, int count, float *sums)
 {
     for (; count > 6 || count == 4; count -= 4)
         specdec__avx2_dot_columns(type, vnni, 4, panel, b, &x, &sums);
@@ -380,11 +383,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, c
         specdec__avx2_dot_columns(type, vnni, 1, panel, b, &x, &sums);
 }
 
-/* sums (column, 16) += up to 256 values of a tile times columns: a block is unpacked and multiplied, then the next. */
+/* sums (column, 16) += up to 256 values of a tile times columns, block by block: unpacks a block, then multiplies
+   it. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_run(int type, int vnni, specdec__avx2_block_function *unpack, const unsigned char *tile,
-                  const char *ahead, size_t span, int blocks, specdec__panel *panel, specdec__x86_x x, size_t n,
-                  int count, float *sums)
+specdec__avx2_multiply_run(int type, int vnni, specdec__avx2_block_function *unpack, const unsigned char *tile,
+                           const char *ahead, size_t span, int blocks, specdec__panel *panel, specdec__x86_columns x,
+                           size_t n, int count, float *sums)
 {
     const size_t per = 32 / (size_t)specdec__x86_granule(type);
     int b;
@@ -399,8 +403,8 @@ specdec__avx2_run(int type, int vnni, specdec__avx2_block_function *unpack, cons
     }
 }
 
-/* What multiply does, for a type, or for all types with the same kind of panel. One tile after the other: while memory
-   is not all that takes time, a single stream is the faster one. */
+/* specdec__multiply_function block by block, for a type, or for all types with the same kind of panel. Takes one tile
+   after the other: where memory is not the limit, a single stream is faster. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
                         int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column, int count,
@@ -417,16 +421,17 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
         for (from = 0; from < blocks; from += SPECDEC__PANEL / 32) {
             const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
 
-            specdec__avx2_run(type, vnni, unpack, tiles->tile[t] + byte,
-                              specdec__x86_ahead(tiles->tile[t], byte, (size_t)blocks * span, next), span,
-                              specdec__min_int(SPECDEC__PANEL / 32, blocks - from), panel,
-                              specdec__x86_at(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n, count, sums[t]);
+            specdec__avx2_multiply_run(
+                type, vnni, unpack, tiles->tile[t] + byte,
+                specdec__x86_prefetch_address(tiles->tile[t], byte, (size_t)blocks * span, next), span,
+                specdec__min_int(SPECDEC__PANEL / 32, blocks - from), panel,
+                specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n, count, sums[t]);
         }
     }
 }
 
-/* What multiply does for types with a kind of panel, which say how blocks are unpacked. */
-#define SPECDEC__AVX2_KIND(isa, vnni, kind, type) \
+/* Defines specdec__avx2_by_blocks for types with a kind of panel. unpack: the type's block function. */
+#define SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, kind, type) \
     SPECDEC__AVX2 static void \
     specdec__##isa##_by_blocks_##kind(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
                                       specdec__panel *panel, const specdec__columns *x, int block, int column, \
@@ -434,8 +439,8 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     { \
         specdec__avx2_by_blocks(type, vnni, unpack, tiles, blocks, panel, x, block, column, count, sums); \
     }
-/* The same for one type, with an unpacker that is part of it. */
-#define SPECDEC__AVX2_OWN(number) \
+/* Defines specdec__avx2_by_blocks for one type, with its block function inlined. */
+#define SPECDEC__AVX2_BY_BLOCKS_INLINE(number) \
     SPECDEC__AVX2 static SPECDEC__NOINLINE void \
     specdec__avx2_by_blocks_##number(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
                                      specdec__panel *panel, const specdec__columns *x, int block, int column, \
@@ -445,7 +450,8 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
         specdec__avx2_by_blocks(SPECDEC__TYPE_##number, 0, specdec__avx2_block_##number, tiles, blocks, panel, x, \
                                 block, column, count, sums); \
     }
-/* Entries of multiply. fused: so many columns, 2 or 4, need no panel; 0: all do. */
+/* Defines the multiply function of a type. fused: number of columns, 2 or 4, up to which no panel is used; 0: always a
+   panel. */
 #define SPECDEC__AVX2_MULTIPLY(isa, vnni, number, kind, fused) \
     SPECDEC__AVX2 static void \
     specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
@@ -458,7 +464,8 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
             specdec__##isa##_by_blocks_##kind(specdec__avx2_block_##number, tiles, blocks, panels, x, block, column, \
                                               count, sums); \
     }
-/* Of 6 bits only two products add up in 16 bits, and granules are short: panels are no faster at any width. */
+/* Defines the multiply function of Q6_K: only two products of 6-bit codes can be added in 16 bits, and granules are
+   short, so that panels are not faster at any width. */
 #define SPECDEC__AVX2_MULTIPLY_Q6_K(isa, vnni) \
     SPECDEC__AVX2 static void \
     specdec__##isa##_multiply_Q6_K(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
@@ -467,14 +474,15 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
         (void)panels; \
         specdec__avx2_multiply(SPECDEC__TYPE_Q6_K, vnni, 0, tiles, blocks, x, block, column, count, sums); \
     }
-/* fused: of types that are often seen; of those of one, two and four bits: 2. */
+/* Defines all multiply functions of AVX2 or AVX-VNNI. fused: as above, for common types; for types of one, two and four
+   bits it is 2. */
 #define SPECDEC__AVX2_MULTIPLIES(isa, vnni, fused, kind_q4_0, kind_q4_k) \
-    SPECDEC__AVX2_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
-    SPECDEC__AVX2_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
-    SPECDEC__AVX2_KIND(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED) \
-    SPECDEC__AVX2_KIND(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
-    SPECDEC__AVX2_KIND(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
-    SPECDEC__AVX2_KIND(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
+    SPECDEC__AVX2_BY_BLOCKS_KIND(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0, kind_q4_0, fused) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0, 32_signed, fused) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K, kind_q4_k, fused) \
@@ -498,10 +506,10 @@ specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ3_XXS, 32_signed, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ3_S, 32_signed, 0)
 
-SPECDEC__AVX2_OWN(Q4_0)
-SPECDEC__AVX2_OWN(Q4_K)
+SPECDEC__AVX2_BY_BLOCKS_INLINE(Q4_0)
+SPECDEC__AVX2_BY_BLOCKS_INLINE(Q4_K)
 SPECDEC__AVX2_MULTIPLIES(avx2, 0, 2, Q4_0, Q4_K)
-#ifdef SPECDEC__AVXVNNI /* where unpacking, not multiplying, takes most of the time */
-SPECDEC__AVX2_MULTIPLIES(avxvnni, 1, SPECDEC__AVX2_FUSED, 32, 32m)
+#ifdef SPECDEC__AVXVNNI /* unpacking takes most of the time here */
+SPECDEC__AVX2_MULTIPLIES(avxvnni, 1, SPECDEC__AVX2_REGISTER_COLUMNS, 32, 32m)
 #endif
 #endif /* x86_64 */

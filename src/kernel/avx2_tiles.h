@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/avx2_tiles: AVX2: rows into tiles.
+ * >>kernel/avx2_tiles: AVX2: interleaves rows into tiles.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,45 +11,47 @@
 #include "x86.h"
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* Vectors have words of 8 rows. half: which ones of the 16. */
+/* Vectors hold words of 8 rows; the parameter `half` says which 8 of the 16 rows. */
 
-/* 16 bytes of the rows 0 and 4, side by side. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_every_fourth(const unsigned char *from, size_t step)
+/* Loads 16 bytes of rows 0 and 4 into a vector. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_load_two_rows(const unsigned char *from, size_t step)
 {
     return _mm256_inserti128_si256(
         _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)from)),
         _mm_loadu_si128((const __m128i *)(const void *)(from + 4 * step)), 1);
 }
 
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_vector(__m256i x, unsigned char *to)
+/* Stores a vector at any address. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_vector(__m256i x, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, x);
 }
 
-/* 16 bytes of each of 8 rows to words (4, 8 rows), which are so many bytes apart, at any address. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_turn(const unsigned char *from, size_t step, size_t apart,
-                                                      unsigned char *words)
+/* Transposes 16 bytes of each of 8 rows into words (4, 8 rows), which are stored `apart` bytes apart, at any
+   address. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_transpose(const unsigned char *from, size_t step, size_t apart,
+                                                           unsigned char *words)
 {
-    const __m256i a = specdec__avx2_every_fourth(from, step), b = specdec__avx2_every_fourth(from + step, step);
-    const __m256i c = specdec__avx2_every_fourth(from + 2 * step, step);
-    const __m256i d = specdec__avx2_every_fourth(from + 3 * step, step);
+    const __m256i a = specdec__avx2_load_two_rows(from, step), b = specdec__avx2_load_two_rows(from + step, step);
+    const __m256i c = specdec__avx2_load_two_rows(from + 2 * step, step);
+    const __m256i d = specdec__avx2_load_two_rows(from + 3 * step, step);
     const __m256i ab = _mm256_unpacklo_epi32(a, b), cd = _mm256_unpacklo_epi32(c, d);
     const __m256i ab2 = _mm256_unpackhi_epi32(a, b), cd2 = _mm256_unpackhi_epi32(c, d);
 
-    specdec__avx2_put_vector(_mm256_unpacklo_epi64(ab, cd), words);
-    specdec__avx2_put_vector(_mm256_unpackhi_epi64(ab, cd), words + apart);
-    specdec__avx2_put_vector(_mm256_unpacklo_epi64(ab2, cd2), words + 2 * apart);
-    specdec__avx2_put_vector(_mm256_unpackhi_epi64(ab2, cd2), words + 3 * apart);
+    specdec__avx2_store_vector(_mm256_unpacklo_epi64(ab, cd), words);
+    specdec__avx2_store_vector(_mm256_unpackhi_epi64(ab, cd), words + apart);
+    specdec__avx2_store_vector(_mm256_unpacklo_epi64(ab2, cd2), words + 2 * apart);
+    specdec__avx2_store_vector(_mm256_unpackhi_epi64(ab2, cd2), words + 3 * apart);
 }
 
-/* Words that begin in the middle of others. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_middle(const __m256i *words)
+/* The words that begin in the middle of words: 16 bits further on. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_middle_words(const __m256i *words)
 {
     return _mm256_or_si256(_mm256_srli_epi32(words[0], 16), _mm256_slli_epi32(words[1], 16));
 }
 
-/* The lower halves of words (8 rows). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_half(__m256i words, unsigned char *to)
+/* Stores the lower halves of words (8 rows). */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_halves(__m256i words, unsigned char *to)
 {
     const __m256i lower = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0));
     const __m256i x = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, lower), 0x08);
@@ -57,8 +59,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_half(__m256i words, unsigne
     _mm_storeu_si128((__m128i *)(void *)to, _mm256_castsi256_si128(x));
 }
 
-/* Words (8 rows) in units, of 1 or 2 bytes, a word, or bits of a word, to where a tile of 16 rows has them. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word, int half, unsigned char *to)
+/* Stores words (8 rows), split into units of 1 or 2 bytes or with their bits transposed as `unit` says, where a tile of
+   16 rows has them. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_word(int unit, __m256i word, int half, unsigned char *to)
 {
     const __m256i bytes =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
@@ -70,7 +73,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word
 
     if (unit > 2) {
         SPECDEC__QUANT_TRANSPOSE(unit, bits, spare);
-        specdec__avx2_put_vector((__m256i)bits, to + half * 32);
+        specdec__avx2_store_vector((__m256i)bits, to + half * 32);
         return;
     }
     word = unit == 1 ? _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(word, bytes),
@@ -90,7 +93,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_word(int unit, __m256i word
     _mm_storel_epi64((__m128i *)(void *)(to + 48), _mm_unpackhi_epi64(high, high));
 }
 
-/* Two blocks of a half float and four words each, in registers: 18 bytes do not divide into words, 36 do. */
+/* Interleaves two blocks of a half float and four words each, in registers: 18 bytes are no whole number of words, 36
+   bytes are. */
 SPECDEC__AVX2 static void specdec__avx2_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
 {
     __m256i words[9];
@@ -98,32 +102,32 @@ SPECDEC__AVX2 static void specdec__avx2_interleave_pair(const unsigned char *fro
 
     specdec__quant_prefetch(from, step, 36);
     for (half = 0; half < 2; half++, from += 8 * step) {
-        specdec__avx2_turn(from, step, sizeof *words, (unsigned char *)words);
-        specdec__avx2_turn(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
-        specdec__avx2_turn(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
-        specdec__avx2_put_half(words[0], to + half * 16);
-        specdec__avx2_put_half(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
+        specdec__avx2_transpose(from, step, sizeof *words, (unsigned char *)words);
+        specdec__avx2_transpose(from + 16, step, sizeof *words, (unsigned char *)(words + 4));
+        specdec__avx2_transpose(from + 20, step, sizeof *words, (unsigned char *)(words + 5));
+        specdec__avx2_store_halves(words[0], to + half * 16);
+        specdec__avx2_store_halves(_mm256_srli_epi32(words[4], 16), to + 288 + half * 16);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            specdec__avx2_put_vector(specdec__avx2_middle(words + i), to + 32 + i * 64 + half * 32);
-            specdec__avx2_put_vector(words[5 + i], to + 320 + i * 64 + half * 32);
+            specdec__avx2_store_vector(specdec__avx2_middle_words(words + i), to + 32 + i * 64 + half * 32);
+            specdec__avx2_store_vector(words[5 + i], to + 320 + i * 64 + half * 32);
         }
     }
 }
 
-/* Up to 16 bytes of a field of 8 rows, which begin `at` bytes, an even number, behind words. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_units(int unit, const __m256i *words, size_t at, size_t size,
-                                                           int half, unsigned char *to)
+/* Stores up to 16 bytes of a field of 8 rows, which begin `at` bytes (an even number) into words. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_units(int unit, const __m256i *words, size_t at, size_t size,
+                                                             int half, unsigned char *to)
 {
     const int odd = at % 4 != 0;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64)
-        specdec__avx2_put_word(unit, odd ? specdec__avx2_middle(words) : *words, half, to);
+        specdec__avx2_store_word(unit, odd ? specdec__avx2_middle_words(words) : *words, half, to);
     if (size) /* half a word */
-        specdec__avx2_put_half(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
+        specdec__avx2_store_halves(odd ? _mm256_srli_epi32(*words, 16) : *words, to + half * 16);
 }
 
-/* See specdec__quant_interleave_field. */
+/* specdec__quant_interleave_field with AVX2. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size_t size, size_t rest,
                                                                   const unsigned char *from, size_t step,
                                                                   unsigned char *to)
@@ -132,7 +136,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
     size_t i, left, back;
     int half;
 
-    words[4] = _mm256_setzero_si256(); /* the word behind the last */
+    words[4] = _mm256_setzero_si256(); /* the word behind the last word */
     if (size <= 2)
         specdec__quant_interleave_unit(size, from, step, to);
     for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__ROWS) {
@@ -142,20 +146,20 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_interleave_field(int unit, size
         for (half = 0; half < 2; half++) {
             const int direct = unit == 4 && left == 16;
 
-            specdec__avx2_turn(from + i - back + (size_t)half * 8 * step, step, direct ? 64 : sizeof *words,
-                               direct ? to + half * 32 : (unsigned char *)words);
+            specdec__avx2_transpose(from + i - back + (size_t)half * 8 * step, step, direct ? 64 : sizeof *words,
+                                    direct ? to + half * 32 : (unsigned char *)words);
             if (!direct)
-                specdec__avx2_put_units(unit, words, back, left, half, to);
+                specdec__avx2_store_units(unit, words, back, left, half, to);
         }
     }
 }
 
-/* See specdec__interleave_function. */
+/* specdec__interleave_function of AVX2. */
 SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *type, const unsigned char *rows,
                                                    size_t row_bytes, int row_count, size_t blocks,
                                                    unsigned char *tile_out)
 {
-    const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
+    const size_t whole = type->block == 1 ? blocks : 1; /* floats: one block a row */
     const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/avx512: AVX-512 with VNNI.
+ * >>kernel/avx512: AVX-512 with VNNI: vector operations, unpackers, and multiply for every type.
  * ================================================================================================================== */
 
 #pragma once
@@ -14,9 +14,10 @@
 #include "avx2_multiply.h"
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
+/* The vector of AVX-512: sixteen float lanes. */
 typedef __m512 specdec__avx512_v;
 
-/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+/* The operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load(const float *at) { return _mm512_loadu_ps(at); }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store(float *at, __m512 a) { _mm512_storeu_ps(at, a); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_set(float a) { return _mm512_set1_ps(a); }
@@ -89,22 +90,23 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more with two
-   tiles side by side. The type is a constant in all that follows: every type gets its own machine code. */
+/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more columns
+   with two tiles side by side. The parameter `type` is a constant in all functions below: every type gets its own
+   machine code. */
 
-/* 64 bytes. */
+/* Loads 64 bytes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at)
 {
     return _mm512_loadu_si512(at);
 }
-/* 16 half floats to floats. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at)
+/* Converts 16 half floats to floats. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_from_f16(const unsigned char *at)
 {
     return specdec__avx512_load_f16(at);
 }
 
-/* Sixteen bytes to floats. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
+/* Converts 16 signed bytes to floats. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_from_bytes(const int8_t *at)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)));
 }
@@ -115,35 +117,36 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
     return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
 }
 
-/* The bits of mask from a, the others from b. The mask comes last: the first operand is overwritten. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i a, __m512i b)
+/* The bits of `mask` from a, all others from b. The mask is the last operand, as the first one is overwritten. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select_bits(int mask, __m512i a, __m512i b)
 {
     return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi8((char)mask), 0xE4);
 }
 
-/* sum += four products of unsigned u and signed bytes at x, the same for all lanes; or two products of 16-bit numbers.
-   Written out, because gcc takes two instructions for what is one: it loads x first. */
+/* sum += four products of unsigned u and signed bytes at x, which are the same for all lanes. In assembly, as gcc would
+   load x by an instruction of its own. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_bytes(__m512i sum, __m512i u, const int32_t *x)
 {
     __asm__("vpdpbusd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
     return sum;
 }
+/* sum += two products of 16-bit numbers in u and at x, which are the same for all lanes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_pairs(__m512i sum, __m512i u, const int32_t *x)
 {
     __asm__("vpdpwssd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
     return sum;
 }
 
-/* value in every byte whose bit n is set. (On Zen 5, shifts by a variable count keep the multipliers busy; this does
-   not.) */
+/* `value` in every byte of a whose bit n is set, else 0. (On Zen 5, shifts by a variable count would keep the
+   multipliers busy.) */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
 {
     __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_and(a, 1 << n));
     return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
 }
 
-/* Every 16 bits shifted to the right by a constant n, 0 to 6. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_right(__m512i a, int n)
+/* Shifts every 16 bits to the right by a constant n, 0 to 6. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shift_right(__m512i a, int n)
 {
     switch (n) {
     case 1: return _mm512_srli_epi16(a, 1);
@@ -156,7 +159,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_right(__m512i a, int n)
     }
 }
 
-/* value in every byte whose bit n is set, at bit 4, for a constant n; the other bits are for the caller to mask. */
+/* Moves bit n of every byte to bit 4, for a constant n; the caller masks the other bits. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
 {
     switch (n) {
@@ -171,7 +174,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int 
     }
 }
 
-/* Eight vectors of nibbles from four: the low ones first. */
+/* u (8 vectors) = the nibbles of four vectors, the low ones first. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char *at, __m512i u[8])
 {
     int i;
@@ -180,14 +183,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char
     for (i = 0; i < 4; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        SPECDEC__KEEP(q);
+        SPECDEC__KEEP_IN_REGISTER(q);
         u[i] = specdec__avx512_and(q, 15);
         u[i + 4] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
     }
 }
 
-/* The values of IQ4_NL and IQ4_XS, plus 128, in place of nibbles. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
+/* Replaces nibbles by the values of IQ4_NL and IQ4_XS, plus 128. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4_values(__m512i u[8])
 {
     const __m512i table = _mm512_xor_si512(_mm512_set1_epi8((char)-128), _mm512_broadcast_i32x4(
         _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values)));
@@ -198,8 +201,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
         u[i] = _mm512_shuffle_epi8(table, u[i]);
 }
 
-/* Twice the values of 4-bit floats, plus 16, in place of nibbles. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4(__m512i u[8])
+/* Replaces nibbles by twice the 4-bit floats that they are, plus 16. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4_values(__m512i u[8])
 {
     const __m512i table = _mm512_add_epi8(_mm512_set1_epi8(16), _mm512_broadcast_i32x4(
         _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_fp4_values)));
@@ -210,8 +213,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fp4(__m512i u[8])
         u[i] = _mm512_shuffle_epi8(table, u[i]);
 }
 
-/* Twice 16 values in nibbles of two vectors: the low ones first. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_16(const unsigned char *at, __m512i u[8])
+/* Unpacks two granules of 16 codes a row from the nibbles of two vectors each, the low nibbles first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nvfp4(const unsigned char *at, __m512i u[8])
 {
     int i;
 
@@ -224,8 +227,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_16(const unsigned cha
     }
 }
 
-/* 32 values of one bit in a vector: twice the bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_bits(const unsigned char *at, __m512i u[8])
+/* Unpacks 32 codes a row of one bit each from a vector: twice the bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q1_0(const unsigned char *at, __m512i u[8])
 {
     const __m512i q = specdec__avx512_load_bytes(at);
     int i;
@@ -233,22 +236,23 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_bits(const unsigned c
     u[0] = specdec__avx512_and(_mm512_slli_epi16(q, 1), 2);
     SPECDEC__UNROLL
     for (i = 1; i < 8; i++)
-        u[i] = specdec__avx512_and(specdec__avx512_right(q, i - 1), 2);
+        u[i] = specdec__avx512_and(specdec__avx512_shift_right(q, i - 1), 2);
 }
 
-/* 32 values of two bits in two vectors. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_twos(const unsigned char *at, __m512i u[8])
+/* Unpacks 32 codes a row of two bits each from two vectors. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q2_0(const unsigned char *at, __m512i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        u[i] = specdec__avx512_and(specdec__avx512_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2), 3);
+        u[i] = specdec__avx512_and(specdec__avx512_shift_right(specdec__avx512_load_bytes(at + i / 4 * 64), i % 4 * 2),
+                                   3);
 }
 
-/* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned char *at, const unsigned char *bits,
-                                                              __m512i u[8])
+/* Unpacks 32 unsigned codes a row from nibbles (at), with fifth bits (bits) unless NULL. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_nibbles(const unsigned char *at, const unsigned char *bits,
+                                                                   __m512i u[8])
 {
     int i;
 
@@ -262,7 +266,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned cha
     }
 }
 
-/* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
+/* Unpacks an eighth of the codes of Q4_K and Q5_K: the low nibbles of eight vectors for even eighths, the high ones for
+   odd eighths. bits: the fifth bits, or NULL. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits,
                                                              int eighth, __m512i u[8])
 {
@@ -285,9 +290,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char
     }
 }
 
-/* One of the four runs of 32 in 128 values of Q6_K; run is a constant. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char *low, const unsigned char *high,
-                                                             int run, __m512i u[8])
+/* Unpacks one of the four groups of 32 codes in 128 values of Q6_K. run: a constant. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_six_bits(const unsigned char *low, const unsigned char *high,
+                                                                    int run, __m512i u[8])
 {
     int i;
 
@@ -304,26 +309,26 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char
             h = _mm512_slli_epi16(h, 2);
         if (run == 3)
             h = _mm512_srli_epi16(h, 2);
-        u[i] = specdec__avx512_and(specdec__avx512_select(15, q, h), 63);
+        u[i] = specdec__avx512_and(specdec__avx512_select_bits(15, q, h), 63);
     }
 }
 
-/* Eighths of Q6_K: four bits and two bits make a code. */
+/* Unpacks an eighth of the codes of a tile of Q6_K: four low bits and two high bits make a code. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
-    const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
+    const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, two_bits) + eighth / 4 * 512;
 
     switch (eighth % 4) {
-    case 0: specdec__avx512_codes_6(low, high, 0, u); break;
-    case 1: specdec__avx512_codes_6(low, high, 1, u); break;
-    case 2: specdec__avx512_codes_6(low, high, 2, u); break;
-    default: specdec__avx512_codes_6(low, high, 3, u); break;
+    case 0: specdec__avx512_codes_six_bits(low, high, 0, u); break;
+    case 1: specdec__avx512_codes_six_bits(low, high, 1, u); break;
+    case 2: specdec__avx512_codes_six_bits(low, high, 2, u); break;
+    default: specdec__avx512_codes_six_bits(low, high, 3, u); break;
     }
 }
 
-/* One of the four runs of 32 in 128 values of Q2_K or Q3_K. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char *at, int run, __m512i u[8])
+/* Unpacks one of the four groups of 32 two-bit fields in 128 values of Q2_K or Q3_K. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bit_run(const unsigned char *at, int run, __m512i u[8])
 {
     int i;
 
@@ -331,22 +336,22 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
     for (i = 0; i < 8; i++) {
         __m512i q = specdec__avx512_load_bytes(at + i * 64);
 
-        u[i] = specdec__avx512_and(specdec__avx512_right(q, 2 * run), 3);
+        u[i] = specdec__avx512_and(specdec__avx512_shift_right(q, 2 * run), 3);
     }
 }
 
-/* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned char *at, const unsigned char *bits,
-                                                                  int eighth, __m512i u[8])
+/* Unpacks an eighth of the codes of Q2_K and Q3_K: two bits of eight vectors. bits: the third bits, or NULL. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_two_bits(const unsigned char *at, const unsigned char *bits,
+                                                                    int eighth, __m512i u[8])
 {
     int i;
 
     at += eighth / 4 * 512;
     switch (eighth % 4) {
-    case 0: specdec__avx512_codes_2(at, 0, u); break;
-    case 1: specdec__avx512_codes_2(at, 1, u); break;
-    case 2: specdec__avx512_codes_2(at, 2, u); break;
-    default: specdec__avx512_codes_2(at, 3, u); break;
+    case 0: specdec__avx512_codes_two_bit_run(at, 0, u); break;
+    case 1: specdec__avx512_codes_two_bit_run(at, 1, u); break;
+    case 2: specdec__avx512_codes_two_bit_run(at, 2, u); break;
+    default: specdec__avx512_codes_two_bit_run(at, 3, u); break;
     }
     if (bits) {
         SPECDEC__UNROLL
@@ -356,19 +361,20 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 }
 
 #ifdef __clang__
-typedef unsigned specdec__avx512_count; /* of the bits to shift by, as clang's shifts take them */
+typedef unsigned specdec__avx512_shift_count; /* the type of a shift's count in this compiler */
 #else
-typedef int specdec__avx512_count;
+typedef int specdec__avx512_shift_count;
 #endif
 
-/* Bit `from` of every byte as bit `to`, other bits anyhow. */
+/* Moves bit `from` of every byte to bit `to`; other bits are undefined. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move_bit(__m512i a, int from, int to)
 {
-    return from < to ? _mm512_slli_epi16(a, (specdec__avx512_count)(to - from))
-                     : _mm512_srli_epi16(a, (specdec__avx512_count)(from - to));
+    return from < to ? _mm512_slli_epi16(a, (specdec__avx512_shift_count)(to - from))
+                     : _mm512_srli_epi16(a, (specdec__avx512_shift_count)(from - to));
 }
 
-/* Codes of a block of planes, which lies at `upper`; lower: NULL, or the same block of the lower plane. */
+/* Unpacks the codes of a block of Q8_0 in planes. upper: its part of the upper plane; lower: its part of the lower
+   plane, or NULL. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned char *upper,
                                                                   const unsigned char *lower, __m512i u[8])
 {
@@ -378,25 +384,26 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_planes(const unsigned
 
     if (lower) {
         SPECDEC__UNROLL
-        for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next ones lie before it */
-            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__AHEAD / 2 + (uintptr_t)g), _MM_HINT_T0);
+        for (g = 0; g < SPECDEC__PLANE_LOWER; g += 64) /* the next blocks of the lower plane lie before this one */
+            _mm_prefetch((const char *)((uintptr_t)lower - SPECDEC__PREFETCH_BYTES / 2 + (uintptr_t)g), _MM_HINT_T0);
     }
     SPECDEC__UNROLL
     for (g = 0; g < 8; g++) {
         if (lower) {
             low = specdec__avx512_move_bit(specdec__avx512_load_bytes(lower), g, 0);
-            low = specdec__avx512_select(2, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 64), g, 1),
-                                         low);
-            low = specdec__avx512_select(4, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 128), g, 2),
-                                         low);
+            low = specdec__avx512_select_bits(2, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 64), g, 1),
+                                              low);
+            low = specdec__avx512_select_bits(4, specdec__avx512_move_bit(specdec__avx512_load_bytes(lower + 128), g,
+                                                                          2),
+                                              low);
         }
         line = specdec__avx512_load_bytes(upper + 32 + g / 2 * 64);
-        u[g] = specdec__avx512_select(8, specdec__avx512_move_bit(fifth, g, 3), low);
-        u[g] = specdec__avx512_select(0xF0, g % 2 ? line : _mm512_slli_epi16(line, 4), u[g]);
+        u[g] = specdec__avx512_select_bits(8, specdec__avx512_move_bit(fifth, g, 3), low);
+        u[g] = specdec__avx512_select_bits(0xF0, g % 2 ? line : _mm512_slli_epi16(line, 4), u[g]);
     }
 }
 
-/* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of
+/* u (8 vectors) = the unsigned codes 32 * block to 32 * block + 31 of 16 rows of a tile of 256 values or of blocks of
    32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
                                                            const specdec__panel *panel, int block, __m512i u[8])
@@ -416,7 +423,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
     case SPECDEC__X86_PLANES:
         specdec__avx512_codes_planes(own, specdec__plane_lower(panel->u.planes, own), u);
         break;
-    default: /* they lie in the panel */
+    default: /* the panel holds the codes */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             u[i] = _mm512_loadu_si512(panel->u.codes + (size_t)block * 512 + i * 64);
@@ -424,8 +431,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
     }
 }
 
-/* The pair of a granule of count vectors: the sum of its codes in the low half, -bias in the high half, so that
-   madd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
+/* The pair of a granule of `count` vectors: the sum of its codes in the low half of a word, -bias in the high half. Its
+   product with (offset, sum of activation codes) is the correction of a dot of unsigned codes for bias and offset. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m512i *u, int count)
 {
     const int bias = specdec__x86_bias(type);
@@ -435,7 +442,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m
 
     SPECDEC__UNROLL
     for (i = 1; i < count; i++)
-        if (specdec__x86_limit(type) * count <= 255)
+        if (specdec__x86_highest_code(type) * count <= 255)
             rest = _mm512_add_epi8(rest, u[i]);
         else
             sum = _mm512_dpbusd_epi32(sum, u[i], ones);
@@ -443,14 +450,14 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m
     return _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16((short)-bias));
 }
 
-/* count scales = d times signed bytes (count, 16). */
+/* out (count, 16) = d times signed bytes (count, 16). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count,
                                                                  float (*out)[SPECDEC__ROWS])
 {
     int i;
 
     for (i = 0; i < count; i++)
-        _mm512_storeu_ps(out[i], _mm512_mul_ps(d, specdec__avx512_bytes(bytes + i * 16)));
+        _mm512_storeu_ps(out[i], _mm512_mul_ps(d, specdec__avx512_from_bytes(bytes + i * 16)));
 }
 
 /* -a. */
@@ -459,7 +466,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a)
     return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a);
 }
 
-/* Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit scales and minimums. */
+/* Unpacks the scales and minimums of Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit factors. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
@@ -468,19 +475,20 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned cha
     int8_t scales[128], minimums[128];
 
     _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
-    _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select(15, c, _mm512_srli_epi16(a, 2)), 63));
+    _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select_bits(15, c, _mm512_srli_epi16(a, 2)),
+                                                         63));
     _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
-    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4),
-                                                                                  _mm512_srli_epi16(b, 2)),
+    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select_bits(15, _mm512_srli_epi16(c, 4),
+                                                                                       _mm512_srli_epi16(b, 2)),
                                                            63));
-    specdec__avx512_scale_bytes(specdec__avx512_halves(tile), scales, 8, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
+    specdec__avx512_scale_bytes(specdec__avx512_from_f16(tile), scales, 8, panel->scale);
+    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_from_f16(dmin)), minimums, 8, panel->minimum);
 }
 
-/* Scales and minimums of 256 values. All but Q4_K and Q5_K share the factors of AVX2. */
+/* Unpacks the scales and minimums of 256 values. All types but Q4_K and Q5_K unpack factors as AVX2 does. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsigned char *tile, specdec__panel *panel)
 {
-    const unsigned char *d = tile + specdec__x86_d(type);
+    const unsigned char *d = tile + specdec__x86_scale_offset(type);
     const int count = 256 / specdec__x86_granule(type);
 
     if (type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K) {
@@ -489,15 +497,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
         int8_t room[512];
         const int8_t *factors = specdec__avx2_factors(type, tile, room);
 
-        specdec__avx512_scale_bytes(specdec__avx512_halves(d), factors, count, panel->scale);
+        specdec__avx512_scale_bytes(specdec__avx512_from_f16(d), factors, count, panel->scale);
         if (specdec__x86_has_minimum(type))
-            specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(d + 2 * SPECDEC__ROWS)),
+            specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_from_f16(d + 2 * SPECDEC__ROWS)),
                                         factors + 256, count, panel->minimum);
     }
 }
 
-/* 16 powers of two by their exponents: see specdec__quant_power. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned char *at)
+/* specdec__quant_half_of_e8m0 of 16 bytes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e8m0(const unsigned char *at)
 {
     const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
     const __m512i one = _mm512_set1_epi32(1);
@@ -506,8 +514,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_powers(const unsigned cha
     return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_slli_epi32(_mm512_sub_epi32(e, one), 23), small));
 }
 
-/* Byte i of 16 words to floats: see specdec__quant_half_of_e4m3. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves_of_e4m3(const unsigned char *words, int i)
+/* specdec__quant_half_of_e4m3 of byte i of each of 16 words. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_half_of_e4m3(const unsigned char *words, int i)
 {
     const __m512i v = _mm512_and_si512(_mm512_srl_epi32(specdec__avx512_load_bytes(words), _mm_cvtsi32_si128(i * 8)),
                                        _mm512_set1_epi32(127));
@@ -519,30 +527,32 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves_of_e4m3(const unsi
     return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(v, _mm512_set1_epi32(127)), value);
 }
 
-/* The scale of granule g of the 32 values `part` of a block of a type that has its scales as they are. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_own_scale(int type, const unsigned char *own, int part, int g)
+/* The scale of granule g of 32 values (own, part: see SPECDEC__X86_CODES) of a type without factors of scales. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_plain_scale(int type, const unsigned char *own, int part, int g)
 {
     if (type == SPECDEC__TYPE_MXFP4)
-        return specdec__avx512_powers(own);
+        return specdec__avx512_half_of_e8m0(own);
     if (type == SPECDEC__TYPE_NVFP4)
-        return specdec__avx512_halves_of_e4m3(own, part * 2 + g);
-    return specdec__avx512_halves(own + specdec__x86_d(type));
+        return specdec__avx512_half_of_e4m3(own, part * 2 + g);
+    return specdec__avx512_from_f16(own + specdec__x86_scale_offset(type));
 }
 
-#define SPECDEC__AVX512_FEW 6  /* columns that are taken tile after tile, with sums in registers */
-#define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side, and of types that are seen less often */
+#define SPECDEC__AVX512_REGISTER_COLUMNS 6  /* columns up to which sums stay in registers, tile after tile */
+#define SPECDEC__AVX512_PAIR_COLUMNS 4 /* the same for two tiles side by side, and for rare types */
 
-/* A block of a tile, in registers as far as there are enough; pair, scale, minimum (granule). */
+/* A block of 32 values of a tile, unpacked in registers as far as there are enough: codes (vector), pair, scale and
+   minimum (granule). */
 typedef struct specdec__avx512_block {
     __m512i codes[8], pair[2];
     __m512 scale[2], minimum[2];
 } specdec__avx512_block;
 
 /* Unpacks block `block` of a tile, or of a panel, into registers. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block,
-                                                          const specdec__panel *panel, specdec__avx512_block *out)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_block(int type, const unsigned char *tile, int block,
+                                                                  const specdec__panel *panel,
+                                                                  specdec__avx512_block *out)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_is_plain(type);
+    const int granule = specdec__x86_granule(type), per = 32 / granule, plain = specdec__x86_has_plain_scale(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
     const unsigned char *own = unpacked ? tile : specdec__x86_block_of(type, tile, block);
     int i;
@@ -550,27 +560,28 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     specdec__avx512_codes(type, tile, panel, block, out->codes);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        SPECDEC__KEEP(out->codes[i]);
+        SPECDEC__KEEP_IN_REGISTER(out->codes[i]);
     SPECDEC__UNROLL
     for (i = 0; i < per; i++) {
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
                                 : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
-        out->scale[i] = plain ? specdec__avx512_own_scale(type, own, specdec__x86_part_of(type, block), i)
+        out->scale[i] = plain ? specdec__avx512_plain_scale(type, own, specdec__x86_part_of(type, block), i)
                               : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
-            out->minimum[i] = plain ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
+            out->minimum[i] = plain ? specdec__avx512_from_f16(own + 2 * SPECDEC__ROWS)
                                     : _mm512_loadu_ps(panel->minimum[block * per + i]);
     }
 }
 
-/* integers (tiles, columns) = dots of granule g of blocks (tile) with columns from c on. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tiles, int columns,
-                                                              const specdec__avx512_block *blocks, int g,
-                                                              const specdec__x86_x *x, int c, __m512i *integers)
+/* integers (tiles, columns) = the dots of granule g of a block of each tile with columns from c on. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_integers(int type, int tiles, int columns,
+                                                                  const specdec__avx512_block *blocks, int g,
+                                                                  const specdec__x86_columns *x, int c,
+                                                                  __m512i *integers)
 {
     const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
     const int32_t *codes = x->codes + c * 8 + g * 4, *pairs = x->pairs + c * per + g;
-    __m512i odd[SPECDEC__AVX512_FEW], value;
+    __m512i odd[SPECDEC__AVX512_REGISTER_COLUMNS], value;
     int i, k, t;
 
     SPECDEC__UNROLL
@@ -591,14 +602,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
                 continue;
             }
             value = _mm512_set1_epi32(codes[k * 8 + i]);
-            SPECDEC__KEEP(value); /* loaded once for both tiles */
+            SPECDEC__KEEP_IN_REGISTER(value); /* loaded once for both tiles */
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++)
                 integers[t * columns + k] =
                     _mm512_dpbusd_epi32(integers[t * columns + k], blocks[t].codes[g * 4 + i], value);
         }
     SPECDEC__UNROLL
-    for (k = 0; k < columns; k++) /* last, so that nothing waits for the pair */
+    for (k = 0; k < columns; k++) /* last, so that no product waits for the pair */
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
             integers[t * columns + k] =
@@ -608,10 +619,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
         }
 }
 
-/* sum += what granule g of a block and its integers with column c give. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const specdec__avx512_block *block, int g,
-                                                              const specdec__x86_x *x, int c, __m512i integers,
-                                                              __m512 sum)
+/* sum += the contribution of granule g of a block with column c: scales times integers, and minimums. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_granule(int type, const specdec__avx512_block *block, int g,
+                                                                   const specdec__x86_columns *x, int c,
+                                                                   __m512i integers, __m512 sum)
 {
     const int per = 32 / specdec__x86_granule(type);
 
@@ -622,113 +633,114 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const sp
     return sum;
 }
 
-/* sums (tile: column, 16) += blocks (tile) times columns from c on. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns,
-                                                             const specdec__avx512_block *blocks,
-                                                             const specdec__x86_x *x, int c, float *const *sums)
+/* sums[tile] (column, 16) += a block of each tile times columns from c on. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_columns(int type, int tiles, int columns,
+                                                                      const specdec__avx512_block *blocks,
+                                                                      const specdec__x86_columns *x, int c,
+                                                                      float *const *sums)
 {
     __m512i integers[8];
     int g, k, t;
 
     SPECDEC__UNROLL
     for (g = 0; g < 32 / specdec__x86_granule(type); g++) {
-        specdec__avx512_integers(type, tiles, columns, blocks, g, x, c, integers);
+        specdec__avx512_dot_integers(type, tiles, columns, blocks, g, x, c, integers);
         SPECDEC__UNROLL
         for (k = 0; k < columns; k++)
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
                 float *to = sums[t] + (c + k) * SPECDEC__ROWS;
 
-                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, x, c + k, integers[t * columns + k],
-                                                            _mm512_loadu_ps(to)));
+                _mm512_storeu_ps(to, specdec__avx512_add_granule(type, blocks + t, g, x, c + k,
+                                                                 integers[t * columns + k], _mm512_loadu_ps(to)));
             }
     }
 }
 
-/* A block of one or two tiles times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles,
-                                                                   const specdec__avx512_block *taken,
-                                                                   const specdec__columns *x, size_t at, int count,
-                                                                   float *const *sums)
+/* Multiplies a block of one or two tiles with `count` columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_block(int type, int tiles,
+                                                                    const specdec__avx512_block *taken,
+                                                                    const specdec__columns *x, size_t at, int count,
+                                                                    float *const *sums)
 {
-    const specdec__x86_x from = specdec__x86_at(x, at, 32 / specdec__x86_granule(type));
+    const specdec__x86_columns from = specdec__x86_block_columns(x, at, 32 / specdec__x86_granule(type));
     int c;
 
     for (c = 0; c + 4 <= count; c += 4)
-        specdec__avx512_columns(type, tiles, 4, taken, &from, c, sums);
+        specdec__avx512_multiply_columns(type, tiles, 4, taken, &from, c, sums);
     for (; c < count; c++)
-        specdec__avx512_columns(type, tiles, 1, taken, &from, c, sums);
+        specdec__avx512_multiply_columns(type, tiles, 1, taken, &from, c, sums);
 }
 
-/* Two tiles side by side, which need a column's codes at the same time, times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks,
-                                                          specdec__panel *panels, const specdec__columns *x, size_t at,
-                                                          int count, float *const *sums)
+/* Multiplies two tiles side by side with `count` columns, so that a column's codes are read once for both. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_pair(int type, const specdec__tiles *tiles, int blocks,
+                                                                   specdec__panel *panels, const specdec__columns *x,
+                                                                   size_t at, int count, float *const *sums)
 {
-    const int run = specdec__x86_is_plain(type) ? blocks : 8;
-    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
+    const int run = specdec__x86_has_plain_scale(type) ? blocks : 8;
+    const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
     size_t from;
     int b, t;
 
     for (from = 0; from < end; from += (size_t)run * span) {
-        if (!specdec__x86_is_plain(type))
+        if (!specdec__x86_has_plain_scale(type))
             for (t = 0; t < 2; t++)
                 specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             SPECDEC__UNROLL
             for (t = 0; t < 2; t++) {
-                specdec__x86_prefetch((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
-                specdec__avx512_take(type, tiles->tile[t] + from, b, panels + t, taken + t);
+                specdec__x86_prefetch_ahead((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
+                specdec__avx512_unpack_block(type, tiles->tile[t] + from, b, panels + t, taken + t);
             }
-            specdec__avx512_block_columns(type, 2, taken, x, at, count, sums);
+            specdec__avx512_multiply_block(type, 2, taken, x, at, count, sums);
         }
     }
 }
 
-/* acc (tiles, most) += a block of one or two tiles times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int tiles, int most, int columns,
-                                                               const specdec__avx512_block *taken,
-                                                               const specdec__columns *x, size_t at, __m512 *acc)
+/* acc (tiles, most) += a block of one or two tiles times `columns` columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_block(int type, int tiles, int most, int columns,
+                                                                    const specdec__avx512_block *taken,
+                                                                    const specdec__columns *x, size_t at, __m512 *acc)
 {
     const int per = 32 / specdec__x86_granule(type);
-    const specdec__x86_x from = specdec__x86_at(x, at, per);
-    __m512i integers[2 * SPECDEC__AVX512_PAIR];
+    const specdec__x86_columns from = specdec__x86_block_columns(x, at, per);
+    __m512i integers[2 * SPECDEC__AVX512_PAIR_COLUMNS];
     int g, k, t;
 
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
-        specdec__avx512_integers(type, tiles, columns, taken, g, &from, 0, integers);
+        specdec__avx512_dot_integers(type, tiles, columns, taken, g, &from, 0, integers);
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++)
             SPECDEC__UNROLL
             for (k = 0; k < columns; k++)
-                acc[t * most + k] = specdec__avx512_add_up(type, taken + t, g, &from, k, integers[t * columns + k],
-                                                           acc[t * most + k]);
+                acc[t * most + k] = specdec__avx512_add_granule(type, taken + t, g, &from, k, integers[t * columns + k],
+                                                                acc[t * most + k]);
     }
 }
 
-/* acc (tiles, most) += a block of one or two tiles times count columns, 1 to most; `tiles` and `most` are constants,
-   here and below: 4 or 6 columns of one, 4 of two. All counts share the code that unpacks. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int tiles, int most, int count,
-                                                                 const specdec__avx512_block *taken,
-                                                                 const specdec__columns *x, size_t at, __m512 *acc)
+/* acc (tiles, most) += a block of one or two tiles times `count` columns, 1 to most. tiles and most are constants, here
+   and below: 4 or 6 columns of one tile, 4 of two. All counts share the code that unpacks. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_columns(int type, int tiles, int most, int count,
+                                                                      const specdec__avx512_block *taken,
+                                                                      const specdec__columns *x, size_t at, __m512 *acc)
 {
     if (count == 1)
-        specdec__avx512_few_block(type, tiles, most, 1, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 1, taken, x, at, acc);
     else if (count == 2)
-        specdec__avx512_few_block(type, tiles, most, 2, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 2, taken, x, at, acc);
     else if (count == 3)
-        specdec__avx512_few_block(type, tiles, most, 3, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 3, taken, x, at, acc);
     else if (count == 4 || most == 4)
-        specdec__avx512_few_block(type, tiles, most, 4, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 4, taken, x, at, acc);
     else if (count == 5)
-        specdec__avx512_few_block(type, tiles, most, 5, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 5, taken, x, at, acc);
     else
-        specdec__avx512_few_block(type, tiles, most, 6, taken, x, at, acc);
+        specdec__avx512_register_block(type, tiles, most, 6, taken, x, at, acc);
 }
 
-/* acc (most) from sums (count, 16). */
+/* Loads sums (count, 16) into acc (most). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int count, const float *sums, __m512 *acc)
 {
     int k;
@@ -738,7 +750,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int coun
         acc[k] = k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
 }
 
-/* acc (most) back to sums (count, 16). */
+/* Stores acc (most) in sums (count, 16). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int count, const __m512 *acc, float *sums)
 {
     int k;
@@ -749,8 +761,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int coun
             _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
 }
 
-/* As specdec__x86_prefetch, into the first cache or the second, `ahead` bytes ahead. (Not one function: gcc would put
-   the prefetches of many columns elsewhere, which costs Q8_0 3 to 9 %.) */
+/* specdec__x86_prefetch_ahead with a distance of `ahead` bytes, into the cache that `hint` names. (Not the same
+   function: gcc would place the prefetches for many columns elsewhere, which makes Q8_0 3 to 9 % slower.) */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const unsigned char *tile, size_t at,
                                                               size_t end, const unsigned char *next, int hint,
                                                               int ahead)
@@ -758,7 +770,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
     const char *from = (const char *)(at + (size_t)ahead < end ? tile + at : next + at - end) + ahead;
     int i;
 
-    __asm__("" : "+r"(from)); /* gcc would put `ahead` into every instruction instead */
+    __asm__("" : "+r"(from)); /* else gcc encodes `ahead` in every instruction */
     SPECDEC__UNROLL
     for (i = 0; i < bytes; i += 64)
         if (hint == _MM_HINT_T0)
@@ -767,20 +779,22 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
             _mm_prefetch(from + i, _MM_HINT_T1);
 }
 
-/* One or two tiles times 1 to most columns, whose sums stay in registers: in memory, every block would wait for the one
-   before. next: what is read after each. Intel's first cache waits for few lines at a time: weights come into the
-   second one early, and with a smaller `lead` into the first one (Q6_K's not, whose scales lie behind the codes and are
-   read before them); what a block loads goes before what is fetched for later ones. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, int most, int count,
-                                                         const unsigned char *const *tile,
-                                                         const unsigned char *const *next, int lead, int blocks,
-                                                         specdec__panel *panels, const specdec__columns *x, size_t at,
-                                                         float *const *sums)
+/* Multiplies one or two tiles with 1 to `most` columns, whose sums stay in registers: in memory, every block would wait
+   for the sums of the block before. next: the weights read after each tile. Intel's first-level cache can wait for few
+   lines at a time: weights are prefetched into the second-level cache early, and at the smaller distance `lead` into
+   the first (not for Q6_K, whose scales lie behind the codes and are read before them). A block's own loads come before
+   prefetches for later blocks. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_register_tiles(int type, int tiles, int most, int count,
+                                                                    const unsigned char *const *tile,
+                                                                    const unsigned char *const *next, int lead,
+                                                                    int blocks, specdec__panel *panels,
+                                                                    const specdec__columns *x, size_t at,
+                                                                    float *const *sums)
 {
-    const int run = specdec__x86_is_plain(type) ? blocks : 8;
-    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
+    const int run = specdec__x86_has_plain_scale(type) ? blocks : 8;
+    const size_t span = (size_t)specdec__x86_block_bytes(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken[2];
-    __m512 acc[2 * SPECDEC__AVX512_PAIR];
+    __m512 acc[2 * SPECDEC__AVX512_PAIR_COLUMNS];
     size_t from;
     int b, t;
 
@@ -788,7 +802,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
     for (t = 0; t < tiles; t++)
         specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
     for (from = 0; from < end; from += (size_t)run * span) {
-        for (t = 0; t < tiles && !specdec__x86_is_plain(type); t++)
+        for (t = 0; t < tiles && !specdec__x86_has_plain_scale(type); t++)
             specdec__avx512_scales(type, tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             const size_t place = from + (size_t)b * span;
@@ -796,12 +810,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
                 specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T0,
-                                         type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : lead);
-                specdec__avx512_take(type, tile[t] + from, b, panels + t, taken + t);
-                if (tiles == 2 || lead != SPECDEC__AHEAD)
-                    specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1, SPECDEC__AHEAD);
+                                         type == SPECDEC__TYPE_Q6_K ? SPECDEC__PREFETCH_BYTES : lead);
+                specdec__avx512_unpack_block(type, tile[t] + from, b, panels + t, taken + t);
+                if (tiles == 2 || lead != SPECDEC__PREFETCH_BYTES)
+                    specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1,
+                                             SPECDEC__PREFETCH_BYTES);
             }
-            specdec__avx512_few_columns(type, tiles, most, count, taken, x, at, acc);
+            specdec__avx512_register_columns(type, tiles, most, count, taken, x, at, acc);
         }
     }
     SPECDEC__UNROLL
@@ -809,26 +824,28 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
         specdec__avx512_put_sums(most, count, acc + t * most, sums[t]);
 }
 
-/* Few columns: tile after tile, or, with a smaller lead, side by side: whatever reads memory faster here. A single tile
-   with many columns, which is rare: a few at a time. Types that are seen less often make do with less machine code. */
+/* specdec__multiply_function of a type. Few columns: tile after tile, or with a smaller prefetch distance side by side,
+   whichever reads memory faster on this machine. A single tile with many columns, which is rare: a few columns at a
+   time. Rare types make do with less machine code. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
                                                               specdec__panel *panels, const specdec__columns *x,
                                                               int block, int column, int count, float *const *sums)
 {
-    const int seldom = specdec__x86_is_seldom(type), most = seldom ? SPECDEC__AVX512_PAIR : SPECDEC__AVX512_FEW,
-              lead = seldom ? SPECDEC__AHEAD : tiles->lead;
+    const int rare = specdec__x86_is_rare(type),
+              most = rare ? SPECDEC__AVX512_PAIR_COLUMNS : SPECDEC__AVX512_REGISTER_COLUMNS,
+              lead = rare ? SPECDEC__PREFETCH_BYTES : tiles->l1_bytes;
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
     int t, c, few;
 
     for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     if (count > most && tiles->tile[1]) {
-        specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
+        specdec__avx512_multiply_pair(type, tiles, blocks, panels, x, at, count, sums);
         return;
     }
-    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && lead != SPECDEC__AHEAD) {
-        specdec__avx512_few(type, 2, SPECDEC__AVX512_PAIR, count, tiles->tile, tiles->next, lead, blocks, panels, x,
-                            at, sums);
+    if (count <= SPECDEC__AVX512_PAIR_COLUMNS && tiles->tile[1] && lead != SPECDEC__PREFETCH_BYTES) {
+        specdec__avx512_register_tiles(type, 2, SPECDEC__AVX512_PAIR_COLUMNS, count, tiles->tile,
+                                       tiles->next, lead, blocks, panels, x, at, sums);
         return;
     }
     for (t = 0; t < 2 && tiles->tile[t]; t++) {
@@ -838,17 +855,18 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
             float *const to = sums[t] + c * SPECDEC__ROWS;
 
             few = specdec__min_int(count - c, most);
-            specdec__avx512_few(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x, at + (size_t)c,
+            specdec__avx512_register_tiles(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x,
+                                           at + (size_t)c,
                                 &to);
         }
     }
 }
 
 #define SPECDEC__AVX512_MULTIPLY(isa, number) SPECDEC__MULTIPLY(isa, SPECDEC__AVX512, number)
-SPECDEC__X86_OFTEN(SPECDEC__AVX512_MULTIPLY, avx512)
-SPECDEC__X86_SELDOM(SPECDEC__AVX512_MULTIPLY, avx512)
+SPECDEC__X86_COMMON_TYPES(SPECDEC__AVX512_MULTIPLY, avx512)
+SPECDEC__X86_RARE_TYPES(SPECDEC__AVX512_MULTIPLY, avx512)
 
-/* Planes of Q8_0, of which the upper ones begin where tiles say. */
+/* Defines the multiply functions of Q8_0 in planes; tiles[] points to the upper planes. */
 #define SPECDEC__AVX512_PLANES(name, type) \
     SPECDEC__AVX512 static void \
     specdec__avx512_multiply_##name(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
@@ -860,251 +878,24 @@ SPECDEC__X86_SELDOM(SPECDEC__AVX512_MULTIPLY, avx512)
 SPECDEC__AVX512_PLANES(plane, SPECDEC__X86_PLANE)
 SPECDEC__AVX512_PLANES(planes, SPECDEC__X86_PLANES)
 
-/* Four times seven sign bits to four bytes, the eighth making their number even. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
-{
-    const __m512i parity =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-    __m512i signs = _mm512_and_si512(word, _mm512_set1_epi32(0x7F));
-
-    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 1), _mm512_set1_epi32(0x7F00)));
-    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 2), _mm512_set1_epi32(0x7F0000)));
-    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 3), _mm512_set1_epi32(0x7F000000)));
-    return _mm512_or_si512(
-        signs,
-        _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
-}
-
-/* For a shuffle that takes the same four bytes of every 32-bit lane. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pattern(uint32_t bytes)
-{
-    const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
-
-    return _mm512_add_epi8(_mm512_set1_epi32((int)bytes), _mm512_broadcast_i32x4(lanes));
-}
-
-/* points[i] = grid[points[i]] in 16-bit lanes, of a grid of 64 << deep points. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_grid(const uint16_t *grid, int deep, int count, __m512i *points)
-{
-    __m512i found[16];
-    __mmask32 upper;
-    int i, bit, v;
-
-    for (i = 0; i < count; i++) {
-        if (deep == 4)
-            __asm__("" : "+r"(grid)); /* a large grid is read again, as it does not stay in registers */
-        SPECDEC__UNROLL
-        for (v = 0; v < 1 << deep; v++)
-            found[v] = _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + v * 64), points[i],
-                                                 _mm512_loadu_si512(grid + v * 64 + 32));
-        SPECDEC__UNROLL
-        for (bit = 0; bit < deep; bit++) {
-            upper = _mm512_movepi16_mask(_mm512_sll_epi16(points[i], _mm_cvtsi32_si128(9 - bit)));
-            SPECDEC__UNROLL
-            for (v = 0; v < 1 << (deep - 1 - bit); v++)
-                found[v] = _mm512_mask_mov_epi16(found[2 * v], upper, found[2 * v + 1]);
-        }
-        points[i] = found[0];
-    }
-}
-
-/* Bits n and n + 1 of 32-bit lanes, the one at bit 8, the other at bit 24: of an index each. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_ninths(__m512i word, int n)
-{
-    const __m512i low = _mm512_srl_epi32(word, _mm_cvtsi32_si128(n)), two = _mm512_slli_epi32(low, 23);
-
-    return _mm512_and_si512(_mm512_or_si512(_mm512_slli_epi32(low, 8), two), _mm512_set1_epi32(0x01000100));
-}
-
-/* Indices of the points of group g, two of a row side by side, as they stand in a specdec__grid_group: (2) or (4). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_indices(int type, const unsigned char *tile, int g, __m512i *index)
-{
-    const size_t at = type == SPECDEC__TYPE_IQ2_XXS  ? SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)g * 128
-                      : type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, words) + (size_t)g * 128
-                      : type == SPECDEC__TYPE_IQ2_S  ? SPECDEC__TILE_AT(iq2_s, index) + (size_t)g * 64
-                                                     : SPECDEC__TILE_AT(iq3_s, index) + (size_t)g * 128;
-    const size_t high = (type == SPECDEC__TYPE_IQ2_S ? SPECDEC__TILE_AT(iq2_s, high) : SPECDEC__TILE_AT(iq3_s, high)) +
-                        (size_t)(g / 4) * 64;
-    const int count = type == SPECDEC__TYPE_IQ3_XXS || type == SPECDEC__TYPE_IQ3_S ? 4 : 2;
-    __m512i word, above = _mm512_setzero_si512();
-    int i;
-
-    if (type == SPECDEC__TYPE_IQ2_S || type == SPECDEC__TYPE_IQ3_S)
-        above = _mm512_maskz_shuffle_epi8(UINT64_C(0x1111111111111111), specdec__avx512_load_bytes(tile + high),
-                                          specdec__avx512_pattern((uint32_t)(g % 4)));
-    for (i = 0; i < count; i++) {
-        word = specdec__avx512_load_bytes(tile + at + (type == SPECDEC__TYPE_IQ2_XS ? i : i / 2) * 64);
-        index[i] = type == SPECDEC__TYPE_IQ2_XS
-                       ? _mm512_and_si512(word, _mm512_set1_epi32(0x01FF01FF))
-                       : _mm512_maskz_shuffle_epi8(UINT64_C(0x5555555555555555), word,
-                                                   specdec__avx512_pattern(i % 2 ? 0x03030202 : 0x01010000));
-        if (type == SPECDEC__TYPE_IQ3_S)
-            index[i] = _mm512_or_si512(index[i], specdec__avx512_ninths(above, 2 * i));
-        if (type == SPECDEC__TYPE_IQ2_S) { /* two bits each */
-            word = _mm512_srl_epi32(above, _mm_cvtsi32_si128(4 * i));
-            word = _mm512_or_si512(_mm512_slli_epi32(word, 8), _mm512_slli_epi32(word, 22));
-            index[i] = _mm512_or_si512(index[i], _mm512_and_si512(word, _mm512_set1_epi32(0x03000300)));
-        }
-    }
-}
-
-/* The signs of group g, a bit a value. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_group_signs(int type, const unsigned char *tile, int g)
-{
-    __m512i a, b;
-
-    switch (type) {
-    case SPECDEC__TYPE_IQ2_XXS:
-        a = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + 64);
-        return specdec__avx512_signs(a);
-    case SPECDEC__TYPE_IQ3_XXS:
-        return specdec__avx512_signs(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64));
-    case SPECDEC__TYPE_IQ2_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64);
-    case SPECDEC__TYPE_IQ3_S: return specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64);
-    default: /* IQ2_XS: on top of each index */
-        a = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128), 9);
-        b = _mm512_srli_epi16(specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + 64), 9);
-        a = _mm512_madd_epi16(a, _mm512_set1_epi32(0x00800001)); /* 14 bits */
-        b = _mm512_madd_epi16(b, _mm512_set1_epi32(0x00800001));
-        return specdec__avx512_signs(_mm512_or_si512(a, _mm512_slli_epi32(b, 14)));
-    }
-}
-
-/* Four codes + 128 of each row: as specdec__avx2_point, of 16 rows. The table holds codes + 128. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_point(int twos, __m512i table, const __m512i *points,
-                                                              __m512i signs, int i)
-{
-    const __m512i words = points[twos ? i / 4 : i / 2], bits = _mm512_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
-    const __m512i low = specdec__avx512_and(words, 15), high = specdec__avx512_and(_mm512_srli_epi16(words, 4), 15);
-    const int second = twos ? i / 2 % 2 : i % 2;
-    __m512i index = second ? _mm512_mask_mov_epi16(_mm512_srli_epi32(low, 16), 0xAAAAAAAA, high)
-                           : _mm512_mask_mov_epi16(low, 0xAAAAAAAA, _mm512_slli_epi32(high, 16));
-    __mmask64 minus;
-
-    index = _mm512_shuffle_epi8(index, specdec__avx512_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
-    index = twos ? _mm512_and_si512(index, _mm512_set1_epi32(0x0C030C03)) : index;
-    index = _mm512_shuffle_epi8(table, index);
-    minus = _mm512_test_epi8_mask(
-        _mm512_shuffle_epi8(signs, specdec__avx512_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
-    return _mm512_mask_sub_epi8(index, minus, _mm512_setzero_si512(), index);
-}
-
-/* Codes + 128 of a group, and its one or two pairs. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_group(int twos, int pairs, __m512i table,
-                                                               const __m512i *points, __m512i signs, int8_t *codes,
-                                                               int32_t (*pair)[SPECDEC__ROWS])
-{
-    __m512i u[8];
-    int i;
-
-    SPECDEC__UNROLL
-    for (i = 0; i < 8; i++) {
-        u[i] = specdec__avx512_point(twos, table, points, signs, i);
-        _mm512_storeu_si512(codes + i * 64, u[i]);
-    }
-    if (pairs == 1) {
-        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
-    } else {
-        _mm512_storeu_si512(pair[0], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
-        _mm512_storeu_si512(pair[1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
-    }
-}
-
-/* As specdec__avx2_expand_scales. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_scales(uint32_t type, const unsigned char *tile,
-                                                                   float (*scale)[SPECDEC__ROWS])
-{
-    const specdec__x86_fours from = specdec__x86_fours_of(type, tile);
-    const __m512 factor = _mm512_set1_ps(from.factor), d = specdec__avx512_halves(tile);
-    __m512i n;
-    int g;
-
-    for (g = 0; g < from.count; g++) {
-        n = specdec__avx512_load_bytes(from.at + (from.step ? g * from.step : g / 8 * 64));
-        n = _mm512_srl_epi32(n, _mm_cvtsi32_si128(from.step ? 28 : g % 8 * 4));
-        n = _mm512_or_si512(_mm512_and_si512(_mm512_add_epi32(n, n), _mm512_set1_epi32(30)), _mm512_set1_epi32(1));
-        _mm512_storeu_ps(scale[g], _mm512_mul_ps(d, _mm512_mul_ps(factor, _mm512_cvtepi32_ps(n))));
-    }
-}
-
-/* Unpacks a tile of a type whose codes are points of a grid of 64 << deep: codes + 128, pairs, scales. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t number, const uint16_t *grid, int deep,
-                                                                   const unsigned char *tile, int blocks,
-                                                                   specdec__panel *panel)
-{
-    const __m512i table =
-        _mm512_broadcast_i32x4(_mm_xor_si128(specdec__avx2_magnitudes(number), _mm_set1_epi8((char)-128)));
-    const int twos = specdec__avx2_is_twos(number), pairs = 32 / specdec__x86_granule((int)number);
-    __m512i points[4], signs;
-    int g;
-
-    __asm__("" : "+r"(grid)); /* or its points become constants of the code */
-    for (g = 0; g < blocks; g++) {
-        signs = specdec__avx512_group_signs((int)number, tile, g);
-        specdec__avx512_indices((int)number, tile, g, points);
-        specdec__avx512_grid(grid, deep, twos ? 2 : 4, points);
-        specdec__avx512_put_group(twos, pairs, table, points, signs, panel->u.codes + g * 512, panel->pair + g * pairs);
-    }
-    specdec__avx512_expand_scales(number, tile, panel->scale);
-}
-
-#define SPECDEC__AVX512_GRID(name, type, deep) \
-    SPECDEC__AVX512 static void specdec__avx512_unpack_##type(const specdec__quant_type *row, \
-                                                              const unsigned char *tile, int blocks, \
-                                                              specdec__panel *panel) \
-    { \
-        (void)row; \
-        specdec__avx512_unpack_points(SPECDEC__TYPE_##type, specdec__quant_##name##_grid, deep, tile, blocks, panel); \
-    }
-
-SPECDEC__AVX512_GRID(iq2_xxs, IQ2_XXS, 2)
-SPECDEC__AVX512_GRID(iq2_xs, IQ2_XS, 3)
-SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4)
-SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
-SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
-
-/* Unpacks a tile of any type without minimums by its decoder: codes + 128, pairs, scales. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
-                                                       int blocks, specdec__panel *panel)
-{
-    const __m512i high = _mm512_set1_epi8((char)-128);
-    __m512i u[8];
-    int b, i;
-
-    specdec__unpack_codes(type, tile, blocks, panel);
-    for (b = 0; b < blocks; b++) {
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            u[i] = _mm512_xor_si512(_mm512_loadu_si512(panel->u.codes + b * 512 + i * 64), high);
-            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, u[i]);
-        }
-        if (type->granule == 32) {
-            _mm512_storeu_si512(panel->pair[b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 8));
-        } else {
-            _mm512_storeu_si512(panel->pair[2 * b], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, 4));
-            _mm512_storeu_si512(panel->pair[2 * b + 1], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u + 4, 4));
-        }
-    }
-}
-
 /* sums (count, 16) += a panel times 1 to 4 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
                                                                  const specdec__panel *panel, int blocks,
                                                                  const specdec__columns *x, size_t at, float *sums)
 {
     specdec__avx512_block taken;
-    __m512 acc[SPECDEC__AVX512_FEW];
+    __m512 acc[SPECDEC__AVX512_REGISTER_COLUMNS];
     int b;
 
     specdec__avx512_get_sums(4, count, sums, acc);
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
-        specdec__avx512_take(type, NULL, b, panel, &taken);
-        specdec__avx512_few_columns(type, 1, 4, count, &taken, x, at, acc);
+        specdec__avx512_unpack_block(type, NULL, b, panel, &taken);
+        specdec__avx512_register_columns(type, 1, 4, count, &taken, x, at, acc);
     }
     specdec__avx512_put_sums(4, count, acc, sums);
 }
 
-/* The same, 4 columns at a time. */
+/* sums (count, 16) += a panel times `count` columns, 4 at a time. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks,
                                                          const specdec__columns *x, size_t at, int count, float *sums)
 {
@@ -1116,7 +907,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec
     }
 }
 
-/* sums (panel: count, 16) += two panels, which need a column's codes at the same time, times columns. */
+/* sums[panel] (count, 16) += two panels times columns, so that a column's codes are read once for both. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const specdec__panel *panels, int blocks,
                                                               const specdec__columns *x, size_t at, int count,
                                                               float *const *sums)
@@ -1125,9 +916,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const sp
     int b;
 
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
-        specdec__avx512_take(type, NULL, b, panels, taken);
-        specdec__avx512_take(type, NULL, b, panels + 1, taken + 1);
-        specdec__avx512_block_columns(type, 2, taken, x, at, count, sums);
+        specdec__avx512_unpack_block(type, NULL, b, panels, taken);
+        specdec__avx512_unpack_block(type, NULL, b, panels + 1, taken + 1);
+        specdec__avx512_multiply_block(type, 2, taken, x, at, count, sums);
     }
 }
 
@@ -1161,7 +952,7 @@ SPECDEC__AVX512_DOT(32, SPECDEC__X86_PANEL_32)
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
 
-/* Two tiles. */
+/* value_sums of SPECDEC__WEIGH_CODES for two tiles and four columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                 const unsigned char *next, __m512 *sums)
 {
@@ -1174,7 +965,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *va
     for (key = 0; key < keys; key += 4) {
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++) {
-            specdec__weigh_fetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
+            specdec__weigh_prefetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
             value[i] = _mm512_loadu_si512(values + (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
         }
         SPECDEC__UNROLL

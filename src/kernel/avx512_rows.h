@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/avx512_rows: AVX-512: multiplying rows where they lie in the file.
+ * >>kernel/avx512_rows: AVX-512: multiplies rows as the file has them, without making tiles of them.
  * ================================================================================================================== */
 
 #pragma once
@@ -16,38 +16,39 @@
 #include "avx512_tiles.h"
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* One column times rows of Q4_0, Q8_0, Q4_K and Q6_K without turning them into tiles: 16 granules of a row at a time
-   become 16 sums, scales and minimums, and only these are turned, so that they can be added up in order. Four vectors
-   have four granules each, a granule in 128 bits. */
+/* Multiplies rows of Q4_0, Q8_0, Q4_K and Q6_K with one column. A run is 16 granules of a row: their 16 sums, scales
+   and minimums are transposed, so that the sums of 16 rows can be added in the canonical order. A vector holds four
+   granules, each in 128 bits. */
 enum {
-    SPECDEC__AVX512_RUNS = 8,   /* that are read of a row before the next one, */
-    SPECDEC__AVX512_RUNS_M = 4, /* and with minimums */
-    SPECDEC__AVX512_AHEAD = 8 /* rows of the file between what is multiplied and what the second cache fetches */
+    SPECDEC__AVX512_ROW_RUNS = 8,   /* runs of a row that are read before those of the next row */
+    SPECDEC__AVX512_ROW_RUNS_M = 4, /* the same for types with minimums */
+    SPECDEC__AVX512_ROWS_AHEAD = 8  /* distance in rows of prefetches into the second-level cache */
 };
 
-/* Of a column: codes (vector, half of the granule, place, 16); offsets (vector, place, 16); scale (granule) and rest
-   (granule), what dots of unsigned codes lack. */
-typedef struct specdec__avx512_run {
+/* A run of a column: codes (vector, half of the granule, granule, 16); offsets (vector, granule, 16); scale (granule);
+   rest (granule): the correction of dots of unsigned codes. */
+typedef struct specdec__avx512_column_run {
     int8_t codes[4][2][64], offsets[4][64];
     float scale[16];
     int32_t rest[16];
-} specdec__avx512_run;
+} specdec__avx512_column_run;
 
-/* Runs of a column, and what 16 rows make of them: (run, row, granule). */
-typedef struct specdec__avx512_room {
-    specdec__avx512_run runs[SPECDEC__AVX512_RUNS];
-    float scale[SPECDEC__AVX512_RUNS][16][16], dot[SPECDEC__AVX512_RUNS][16][16];
-    float minimum[SPECDEC__AVX512_RUNS_M][16][16];
-} specdec__avx512_room;
-typedef char specdec__avx512_room_fits[sizeof(specdec__avx512_room) <= 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4 ? 1 : -1];
+/* The runs of a column, and the scales, dots and minimums of 16 rows: (run, row, granule). */
+typedef struct specdec__avx512_rows_memory {
+    specdec__avx512_column_run runs[SPECDEC__AVX512_ROW_RUNS];
+    float scale[SPECDEC__AVX512_ROW_RUNS][16][16], dot[SPECDEC__AVX512_ROW_RUNS][16][16];
+    float minimum[SPECDEC__AVX512_ROW_RUNS_M][16][16];
+} specdec__avx512_rows_memory;
+SPECDEC__STATIC_ASSERT(avx512_rows_memory_fits,
+                       sizeof(specdec__avx512_rows_memory) <= 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
 
-/* The run of the column that begins at block `block`. Nibbles of Q4_K are those of two granules, so that a vector has
-   every second one. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_run_of(int type, const specdec__columns *x, int block,
-                                                                     specdec__avx512_run *run)
+/* Prepares the run of a column that begins at block `block`. The nibbles of Q4_K belong to two granules, so that a
+   vector of codes has every second granule. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_prepare_run(int type, const specdec__columns *x,
+                                                                          int block, specdec__avx512_column_run *run)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, twos = type == SPECDEC__TYPE_Q4_K;
-    const specdec__x86_x from = specdec__x86_at(x, (size_t)block, per);
+    const specdec__x86_columns from = specdec__x86_block_columns(x, (size_t)block, per);
     const int8_t *codes = (const int8_t *)from.codes;
     int g, i;
 
@@ -63,8 +64,8 @@ SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_run_of(int type, c
     }
 }
 
-/* Four times 16 bytes, step apart. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_four(const unsigned char *from, size_t step)
+/* Loads four times 16 bytes, `step` bytes apart. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_four_blocks(const unsigned char *from, size_t step)
 {
     const __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)from));
     const __m512i y = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(from + step)), 1);
@@ -73,10 +74,10 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_four(const unsigned char
     return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(const void *)(from + 3 * step)), 3);
 }
 
-/* The half floats at the beginning of 16 blocks of 18 or 34 bytes. No other bytes are read. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_apart(const unsigned char *from, int bytes)
+/* Loads the half floats at the beginning of 16 blocks of 18 or 34 bytes as floats. No other bytes are read. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_scales(const unsigned char *from, int bytes)
 {
-    /* Halves lie in different words of the vectors of 64 bytes, which therefore become one. */
+    /* The half floats lie in different words of the vectors of 64 bytes, which can therefore be merged into one. */
     static const uint32_t wanted[2][9] = {
         {0x08040201, 0x80402010, 0x04020100, 0x40201008, 0x00000080},
         {0x00020001, 0x00080004, 0x00200010, 0x00800040, 0x02000100, 0x08000400, 0x20001000, 0x80004000, 0}};
@@ -94,7 +95,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_apart(const unsigned char
     return _mm512_cvtph_ps(_mm512_castsi512_si256(x));
 }
 
-/* Q4_K: eight 6-bit scales and eight minimums of a block to bytes. */
+/* Unpacks the eight 6-bit scales and eight minimums of a block of Q4_K into bytes. */
 SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, uint64_t *scales, uint64_t *minimums)
 {
     const uint32_t a = specdec__load_u32(packed), b = specdec__load_u32(packed + 4), c = specdec__load_u32(packed + 8);
@@ -105,14 +106,14 @@ SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, ui
     *minimums = (uint64_t)last_b << 32 | (b & 0x3F3F3F3F);
 }
 
-/* d (2 blocks) times bytes (2 blocks, 8). */
+/* d (2 blocks) times bytes (2 blocks, 8), as floats. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales_k(__m512 d, const uint64_t *bytes)
 {
     return _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
                                 _mm_set_epi64x((long long)bytes[1], (long long)bytes[0]))));
 }
 
-/* The half float `at` bytes into the first of two blocks of Q4_K for the lanes 0 to 7, of the second for the others. */
+/* The half float at offset `at` of a block of Q4_K in lanes 0 to 7, of the next block in lanes 8 to 15. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_halves_k(const unsigned char *from, size_t at)
 {
     const int first = from[at] | from[at + 1] << 8;
@@ -121,15 +122,15 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_halves_k(const unsign
     return _mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16((short)second), _mm_set1_epi16((short)first)));
 }
 
-/* The scales of 16 granules, and the minimums of Q4_K. */
+/* The scales of 16 granules; stores the minimums of Q4_K. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, const unsigned char *from, float *minimum)
 {
     uint64_t scales[2], minimums[2];
     const unsigned char *d;
 
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: return specdec__avx512_apart(from, 18);
-    case SPECDEC__TYPE_Q8_0: return specdec__avx512_apart(from, 34);
+    case SPECDEC__TYPE_Q4_0: return specdec__avx512_load_scales(from, 18);
+    case SPECDEC__TYPE_Q8_0: return specdec__avx512_load_scales(from, 34);
     case SPECDEC__TYPE_Q4_K:
         specdec__avx512_row_bytes_k(from + 4, scales, minimums);
         specdec__avx512_row_bytes_k(from + sizeof(specdec__block_q4_k) + 4, scales + 1, minimums + 1);
@@ -145,7 +146,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_row_scales(int type, cons
     }
 }
 
-/* The unsigned codes of two vectors of a run: (vector, half of a granule). */
+/* codes (vector, half of a granule) = the unsigned codes of two vectors of a run. two: which two vectors. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const unsigned char *from, int two,
                                                                __m512i codes[2][2])
 {
@@ -158,34 +159,35 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_codes(int type, const u
     for (i = 0; i < 2; i++)
         switch (type) {
         case SPECDEC__TYPE_Q4_0:
-            x = specdec__avx512_four(from + (two * 2 + i) * 72 + 2, 18);
+            x = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 72 + 2, 18);
             codes[i][0] = specdec__avx512_and(x, 15);
             codes[i][1] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
             break;
         case SPECDEC__TYPE_Q8_0:
-            x = specdec__avx512_four(from + (two * 2 + i) * 136 + 2, 34);
-            y = specdec__avx512_four(from + (two * 2 + i) * 136 + 18, 34);
+            x = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 136 + 2, 34);
+            y = specdec__avx512_load_four_blocks(from + (two * 2 + i) * 136 + 18, 34);
             codes[i][0] = _mm512_xor_si512(x, _mm512_set1_epi8((char)-128));
             codes[i][1] = _mm512_xor_si512(y, _mm512_set1_epi8((char)-128));
             break;
-        case SPECDEC__TYPE_Q4_K: /* 16 bytes are halves of two granules */
-            x = specdec__avx512_four(from + two * 144 + 16 + i * 16, 32);
+        case SPECDEC__TYPE_Q4_K: /* 16 bytes hold halves of two granules */
+            x = specdec__avx512_load_four_blocks(from + two * 144 + 16 + i * 16, 32);
             codes[0][i] = specdec__avx512_and(x, 15);
             codes[1][i] = specdec__avx512_and(_mm512_srli_epi16(x, 4), 15);
             break;
-        default: /* Q6_K: i chooses nibbles and pairs of bits */
+        default: /* Q6_K: i selects nibbles and two-bit fields */
             x = specdec__avx512_load_bytes(from + two * 64);
             y = _mm512_srlv_epi16(_mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)(
-                                      from + offsetof(specdec__block_q6_k, crumbs) + two * 32))),
+                                      from + offsetof(specdec__block_q6_k, two_bits) + two * 32))),
                                   by);
-            codes[i][0] = i ? specdec__avx512_select(15, _mm512_srli_epi16(x, 4), y)
-                            : specdec__avx512_select(15, x, _mm512_slli_epi16(y, 4));
+            codes[i][0] = i ? specdec__avx512_select_bits(15, _mm512_srli_epi16(x, 4), y)
+                            : specdec__avx512_select_bits(15, x, _mm512_slli_epi16(y, 4));
             codes[i][0] = specdec__avx512_and(codes[i][0], 63);
             break;
         }
 }
 
-/* Four sums of each of 16 granules, in four vectors, to one, in the order of the file. */
+/* Adds the four partial sums of each of 16 granules, which are in four vectors, into one vector, in the order of the
+   file. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const __m512i *sums)
 {
     const __m512i order =
@@ -209,13 +211,14 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_row_dots(int type, const
                                                                       _mm512_castpd_ps(pairs[1]), 0xDD))));
 }
 
-/* A run of a row: dots of (code - bias) with (code of the column + offset), the latter two apart, since their sum is
-   no byte. minimum: NULL where there is none. */
+/* Multiplies a run of a row: dot (granule) = the sum of (code - bias) * (column code + offset); the column's codes and
+   offsets are multiplied separately, as their sums are too large for a byte. scale, minimum (granule): of the row;
+   minimum NULL: none. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_run(int type, const unsigned char *from,
-                                                             const specdec__avx512_run *x, float *dot, float *scale,
-                                                             float *minimum)
+                                                             const specdec__avx512_column_run *x, float *dot,
+                                                             float *scale, float *minimum)
 {
-    const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_limit(type) * halves <= 255;
+    const int halves = specdec__x86_granule(type) / 16, fits = specdec__x86_highest_code(type) * halves <= 255;
     __m512i codes[2][2], sums[4], offsets;
     int v, i;
 
@@ -240,19 +243,20 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_row_run(int type, const uns
     _mm512_storeu_ps(scale, _mm512_mul_ps(specdec__avx512_row_scales(type, from, minimum), _mm512_loadu_ps(x->scale)));
 }
 
-/* sums (16) += what a run gives, granule after granule; totals (granule) of the column: of minimums; NULL: none. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_room *from, int run,
+/* sums (16) += the contributions of a run of 16 rows, granule after granule. totals (granule): scale * sum of (code +
+   offset) of the column, for minimums; NULL: none. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const specdec__avx512_rows_memory *from, int run,
                                                                       const float *totals, float *sums)
 {
     __m512 sum = _mm512_loadu_ps(sums), scale[4], dot[4], minimum[4];
     int g, i;
 
     for (g = 0; g < 16; g += 4) {
-        specdec__avx512_turn((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run], scale);
-        specdec__avx512_turn((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
+        specdec__avx512_transpose((const unsigned char *)(from->scale[run][0] + g), sizeof *from->scale[run], scale);
+        specdec__avx512_transpose((const unsigned char *)(from->dot[run][0] + g), sizeof *from->dot[run], dot);
         if (totals)
-            specdec__avx512_turn((const unsigned char *)(from->minimum[run][0] + g), sizeof *from->minimum[run],
-                                 minimum);
+            specdec__avx512_transpose((const unsigned char *)(from->minimum[run][0] + g), sizeof *from->minimum[run],
+                                      minimum);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
             sum = _mm512_fmadd_ps(scale[i], dot[i], sum);
@@ -263,11 +267,14 @@ SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const spec
     _mm512_storeu_ps(sums, sum);
 }
 
-/* Some runs of 16 rows. Memory likes rows one after the other, fetched early; the first cache gets the next one. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsigned char *from, size_t row_bytes,
-                                                          int runs, specdec__avx512_room *room)
+/* Multiplies `runs` runs of 16 rows, row after row: memory is read fastest in order, with early prefetches into the
+   second-level cache; the next row is prefetched into the first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply_runs(int type, const unsigned char *from,
+                                                                   size_t row_bytes,
+                                                                   int runs, specdec__avx512_rows_memory *room)
 {
-    const size_t bytes = (size_t)specdec__x86_granule(type) * (size_t)specdec__x86_span(type) / 2 / SPECDEC__ROWS;
+    const size_t bytes =
+        (size_t)specdec__x86_granule(type) * (size_t)specdec__x86_block_bytes(type) / 2 / SPECDEC__ROWS;
     int row, i;
 
     for (row = 0; row < SPECDEC__ROWS; row++, from += row_bytes)
@@ -276,7 +283,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsign
             size_t fetched;
 
             for (fetched = 0; fetched < bytes; fetched += 64) {
-                __builtin_prefetch((const void *)((uintptr_t)at + SPECDEC__AVX512_AHEAD * row_bytes + fetched), 0, 2);
+                __builtin_prefetch((const void *)((uintptr_t)at + SPECDEC__AVX512_ROWS_AHEAD * row_bytes + fetched), 0,
+                                   2);
                 __builtin_prefetch((const void *)((uintptr_t)at + row_bytes + fetched), 0, 3);
             }
             specdec__avx512_row_run(type, at, room->runs + i, room->dot[i][row], room->scale[i][row],
@@ -284,23 +292,24 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsign
         }
 }
 
-/* See specdec__rows_function. */
+/* specdec__rows_function of a type. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_rows(int type, const specdec__tiles *tiles, size_t row_bytes,
                                                           int blocks, const specdec__columns *x, void *room,
                                                           float *const *sums)
 {
     const int minimums = specdec__x86_has_minimum(type), run = specdec__x86_granule(type) / 2; /* blocks of 32 */
-    const int most = minimums ? SPECDEC__AVX512_RUNS_M : SPECDEC__AVX512_RUNS;
-    specdec__avx512_room *own = (specdec__avx512_room *)room;
+    const int most = minimums ? SPECDEC__AVX512_ROW_RUNS_M : SPECDEC__AVX512_ROW_RUNS;
+    specdec__avx512_rows_memory *own = (specdec__avx512_rows_memory *)room;
     int block, runs, t, i;
 
     for (block = 0; block < blocks; block += runs * run) {
         runs = specdec__min_int((blocks - block) / run, most);
         for (i = 0; i < runs; i++)
-            specdec__avx512_run_of(type, x, block + i * run, own->runs + i);
+            specdec__avx512_prepare_run(type, x, block + i * run, own->runs + i);
         for (t = 0; t < 2 && tiles->tile[t]; t++) {
-            specdec__avx512_runs(type, tiles->tile[t] + (size_t)block * (size_t)specdec__x86_span(type) / SPECDEC__ROWS,
-                                 row_bytes, runs, own);
+            const size_t at = (size_t)block * (size_t)specdec__x86_block_bytes(type) / SPECDEC__ROWS;
+
+            specdec__avx512_multiply_runs(type, tiles->tile[t] + at, row_bytes, runs, own);
             if (!block)
                 memset(sums[t], 0, SPECDEC__ROWS * sizeof(float));
             for (i = 0; i < runs; i++)

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/avx512_tiles: AVX-512: rows into tiles.
+ * >>kernel/avx512_tiles: AVX-512: interleaves rows into tiles.
  * ================================================================================================================== */
 
 #pragma once
@@ -15,8 +15,8 @@
 #include "avx512.h"
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
-/* 16 bytes of the rows 0, 4, 8 and 12, side by side. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_every_fourth(const unsigned char *from, size_t step)
+/* Loads 16 bytes of rows 0, 4, 8 and 12 into a vector. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_four_rows(const unsigned char *from, size_t step)
 {
     const __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)from));
     const __m512i y = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(from + 4 * step)), 1);
@@ -25,12 +25,12 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_every_fourth(const unsig
     return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(const void *)(from + 12 * step)), 3);
 }
 
-/* 16 bytes of each of 16 rows to words (4, 16 rows) at any address. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_turn(const unsigned char *from, size_t step, void *words)
+/* Transposes 16 bytes of each of 16 rows into words (4, 16 rows), at any address. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_transpose(const unsigned char *from, size_t step, void *words)
 {
-    const __m512i a = specdec__avx512_every_fourth(from, step), b = specdec__avx512_every_fourth(from + step, step);
-    const __m512i c = specdec__avx512_every_fourth(from + 2 * step, step);
-    const __m512i d = specdec__avx512_every_fourth(from + 3 * step, step);
+    const __m512i a = specdec__avx512_load_four_rows(from, step), b = specdec__avx512_load_four_rows(from + step, step);
+    const __m512i c = specdec__avx512_load_four_rows(from + 2 * step, step);
+    const __m512i d = specdec__avx512_load_four_rows(from + 3 * step, step);
     const __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
     const __m512i ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
 
@@ -40,15 +40,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_turn(const unsigned char *f
     _mm512_storeu_si512((__m512i *)words + 3, _mm512_unpackhi_epi64(ab2, cd2));
 }
 
-/* The same, called. */
-SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_turn_apart(const unsigned char *from, size_t step,
-                                                                         void *words)
+/* specdec__avx512_transpose as a function that is not inlined. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_transpose_called(const unsigned char *from, size_t step,
+                                                                               void *words)
 {
-    specdec__avx512_turn(from, step, words);
+    specdec__avx512_transpose(from, step, words);
 }
 
-/* Words (16 rows) to their halves or bytes (2 or 4, 16 rows): first within four rows, then across them. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i words)
+/* Splits words (16 rows) into their halves or bytes (2 or 4, 16 rows): first within four rows, then across them. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split_words(int unit, __m512i words)
 {
     static const signed char order[2][16] = {{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15},
                                              {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15}};
@@ -60,8 +60,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i 
                                     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
 }
 
-/* Words whose bits are transposed: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i words)
+/* Transposes the bits of words as `unit` says: SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_PAIRS32. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_transpose_bits(int unit, __m512i words)
 {
     typedef uint32_t words16 __attribute__((vector_size(64)));
     words16 word = (words16)words, spare;
@@ -70,54 +70,56 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(int unit, __m512i w
     return (__m512i)word;
 }
 
-/* Two halves of a word that begin in the middle of one. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_middle(const __m512i *words)
+/* The words that begin in the middle of words: 16 bits further on. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_middle_words(const __m512i *words)
 {
     return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
 }
 
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_half(__m512i words, unsigned char *to)
+/* Stores the lower halves of words (16 rows). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_halves(__m512i words, unsigned char *to)
 {
     _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
 }
 
-/* Two blocks of a half float and four words each, in registers: 18 bytes do not divide into words, 36 do. */
+/* Interleaves two blocks of a half float and four words each, in registers: 18 bytes are no whole number of words, 36
+   bytes are. */
 SPECDEC__AVX512 static void specdec__avx512_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
 {
     __m512i words[9];
     int i;
 
     specdec__quant_prefetch(from, step, 36);
-    specdec__avx512_turn(from, step, words);
-    specdec__avx512_turn(from + 16, step, words + 4);
-    specdec__avx512_turn(from + 20, step, words + 5);
-    specdec__avx512_put_half(words[0], to);
-    specdec__avx512_put_half(_mm512_srli_epi32(words[4], 16), to + 288);
+    specdec__avx512_transpose(from, step, words);
+    specdec__avx512_transpose(from + 16, step, words + 4);
+    specdec__avx512_transpose(from + 20, step, words + 5);
+    specdec__avx512_store_halves(words[0], to);
+    specdec__avx512_store_halves(_mm512_srli_epi32(words[4], 16), to + 288);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_middle(words + i));
+        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_middle_words(words + i));
         _mm512_storeu_si512(to + 320 + i * 64, words[5 + i]);
     }
 }
 
-/* Up to 16 bytes of a field, which begin `at` bytes, an even number, behind words. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_units(int unit, const __m512i *words, size_t at, size_t size,
-                                                               unsigned char *to)
+/* Stores up to 16 bytes of a field, which begin `at` bytes (an even number) into words. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_units(int unit, const __m512i *words, size_t at, size_t size,
+                                                                 unsigned char *to)
 {
     const int odd = at % 4 != 0;
     __m512i x;
 
     for (words += at / 4; size >= 4; size -= 4, words++, to += 64) {
-        x = odd ? specdec__avx512_middle(words) : *words;
-        _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split(unit, x)
+        x = odd ? specdec__avx512_middle_words(words) : *words;
+        _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split_words(unit, x)
                                 : unit == 4 ? x
-                                            : specdec__avx512_bits(unit, x));
+                                            : specdec__avx512_transpose_bits(unit, x));
     }
     if (size) /* half a word */
-        specdec__avx512_put_half(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
+        specdec__avx512_store_halves(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
 }
 
-/* See specdec__quant_interleave_field. */
+/* specdec__quant_interleave_field with AVX-512. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, size_t size, size_t rest,
                                                                       const unsigned char *from, size_t step,
                                                                       unsigned char *to)
@@ -125,25 +127,25 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
     __m512i words[5];
     size_t i, left, back;
 
-    words[4] = _mm512_setzero_si512(); /* the word behind the last */
+    words[4] = _mm512_setzero_si512(); /* the word behind the last word */
     if (size == 1)
         specdec__quant_interleave_unit(1, from, step, to);
     for (i = 0; size > 1 && i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
         specdec__quant_prefetch(from + i, step, left);
-        specdec__avx512_turn_apart(from + i - back, step, unit == 4 && left == 16 ? (void *)to : (void *)words);
+        specdec__avx512_transpose_called(from + i - back, step, unit == 4 && left == 16 ? (void *)to : (void *)words);
         if (unit != 4 || left < 16)
-            specdec__avx512_put_units(unit, words, back, left, to);
+            specdec__avx512_store_units(unit, words, back, left, to);
     }
 }
 
-/* See specdec__interleave_function. */
+/* specdec__interleave_function of AVX-512. */
 SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type *type, const unsigned char *rows,
                                                        size_t row_bytes, int row_count, size_t blocks,
                                                        unsigned char *tile_out)
 {
-    const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
+    const size_t whole = type->block == 1 ? blocks : 1; /* floats: one block a row */
     const int pairs = type->bytes == 18 && type->fields[1].unit == 4; /* Q4_0 and IQ4_NL */
     size_t b, rest, size;
     int f;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/dispatch: which instruction sets are compiled in, which one this processor has, and the table of each.
+ * >>kernel/dispatch: the instruction sets: which of them this build has, which the processor has, the table of each.
  * ================================================================================================================== */
 
 #pragma once
@@ -17,6 +17,7 @@
 #include "avx2_multiply.h"
 #include "avx2_tiles.h"
 #include "avx512.h"
+#include "avx512_grid.h"
 #include "avx512_tiles.h"
 #include "avx512_rows.h"
 #include "neon.h"
@@ -71,7 +72,7 @@
 
 /* --- the tables --------------------------------------------------------------------------------------------------- */
 
-/* Is any type of a granule, with or without minimums, asked for? */
+/* 1 if this build has a type of a granule (16, 32), with or without minimums (M). */
 #define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
     || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
 #define SPECDEC__GRANULE 16
@@ -87,8 +88,8 @@ enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 #undef SPECDEC__MINIMUM
 
 SPECDEC__FOR_SIZE
-/* Enters one unpacker for all types. */
-static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
+/* Enters an unpacker for all quantised types into a table. */
+static void specdec__kernels_add_unpacker(specdec__kernels *table, specdec__unpack_function *unpack)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -96,9 +97,10 @@ static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_
         table->unpack[type->number] = unpack;
 }
 
-/* Enters the dots of quantised types, by granule and minimum. */
-static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function *dot16, specdec__dot_function *dot16m,
-                                  specdec__dot_function *dot32, specdec__dot_function *dot32m)
+/* Enters the dots of quantised types into a table, by granule and minimum. */
+static void specdec__kernels_add_dots(specdec__kernels *table, specdec__dot_function *dot16,
+                                      specdec__dot_function *dot16m,
+                                      specdec__dot_function *dot32, specdec__dot_function *dot32m)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
@@ -110,24 +112,25 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 }
 
 #define SPECDEC__DOT_KERNELS(table, name) \
-    specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
+    specdec__kernels_add_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
                           SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
                           SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
-/* Most types are unpacked by their decoders. The others have something faster: an unpacker of their own, or a kernel
+/* Most types are unpacked by their decoders. These macros enter faster functions for a type: an unpacker, or a kernel
    that multiplies without a panel. */
-#define SPECDEC__ENTRY(member, number, function) \
+#define SPECDEC__TABLE_ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
-#define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) SPECDEC__ENTRY(multiply, number, specdec__##isa##_multiply_##number);
-#define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
+#define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) \
+    SPECDEC__TABLE_ENTRY(multiply, number, specdec__##isa##_multiply_##number);
+#define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__TABLE_ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_DECODED_ENTRY(isa, number) \
-    SPECDEC__ENTRY(unpack, number, specdec__avx512_unpack_any); \
+    SPECDEC__TABLE_ENTRY(unpack, number, specdec__avx512_unpack_any); \
     SPECDEC__AVX512_PANEL_ENTRY(isa, number)
 #define SPECDEC__AVX512_PANEL_ENTRY(isa, number) \
-    SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+    SPECDEC__TABLE_ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
                                                                                    : specdec__avx512_dot_32); \
     if (SPECDEC__HAS(number)) { \
         table->paired |= UINT64_C(1) << SPECDEC__TYPE_##number; \
@@ -140,17 +143,17 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
         specdec__kernels_avx2_common(table); \
-        SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
-        SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
-        SPECDEC__X86_GRIDS(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        SPECDEC__X86_GRID_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         (table)->weigh_codes = specdec__##isa##_weigh_codes; \
         (table)->interleave = specdec__avx2_interleave; \
-        (table)->other.apart = 1; \
+        (table)->other_reading.one_tile = 1; \
         (table)->name = #isa; \
     } while (0)
 
 #define SPECDEC__KERNEL_ENTRY(isa, name, result, parameters) table->name = specdec__##isa##_##name;
-/* Floats through panels, */
+/* Enters dots of float types, which use panels. */
 #define SPECDEC__FLOAT_PANELS(isa) \
     do { \
         table->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
@@ -160,7 +163,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
         table->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
     } while (0)
-/* or as they lie in tiles: instruction sets of 16 lanes. */
+/* Enters multiply functions of float types, which use tiles directly: for instruction sets of 16 lanes. */
 #define SPECDEC__FLOAT_MULTIPLY(isa) \
     do { \
         table->multiply[SPECDEC__TYPE_F32] = specdec__##isa##_multiply_f32; \
@@ -178,20 +181,20 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__GELU] = table->gelu; \
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
         table->activate[SPECDEC__RELU] = table->relu; \
-        table->activate[SPECDEC__CLAMPED] = table->clamped; \
+        table->activate[SPECDEC__CLAMPED_SWIGLU] = table->clamped_swiglu; \
         table->activate[SPECDEC__XIELU] = table->xielu; \
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__READINGS 1 /* whether a table may have another way to read weights */
+#define SPECDEC__HAS_READINGS 1 /* 1: a table may have other_reading */
 #else
-#define SPECDEC__READINGS 0
+#define SPECDEC__HAS_READINGS 0
 #endif
-#define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than memory */
+#define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than reading memory */
 
 SPECDEC__FOR_SPEED
-/* See specdec__multiply_function: through panels, of two tiles at a time or of one. The types that have pairs leave it
-   to this function to fetch what is unpacked next. */
+/* specdec__multiply_function by panels: unpacks and multiplies two tiles at a time, or one. For types of which two
+   panels are multiplied at a time, this function prefetches the weights to unpack next. */
 static void specdec__kernels_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
                                        specdec__panel *panels, const specdec__columns *x, int block, int column,
                                        int count, float *const *sums)
@@ -199,7 +202,7 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
     specdec__pair_function *pair =
-        SPECDEC__READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
+        SPECDEC__HAS_READINGS && kernels->paired >> type->number & 1 ? kernels->pair[type->granule == 32] : NULL;
     const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
     size_t at, ahead;
     int from, run, t, i;
@@ -227,7 +230,7 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
         }
 }
 
-/* The same with any table: see specdec__multiply_function. */
+/* specdec__multiply_function with any table: uses the type's multiply function, or panels. */
 static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
                                       int count, float *const *sums)
@@ -237,8 +240,8 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     if (kernels->multiply[type->number]) {
         specdec__tiles one = *tiles;
 
-        one.lead = kernels->reading.lead;
-        if (SPECDEC__READINGS && kernels->reading.apart && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
+        one.l1_bytes = kernels->reading.l1_bytes;
+        if (SPECDEC__HAS_READINGS && kernels->reading.one_tile && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
@@ -252,10 +255,10 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
 }
 
 SPECDEC__FOR_SIZE
-/* Enters plain C for all types: an instruction set keeps it for those that it has no kernel for. */
-static void specdec__kernels_plain(specdec__kernels *table)
+/* Enters plain C for all types into a table; an instruction set keeps it for types that it has no kernel for. */
+static void specdec__kernels_add_scalar(specdec__kernels *table)
 {
-    specdec__kernels_all_types(table, specdec__unpack_codes);
+    specdec__kernels_add_unpacker(table, specdec__unpack_codes);
     SPECDEC__DOT_KERNELS(table, scalar_dot);
     SPECDEC__FLOAT_PANELS(scalar);
 }
@@ -263,19 +266,19 @@ static void specdec__kernels_plain(specdec__kernels *table)
 /* Fills the table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
-    specdec__kernels_plain(table);
+    specdec__kernels_add_scalar(table);
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
-/* For instruction sets that every CPU has. */
+/* Tells of an instruction set that every processor has it. */
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-/* Enters what multiplies any type on every x86-64 from 2008 on: wider instruction sets keep it for types that they have
-   no kernel for. */
-static void specdec__kernels_x86_plain(specdec__kernels *table)
+/* Enters functions that multiply any type on every x86-64 processor from 2008 on; wider instruction sets keep them for
+   types that they have no kernel for. */
+static void specdec__kernels_add_x86_common(specdec__kernels *table)
 {
-    specdec__kernels_all_types(table, specdec__sse41_unpack_any);
+    specdec__kernels_add_unpacker(table, specdec__sse41_unpack_any);
     SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
 }
@@ -283,33 +286,33 @@ static void specdec__kernels_x86_plain(specdec__kernels *table)
 /* Fills the table of SSE4.1. */
 static SPECDEC__UNUSED void specdec__kernels_sse41(specdec__kernels *table)
 {
-    specdec__kernels_x86_plain(table);
+    specdec__kernels_add_x86_common(table);
     SPECDEC__FLOAT_KERNELS(sse41);
-    SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
-    SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
-    SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
-    SPECDEC__ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
-    SPECDEC__ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
-    SPECDEC__ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
-    SPECDEC__ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
+    SPECDEC__TABLE_ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
+    SPECDEC__TABLE_ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
+    SPECDEC__TABLE_ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
+    SPECDEC__TABLE_ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
+    SPECDEC__TABLE_ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
 }
 
-SPECDEC__TABLE void specdec__kernels_avx2(specdec__kernels *table);
-SPECDEC__TABLE void specdec__kernels_avx512(specdec__kernels *table);
+SPECDEC__KERNELS_LINKAGE void specdec__kernels_avx2(specdec__kernels *table);
+SPECDEC__KERNELS_LINKAGE void specdec__kernels_avx512(specdec__kernels *table);
 #ifdef SPECDEC__AVXVNNI
-SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
+SPECDEC__KERNELS_LINKAGE void specdec__kernels_avxvnni(specdec__kernels *table);
 #endif
 
 #ifndef SPECDEC_KERNELS_APART
-/* What AVX2 and AVX-VNNI share. */
+/* Enters the functions that AVX2 and AVX-VNNI share. */
 static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
 {
-    specdec__kernels_x86_plain(table);
+    specdec__kernels_add_x86_common(table);
     SPECDEC__FLOAT_KERNELS(avx2);
     SPECDEC__FLOAT_MULTIPLY(avx2);
 }
 
-/* Fill the tables of AVX2, AVX-VNNI and AVX-512. */
+/* Fills the table of AVX2. */
 void specdec__kernels_avx2(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX2)
@@ -318,6 +321,7 @@ void specdec__kernels_avx2(specdec__kernels *table)
 }
 
 #ifdef SPECDEC__AVXVNNI
+/* Fills the table of AVX-VNNI. */
 void specdec__kernels_avxvnni(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVXVNNI)
@@ -326,34 +330,36 @@ void specdec__kernels_avxvnni(specdec__kernels *table)
 }
 #endif
 
+/* Fills the table of AVX-512. */
 void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_x86_plain(table);
-    SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
-    SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
-    SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
-    SPECDEC__X86_DECODED(SPECDEC__AVX512_DECODED_ENTRY, avx512)
+    specdec__kernels_add_x86_common(table);
+    SPECDEC__X86_COMMON_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
+    SPECDEC__X86_RARE_TYPES(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
+    SPECDEC__X86_GRID_TYPES(SPECDEC__AVX512_GRID_ENTRY, avx512)
+    SPECDEC__X86_DECODED_TYPES(SPECDEC__AVX512_DECODED_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
     table->plane = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_plane : NULL;
     table->planes = SPECDEC__HAS(Q8_0) ? specdec__avx512_multiply_planes : NULL;
-    SPECDEC__ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
-    SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
-    SPECDEC__ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
-    SPECDEC__ENTRY(rows, Q6_K, specdec__avx512_rows_Q6_K);
-    table->reading.lead = SPECDEC__AHEAD;
-    table->other.lead = SPECDEC__LEAD;
+    SPECDEC__TABLE_ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
+    SPECDEC__TABLE_ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
+    SPECDEC__TABLE_ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
+    SPECDEC__TABLE_ENTRY(rows, Q6_K, specdec__avx512_rows_Q6_K);
+    table->reading.l1_bytes = SPECDEC__PREFETCH_BYTES;
+    table->other_reading.l1_bytes = SPECDEC__PREFETCH_L1_BYTES;
 }
 #endif
 
+/* The registers that the instruction CPUID sets. */
 typedef struct specdec__cpuid {
     unsigned eax, ebx, ecx, edx;
 } specdec__cpuid;
 
-/* What an x86 CPU tells about itself: zeros where the leaf does not exist. */
+/* A leaf of CPUID; zeros if the processor does not have it. */
 static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
 {
     specdec__cpuid r;
@@ -363,8 +369,8 @@ static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
     return r;
 }
 
-/* Which register files the operating system saves (XCR0). */
-static unsigned specdec__cpu_saved(void)
+/* The vector registers that the operating system saves: bits of XCR0. */
+static unsigned specdec__cpu_saved_registers(void)
 {
     unsigned low, high;
 
@@ -374,7 +380,7 @@ static unsigned specdec__cpu_saved(void)
     return low;
 }
 
-/* Does the CPU have SSE4.1 and SSSE3? */
+/* Whether the processor has SSE4.1 and SSSE3. */
 static int specdec__cpu_sse41(void)
 {
     const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
@@ -382,71 +388,71 @@ static int specdec__cpu_sse41(void)
     return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
 }
 
-/* Does the CPU have AVX2, FMA and F16C, and does the system save their registers? */
+/* Whether the processor has AVX2, FMA and F16C, and the system saves their registers. */
 static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved() & 6) == 6 &&
+    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved_registers() & 6) == 6 &&
            (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
 }
 
 #ifdef SPECDEC__AVXVNNI
-/* Does it have AVX-VNNI besides? */
+/* Whether the processor has AVX-VNNI besides AVX2. */
 static int specdec__cpu_avxvnni(void)
 {
     return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
 }
 #endif
 
-/* Does it have AVX-512 with VNNI besides, and does the system save its registers? */
+/* Whether the processor has AVX-512 with VNNI besides AVX2, and the system saves its registers. */
 static int specdec__cpu_avx512(void)
 {
     const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
     specdec__cpuid leaf = specdec__cpu_leaf(7, 0);
 
-    return specdec__cpu_avx2() && (specdec__cpu_saved() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
+    return specdec__cpu_avx2() && (specdec__cpu_saved_registers() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
            (leaf.ecx & 1u << 11);
 }
 #endif
 
 #ifdef SPECDEC__NEON
-#define SPECDEC__NEON_ENTRY(name, unpack) SPECDEC__ENTRY(multiply, name, specdec__neon_multiply_##name);
+#define SPECDEC__NEON_ENTRY(name, unpack) SPECDEC__TABLE_ENTRY(multiply, name, specdec__neon_multiply_##name);
 
 /* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
-    specdec__kernels_all_types(table, specdec__neon_unpack_any);
+    specdec__kernels_add_unpacker(table, specdec__neon_unpack_any);
     SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__FLOAT_PANELS(scalar);
     SPECDEC__FLOAT_MULTIPLY(neon);
     SPECDEC__DOT_KERNELS(table, neon_dot);
-    SPECDEC__ENTRY(unpack, Q4_0, specdec__neon_unpack_q4_0);
-    SPECDEC__ENTRY(unpack, Q4_1, specdec__neon_unpack_q4_1);
-    SPECDEC__ENTRY(unpack, Q5_0, specdec__neon_unpack_q5_0);
-    SPECDEC__ENTRY(unpack, Q5_1, specdec__neon_unpack_q5_1);
-    SPECDEC__ENTRY(unpack, Q8_0, specdec__neon_unpack_q8_0);
-    SPECDEC__ENTRY(unpack, Q2_K, specdec__neon_unpack_q2_k);
-    SPECDEC__ENTRY(unpack, Q3_K, specdec__neon_unpack_q3_k);
-    SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__neon_unpack_iq2_xxs);
-    SPECDEC__ENTRY(unpack, IQ2_XS, specdec__neon_unpack_iq2_xs);
-    SPECDEC__ENTRY(unpack, IQ2_S, specdec__neon_unpack_iq2_s);
-    SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__neon_unpack_iq3_xxs);
-    SPECDEC__ENTRY(unpack, IQ3_S, specdec__neon_unpack_iq3_s);
-    SPECDEC__ENTRY(unpack, Q4_K, specdec__neon_unpack_q4_k);
-    SPECDEC__ENTRY(unpack, Q5_K, specdec__neon_unpack_q5_k);
-    SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
-    SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
-    SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
-    SPECDEC__ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
-    SPECDEC__ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
-    SPECDEC__ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
-    SPECDEC__ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_0, specdec__neon_unpack_q4_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_1, specdec__neon_unpack_q4_1);
+    SPECDEC__TABLE_ENTRY(unpack, Q5_0, specdec__neon_unpack_q5_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q5_1, specdec__neon_unpack_q5_1);
+    SPECDEC__TABLE_ENTRY(unpack, Q8_0, specdec__neon_unpack_q8_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q2_K, specdec__neon_unpack_q2_k);
+    SPECDEC__TABLE_ENTRY(unpack, Q3_K, specdec__neon_unpack_q3_k);
+    SPECDEC__TABLE_ENTRY(unpack, IQ2_XXS, specdec__neon_unpack_iq2_xxs);
+    SPECDEC__TABLE_ENTRY(unpack, IQ2_XS, specdec__neon_unpack_iq2_xs);
+    SPECDEC__TABLE_ENTRY(unpack, IQ2_S, specdec__neon_unpack_iq2_s);
+    SPECDEC__TABLE_ENTRY(unpack, IQ3_XXS, specdec__neon_unpack_iq3_xxs);
+    SPECDEC__TABLE_ENTRY(unpack, IQ3_S, specdec__neon_unpack_iq3_s);
+    SPECDEC__TABLE_ENTRY(unpack, Q4_K, specdec__neon_unpack_q4_k);
+    SPECDEC__TABLE_ENTRY(unpack, Q5_K, specdec__neon_unpack_q5_k);
+    SPECDEC__TABLE_ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
+    SPECDEC__TABLE_ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
+    SPECDEC__TABLE_ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
+    SPECDEC__TABLE_ENTRY(unpack, MXFP4, specdec__neon_unpack_mxfp4);
+    SPECDEC__TABLE_ENTRY(unpack, Q1_0, specdec__neon_unpack_q1_0);
+    SPECDEC__TABLE_ENTRY(unpack, Q2_0, specdec__neon_unpack_q2_0);
+    SPECDEC__TABLE_ENTRY(unpack, TQ2_0, specdec__neon_unpack_tq2_0);
     SPECDEC__NEON_TYPES(SPECDEC__NEON_ENTRY)
 }
 
-#define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
-#define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__i8mm_multiply_##name);
+#define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__TABLE_ENTRY(multiply, name, specdec__dotprod_multiply_##name);
+#define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__TABLE_ENTRY(multiply, name, specdec__i8mm_multiply_##name);
 
 /* Fills the table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)
@@ -466,7 +472,7 @@ static void specdec__kernels_i8mm(specdec__kernels *table)
     table->name = "i8mm";
 }
 
-/* Does the CPU have dot products? Yes if the compiler was told so; else the system says. */
+/* Whether the processor has dot products. Yes if the compiler was told so; else the system is asked. */
 static int specdec__cpu_dotprod(void)
 {
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -476,7 +482,7 @@ static int specdec__cpu_dotprod(void)
 #endif
 }
 
-/* The same for matrix products. */
+/* Whether the processor has matrix products (i8mm). Yes if the compiler was told so; else the system is asked. */
 static int specdec__cpu_i8mm(void)
 {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
@@ -488,13 +494,13 @@ static int specdec__cpu_i8mm(void)
 #endif
 
 #ifdef SPECDEC__LINE_VECTOR
-/* Enters what unpacks line by line, and the dots of types whose codes have eight bits. */
-static void specdec__kernels_lines(specdec__kernels *table, specdec__dot_function *wide16,
-                                   specdec__dot_function *wide32)
+/* Enters the unpackers of >>kernel/lines, and the dots of types with 8-bit codes. */
+static void specdec__kernels_add_lines(specdec__kernels *table, specdec__dot_function *wide16,
+                                       specdec__dot_function *wide32)
 {
     const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
 
-    specdec__kernels_all_types(table, specdec__line_unpack);
+    specdec__kernels_add_unpacker(table, specdec__line_unpack);
     for (; type < end; type++)
         if (type->granule && type->bits == 8)
             table->dot[type->number] = type->granule == 16 ? wide16 : wide32;
@@ -503,20 +509,20 @@ static void specdec__kernels_lines(specdec__kernels *table, specdec__dot_functio
 #define SPECDEC__LINE_KERNELS(table, isa) \
     do { \
         SPECDEC__DOT_KERNELS(table, isa##_dot); \
-        specdec__kernels_lines(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
+        specdec__kernels_add_lines(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
         SPECDEC__FLOAT_KERNELS(isa); \
     } while (0)
 #endif
 
 #ifdef SPECDEC__NEON32
-/* Fills the table of NEON of 32-bit ARM. */
+/* Fills the table of NEON on 32-bit ARM. */
 static void specdec__kernels_neon32(specdec__kernels *table)
 {
     SPECDEC__LINE_KERNELS(table, neon32);
     SPECDEC__FLOAT_PANELS(neon32);
 }
 
-/* Does the CPU have NEON and VFPv4? Yes if the compiler was told so; else the system says. */
+/* Whether the processor has NEON and VFPv4. Yes if the compiler was told so; else the system is asked. */
 static int specdec__cpu_neon32(void)
 {
 #ifdef SPECDEC__NEON32_ASKED
@@ -530,7 +536,7 @@ static int specdec__cpu_neon32(void)
 #endif
 
 #ifdef SPECDEC__RVV
-/* Fills the table of RISC-V's vectors. */
+/* Fills the table of RISC-V vectors. */
 static void specdec__kernels_rvv(specdec__kernels *table)
 {
     SPECDEC__LINE_KERNELS(table, rvv);
@@ -539,12 +545,14 @@ static void specdec__kernels_rvv(specdec__kernels *table)
 }
 #endif
 
+/* Fills the table of an instruction set. */
 typedef void specdec__fill_function(specdec__kernels *table);
 
-/* Instruction sets from the plainest to the best. fill is NULL where one was left out: nothing of it remains then. */
+/* The instruction sets from the slowest to the fastest. fill: NULL if this build leaves one out; no code of it remains
+   then. */
 static const struct specdec__isa {
     const char *name;
-    int (*present)(void);
+    int (*present)(void); /* whether the processor has it */
     specdec__fill_function *fill;
 } specdec__isas[] = {
     {"scalar", specdec__cpu_always, specdec__kernels_scalar},
@@ -569,7 +577,8 @@ static const struct specdec__isa {
 #endif
 };
 
-/* Fills the table for an instruction set by name, NULL for the best that this CPU has. */
+/* Fills the table for an instruction set by name; NULL: for the best one that the processor has. Errors:
+   UNSUPPORTED. */
 static specdec_result specdec__kernels_init(specdec__kernels *table, const char *name, specdec_error *error)
 {
     int i;

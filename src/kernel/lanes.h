@@ -1,9 +1,9 @@
 /* =====================================================================================================================
- * >>kernel/lanes: float loops over 16 lanes, written once; included once for each instruction set (SPECDEC__ISA). V and
- *     X are its vector type of SPECDEC__LANES floats and its operations.
+ * >>kernel/lanes: float loops over 16 lanes, written once and included for each instruction set (SPECDEC__ISA). V is
+ *     the set's vector of SPECDEC__LANES floats; X(name) is one of its functions.
  *
- * Lanes are separate rows, keys or dimensions. Where they are parts of one sum (norm, softmax), 16 strided partials
- * meet in one fixed tree. So every instruction set gives the same bits.
+ * Lanes are different rows, keys or dimensions. Where they are parts of a single sum (norm, softmax), 16 strided
+ * partial sums are added by the canonical tree. So every instruction set gives the same bits.
  * ================================================================================================================== */
 
 #ifndef SPECDEC__ISA /* alone: as the scalar reference includes it, parts only */
@@ -16,27 +16,27 @@
 #undef X
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
-/* Checks that all SPECDEC__LANE_OPERATIONS are there, with their types. Nothing is called. */
+/* Checks at compile time that an instruction set defines all SPECDEC__LANE_OPERATIONS, with their types. */
 #define SPECDEC__LANE_OPERATION(name, result, parameters) + sizeof(0 ? X(name) : (result (*) parameters)0)
 enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #undef SPECDEC__LANE_OPERATION
 
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
-#define SPECDEC__PARTS (16 / SPECDEC__LANES) /* vectors of 16 lanes */
+#define SPECDEC__PARTS (16 / SPECDEC__LANES) /* vectors that make 16 lanes */
 #define SPECDEC__ROWS_AT_ONCE (SPECDEC__PARTS < SPECDEC__WIDTH ? SPECDEC__PARTS : SPECDEC__WIDTH)
-#if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are called, and nothing is done four at a time */
-#define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
-#define SPECDEC__TOGETHER 1
-#define SPECDEC__EACH_PART
+#if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are not inlined, and queries are taken singly */
+#define SPECDEC__LANE_LONG_FUNCTION SPECDEC__TARGET static __attribute__((noinline))
+#define SPECDEC__QUERIES_AT_ONCE 1
+#define SPECDEC__UNROLL_PARTS
 #else
-#define SPECDEC__LANE_LONG SPECDEC__LANE_INLINE
-#define SPECDEC__TOGETHER 4
-#define SPECDEC__EACH_PART SPECDEC__UNROLL
+#define SPECDEC__LANE_LONG_FUNCTION SPECDEC__LANE_INLINE
+#define SPECDEC__QUERIES_AT_ONCE 4
+#define SPECDEC__UNROLL_PARTS SPECDEC__UNROLL
 #endif
 
-/* specdec__exp for x <= 88; below -87 the result stays at e^-87. */
-SPECDEC__LANE_LONG V X(exp)(V x)
+/* e^x as specdec__exp, for x <= 88; below -87 the result stays at e^-87. */
+SPECDEC__LANE_LONG_FUNCTION V X(exp)(V x)
 {
     V shifter, n, r, p;
 
@@ -45,7 +45,7 @@ SPECDEC__LANE_LONG V X(exp)(V x)
     return X(scale2)(p, shifter);
 }
 
-/* Values [from, to) of x times weight, divided by the root of the mean square of x (length). */
+/* Values [from, to) of x * weight / sqrt(mean of x^2 over `length` values + epsilon). */
 SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)
 {
     V sums[SPECDEC__PARTS], scale;
@@ -61,7 +61,8 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
-/* The same of x less its mean. Padding with zeros adds to the sum of squares what is then taken away. */
+/* Values [from, to) of the layer norm of x: as norm, of x minus its mean. The padding with zeros adds to the sum of
+   squares; that is subtracted again. */
 SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsilon, int length, int from, int to,
                                  float *out)
 {
@@ -89,10 +90,10 @@ SPECDEC__LANE void X(layer_norm)(const float *x, const float *weight, float epsi
         X(store)(out + i, X(mul)(X(mul)(X(sub)(X(load)(x + i), mean), scale), X(load)(weight + i)));
 }
 
-/* From how far the values of 16 blocks reach above and below 0: the places of their windows, their scales, and the
-   inverses of the scales, 0 where a scale is too small to divide by. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
-                                                 float *inverse)
+/* For 16 blocks of 32 values: the offsets of their code windows, their scales, and the inverses of the scales (0 for a
+   scale too small to divide by), from the largest values above 0 (high) and below 0 (low). */
+SPECDEC__VECTORISE SPECDEC__LANE void X(code_windows)(const float *high, const float *low, int32_t *offset,
+                                                      float *scale, float *inverse)
 {
     int i;
 
@@ -103,16 +104,16 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float 
         share = share > 0 ? share * 16 : 0; /* all zeros give NaN */
         level = (int32_t)(share < 15 ? share : 15);
         offset[i] = 120 - 16 * level;
-        above = high[i] * (1.0f / (float)(247 - 16 * level)); /* over the codes that a window has above 0, */
-        below = low[i] * (1.0f / (float)(7 + 16 * level));    /* and below */
+        above = high[i] * (1.0f / (float)(247 - 16 * level)); /* over the number of codes above 0 in the window */
+        below = low[i] * (1.0f / (float)(7 + 16 * level));    /* and below 0 */
         scale[i] = above > below ? above : below;
         inverse[i] = 1.0f / scale[i];
         inverse[i] = inverse[i] < 1e38f ? inverse[i] : 0;
     }
 }
 
-/* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do,
-   in one of 16 places: offset = 120 - 16 * level. Block b goes to column c of columns. */
+/* Quantises a block of 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes covers the
+   range of the values, in one of 16 positions: offset = 120 - 16 * level. at: the index (block, column) in `out`. */
 SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, float scale, float inverse, size_t at,
                                             const specdec__columns *out)
 {
@@ -122,9 +123,9 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
     int32_t half0, half1;
     int i;
 
-    /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum.
-       NaNs get the lowest code. */
-    SPECDEC__EACH_PART
+    /* The code is the low byte of (x/scale rounded, plus magic) - (magic + offset), an exact integer. NaNs get the
+       lowest code. */
+    SPECDEC__UNROLL_PARTS
     for (i = 0; i < 32; i += SPECDEC__LANES) {
         const V code = X(add)(X(sub)(X(madd)(X(load)(row + i), inverses, magic), base), magic);
 
@@ -141,8 +142,8 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
     out->sum32[at] = scale * (float)(half0 + half1 + 32 * offset);
 }
 
-/* How far 32 values reach above and below 0, whatever NaNs are among them. */
-SPECDEC__LANE_INLINE void X(extent)(const float *values, float *high, float *low)
+/* The largest value above 0 and below 0 among 32 values; NaNs are ignored. */
+SPECDEC__LANE_INLINE void X(value_extent)(const float *values, float *high, float *low)
 {
     const V zero = X(set)(0);
     V highs[SPECDEC__PARTS], lows[SPECDEC__PARTS];
@@ -158,7 +159,7 @@ SPECDEC__LANE_INLINE void X(extent)(const float *values, float *high, float *low
     *low = X(highest)(lows);
 }
 
-/* Blocks [from, to) of 32 values of a row, quantised, to column c. */
+/* Quantises blocks [from, to) of 32 values of a row into column c. */
 SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const specdec__columns *out)
 {
     float high[16] = {0}, low[16] = {0}, scale[16], inverse[16];
@@ -168,8 +169,8 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
     for (; from < to; from += count) {
         count = specdec__min_int(16, to - from);
         for (i = 0; i < count; i++)
-            X(extent)(row + (from + i) * 32, &high[i], &low[i]);
-        X(windows)(high, low, offset, scale, inverse);
+            X(value_extent)(row + (from + i) * 32, &high[i], &low[i]);
+        X(code_windows)(high, low, offset, scale, inverse);
         for (i = 0; i < count; i++)
             X(quantise_block)(row + (from + i) * 32, offset[i], scale[i], inverse[i],
                               (size_t)(from + i) * (size_t)out->n + (size_t)c, out);
@@ -177,7 +178,7 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
 }
 
 /* x / (1 + e^y) */
-SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
+SPECDEC__LANE_INLINE V X(times_sigmoid)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
 
 /* x = x / (1 + e^-by), elementwise. */
 SPECDEC__LANE void X(sigmoid)(float *x, const float *by, int count)
@@ -185,7 +186,7 @@ SPECDEC__LANE void X(sigmoid)(float *x, const float *by, int count)
     int i;
 
     for (i = 0; i < count; i += SPECDEC__LANES)
-        X(store)(x + i, X(gated)(X(load)(x + i), X(sub)(X(set)(0), X(load)(by + i))));
+        X(store)(x + i, X(times_sigmoid)(X(load)(x + i), X(sub)(X(set)(0), X(load)(by + i))));
 }
 
 /* x = x / (1 + e^-x) * by, elementwise. */
@@ -196,11 +197,12 @@ SPECDEC__LANE void X(silu)(float *x, const float *by, int count)
     for (i = 0; i < count; i += SPECDEC__LANES) {
         V v = X(load)(x + i);
 
-        X(store)(x + i, X(mul)(X(gated)(v, X(sub)(X(set)(0), v)), X(load)(by + i)));
+        X(store)(x + i, X(mul)(X(times_sigmoid)(v, X(sub)(X(set)(0), v)), X(load)(by + i)));
     }
 }
 
-/* GELU in its tanh form, x/2 (1 + tanh(sqrt(2/pi) (x + .044715 x^3))), as x / (1 + e^(-2 ...)). */
+/* x = gelu(x) * by, elementwise. GELU in its tanh form, x/2 (1 + tanh(sqrt(2/pi) (x + .044715 x^3))), computed as x /
+   (1 + e^(-2 sqrt(2/pi) (x + .044715 x^3))). */
 SPECDEC__LANE void X(gelu)(float *x, const float *by, int count)
 {
     int i;
@@ -208,12 +210,12 @@ SPECDEC__LANE void X(gelu)(float *x, const float *by, int count)
     for (i = 0; i < count; i += SPECDEC__LANES) {
         V v = X(load)(x + i), cubic = X(madd)(X(mul)(v, v), X(set)(-0.0713548163f), X(set)(-1.59576912f));
 
-        X(store)(x + i, X(mul)(X(gated)(v, X(mul)(v, cubic)), X(load)(by + i)));
+        X(store)(x + i, X(mul)(X(times_sigmoid)(v, X(mul)(v, cubic)), X(load)(by + i)));
     }
 }
 
-/* GELU as it is defined, x/2 (1 + erf(x / sqrt 2)), as max(x, 0) - |x|/2 erfc(|x| / sqrt 2), to 2e-7. Abramowitz and
-   Stegun (1964), 7.1.26. */
+/* x = gelu(x) * by, elementwise. GELU by its definition, x/2 (1 + erf(x / sqrt 2)), computed as max(x, 0) - |x|/2
+   erfc(|x| / sqrt 2), to 2e-7 (Abramowitz and Stegun 1964, 7.1.26). */
 SPECDEC__LANE void X(gelu_exact)(float *x, const float *by, int count)
 {
     int i;
@@ -241,8 +243,8 @@ SPECDEC__LANE void X(relu)(float *x, const float *by, int count)
         X(store)(x + i, X(mul)(X(max)(X(load)(x + i), X(set)(0)), X(load)(by + i)));
 }
 
-/* g / (1 + e^(-1.702 g)) (u + 1) of g = min(x, 7), u = min(max(by, -7), 7). */
-SPECDEC__LANE void X(clamped)(float *x, const float *by, int count)
+/* SwiGLU of gpt-oss: x = g / (1 + e^(-1.702 g)) * (u + 1), where g = min(x, 7) and u = min(max(by, -7), 7). */
+SPECDEC__LANE void X(clamped_swiglu)(float *x, const float *by, int count)
 {
     const V most = X(set)(7);
     int i;
@@ -250,11 +252,11 @@ SPECDEC__LANE void X(clamped)(float *x, const float *by, int count)
     for (i = 0; i < count; i += SPECDEC__LANES) {
         const V g = X(min)(X(load)(x + i), most), u = X(min)(X(max)(X(load)(by + i), X(set)(-7)), most);
 
-        X(store)(x + i, X(mul)(X(gated)(g, X(mul)(g, X(set)(-1.702f))), X(add)(u, X(set)(1))));
+        X(store)(x + i, X(mul)(X(times_sigmoid)(g, X(mul)(g, X(set)(-1.702f))), X(add)(u, X(set)(1))));
     }
 }
 
-/* Both branches of xIELU; the one that is not wanted comes times 0. */
+/* xIELU: computes both branches; the branch that does not apply is multiplied by 0. */
 SPECDEC__LANE void X(xielu)(float *x, const float *shape, int count)
 {
     const V up = X(set)(shape[0]), down = X(set)(shape[1]), slope = X(set)(shape[2]), low = X(set)(shape[3]);
@@ -281,7 +283,8 @@ SPECDEC__LANE void X(rotate)(float *x, const float *partner, const float *cosine
         X(store)(x + i, X(madd)(X(load)(x + i), X(load)(cosine + i), X(mul)(X(load)(partner + i), X(load)(sine + i))));
 }
 
-/* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
+/* acc (count, chunks) += weights[c * stride] * row, for `count` sums. row: `chunks` vectors of floats or half
+   floats. */
 SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const void *row,
                                      int halves, int count, int chunks)
 {
@@ -303,7 +306,7 @@ SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weig
 }
 
 #if SPECDEC__LANES < 16
-/* Floats of a tile to a panel. */
+/* Unpacks floats of a tile into a panel. */
 SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
 {
@@ -314,7 +317,7 @@ SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned
         panel->u.values[i] = specdec__load_f32(tile + i * 4);
 }
 
-/* Half floats of a tile to a panel. */
+/* Unpacks half floats of a tile into a panel. */
 SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
 {
@@ -325,7 +328,7 @@ SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned
         X(store)(panel->u.values + i, X(load_f16)(tile + i * 2));
 }
 
-/* bfloat16 of a tile to a panel. */
+/* Unpacks bfloat16 of a tile into a panel. */
 SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                   specdec__panel *panel)
 {
@@ -336,7 +339,8 @@ SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigne
         X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
 }
 
-/* Adds a panel of floats times count columns to sums (column, 16); SPECDEC__ROWS_AT_ONCE vectors of 16 rows at once. */
+/* sums (column, 16) += a panel of floats times `count` columns, SPECDEC__ROWS_AT_ONCE vectors of the 16 rows at a
+   time. */
 SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                 int column, int count, float *sums)
 {
@@ -358,25 +362,25 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
 }
 
 #else
-/* 16 rows of value i of a tile of floats. */
-SPECDEC__LANE_INLINE V X(load_value)(int type, const unsigned char *tile, int i)
+/* Loads value i of the 16 rows of a tile of floats, half floats or bfloat16. */
+SPECDEC__LANE_INLINE V X(load_tile_value)(int type, const unsigned char *tile, int i)
 {
     return type == SPECDEC__TYPE_F16    ? X(load_f16)(tile + i * 32)
            : type == SPECDEC__TYPE_BF16 ? X(load_bf16)(tile + i * 32)
                                         : X(load)((const float *)(const void *)(tile + i * 64));
 }
 
-/* What a pass over a run of values of tiles of floats fetches: `step` bytes for each value, `ahead` bytes behind it at
-   first. All passes over a run together fetch the next one. */
-typedef struct X(pass) {
+/* The prefetches of a pass over some values of float tiles: `step` bytes for each value, beginning `ahead` bytes behind
+   it. All passes over the same values together prefetch the next values. */
+typedef struct X(prefetch_pass) {
     size_t ahead, step;
-} X(pass);
+} X(prefetch_pass);
 
-/* sums[t] (column, 16) += values (value, 16) of tile t * x (column, value), for so many tiles and columns at once;
-   columns behind the last one are that one again. */
+/* sums[t] (column, 16) += values (value, 16) of tile t * x (column, value), for `tiles` tiles and `columns` columns at
+   once. last: index of the last column; further columns repeat it. */
 SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *const *tile, size_t at, int values,
                                              const float *x, int stride, float *const *sums, int column, int tiles,
-                                             int columns, int last, X(pass) pass)
+                                             int columns, int last, X(prefetch_pass) pass)
 {
     const unsigned char *from[2];
     const float *row[4];
@@ -399,7 +403,7 @@ SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *cons
     for (i = 0; i < values; i++, pass.ahead += pass.step) {
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
-            v[t] = X(load_value)(type, from[t], i);
+            v[t] = X(load_tile_value)(type, from[t], i);
             __builtin_prefetch(from[t] + pass.ahead, 0, 3);
         }
         SPECDEC__UNROLL
@@ -418,15 +422,15 @@ SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *cons
             X(store)(sums[t] + place[c] * 16, acc[t][c]);
 }
 
-/* See specdec__multiply_function: tiles of floats, as many values at a time as stay in the first cache until all
-   columns have met them. */
+/* specdec__multiply_function for tiles of floats: takes as many values at a time as stay in the first-level cache until
+   all columns are multiplied. */
 SPECDEC__LANE_INLINE void X(multiply_floats)(int type, const specdec__tiles *tiles, int blocks,
                                              const specdec__columns *x, int block, int column, int count,
                                              float *const *sums)
 {
     const int both = tiles->tile[1] != NULL;
     const int bytes = type == SPECDEC__TYPE_F32 ? 64 : 32, most = 8192 / bytes;
-    const int few = SPECDEC__WIDTH > 1 ? 1 : 2; /* so many columns that are left, one by one; of more, four at once */
+    const int few = SPECDEC__WIDTH > 1 ? 1 : 2; /* remaining columns up to this number are taken singly */
     int from, run, t, c, n;
 
     for (t = 0; t <= both && !block; t++)
@@ -434,7 +438,7 @@ SPECDEC__LANE_INLINE void X(multiply_floats)(int type, const specdec__tiles *til
     for (from = 0; from < blocks * 32; from += run) {
         const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32 + (size_t)from;
         const size_t at = (size_t)from * (size_t)bytes;
-        X(pass) pass;
+        X(prefetch_pass) pass;
 
         run = specdec__min_int(most, blocks * 32 - from);
         pass.ahead = (size_t)run * (size_t)bytes;
@@ -456,7 +460,7 @@ SPECDEC__LANE_INLINE void X(multiply_floats)(int type, const specdec__tiles *til
 }
 
 #define SPECDEC__MULTIPLY_FLOATS(name, type) \
-    /* See specdec__multiply_function. */ \
+    /* specdec__multiply_function for a float type. */ \
     SPECDEC__LANE void X(name)(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
                                const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
@@ -469,24 +473,26 @@ SPECDEC__MULTIPLY_FLOATS(multiply_bf16, SPECDEC__TYPE_BF16)
 #undef SPECDEC__MULTIPLY_FLOATS
 #endif
 
-/* Fetches what SPECDEC__WIDTH vectors take as values of two bytes; nothing where multiplying takes longer anyway. */
-SPECDEC__LANE_INLINE void X(fetch)(const void *next, int at)
+/* Prefetches SPECDEC__WIDTH vectors of two-byte values from `next`. Does nothing for instruction sets where multiplying
+   takes longer than reading. */
+SPECDEC__LANE_INLINE void X(prefetch_chunk)(const void *next, int at)
 {
     int i;
 
-    for (i = 0; SPECDEC__TOGETHER > 1 && i < SPECDEC__WIDTH; i += 2)
+    for (i = 0; SPECDEC__QUERIES_AT_ONCE > 1 && i < SPECDEC__WIDTH; i += 2)
         __builtin_prefetch((const char *)next + 2 * (at + i * 16), 0, 3);
 }
 
-SPECDEC__LANE_INLINE const void *X(element)(const void *values, int halves, int i)
+/* The address of element i of floats or half floats. */
+SPECDEC__LANE_INLINE const void *X(element_at)(const void *values, int halves, int i)
 {
     return (const char *)values + (size_t)i * (halves ? 2 : 4);
 }
 
-/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
-   pass. */
-SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const void *keys, int halves, int slots,
-                                            const void *next, float *scores, int count)
+/* scores (query, key) = the sum over dimensions, in order, of query * key. Lanes are keys; a pass takes SPECDEC__WIDTH
+   vectors. */
+SPECDEC__LANE_INLINE void X(scores_of_queries)(const float *queries, int dim, const void *keys, int halves, int slots,
+                                               const void *next, float *scores, int count)
 {
     V acc[4][SPECDEC__WIDTH];
     int from, c, d, i;
@@ -498,8 +504,8 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
             for (i = 0; i < SPECDEC__WIDTH; i++)
                 acc[c][i] = X(set)(0);
         for (d = 0; d < dim; d++) {
-            X(fetch)(next, d * SPECDEC__KEYS + from);
-            X(add_row)(acc, queries + d, dim, X(element)(keys, halves, d * SPECDEC__KEYS + from), halves, count,
+            X(prefetch_chunk)(next, d * SPECDEC__KEYS + from);
+            X(add_row)(acc, queries + d, dim, X(element_at)(keys, halves, d * SPECDEC__KEYS + from), halves, count,
                        SPECDEC__WIDTH);
         }
         SPECDEC__UNROLL
@@ -510,33 +516,35 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
     }
 }
 
-/* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. */
-SPECDEC__LANE_INLINE void X(scores_of)(const float *queries, int dim, int count, const void *keys, int halves,
-                                       int slots, const void *next, float *scores)
+/* scores (count, 64) = queries (count <= 4, dim) times keys (dim, 64), for at least the first `slots` keys. */
+SPECDEC__LANE_INLINE void X(scores_by_count)(const float *queries, int dim, int count, const void *keys, int halves,
+                                             int slots, const void *next, float *scores)
 {
     int some;
 
     for (; count; count -= some, queries += some * dim, scores += some * SPECDEC__KEYS) {
-        some = count >= SPECDEC__TOGETHER ? SPECDEC__TOGETHER : 1;
-        if (SPECDEC__TOGETHER > 1 && some > 1)
-            X(scores_queries)(queries, dim, keys, halves, slots, next, scores, SPECDEC__TOGETHER);
+        some = count >= SPECDEC__QUERIES_AT_ONCE ? SPECDEC__QUERIES_AT_ONCE : 1;
+        if (SPECDEC__QUERIES_AT_ONCE > 1 && some > 1)
+            X(scores_of_queries)(queries, dim, keys, halves, slots, next, scores, SPECDEC__QUERIES_AT_ONCE);
         else
-            X(scores_queries)(queries, dim, keys, halves, slots, next, scores, 1);
+            X(scores_of_queries)(queries, dim, keys, halves, slots, next, scores, 1);
     }
 }
 
-enum { X(half_queries) = SPECDEC__TOGETHER > 1 ? 4 * SPECDEC__TOGETHER : 0 };
+enum { X(half_queries) = SPECDEC__QUERIES_AT_ONCE > 1 ? 4 * SPECDEC__QUERIES_AT_ONCE : 0 };
 
-SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const void *keys, int halves, int slots,
-                             const void *next, float *scores)
+/* X(scores_by_count), compiled for floats and for half floats. */
+SPECDEC__LANE void X(key_scores)(const float *queries, int dim, int count, const void *keys, int halves, int slots,
+                                 const void *next, float *scores)
 {
     if (X(half_queries) > 0 && halves)
-        X(scores_of)(queries, dim, count, keys, 1, slots, next, scores);
+        X(scores_by_count)(queries, dim, count, keys, 1, slots, next, scores);
     else
-        X(scores_of)(queries, dim, count, keys, 0, slots, next, scores);
+        X(scores_by_count)(queries, dim, count, keys, 0, slots, next, scores);
 }
 
-SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float value)
+/* Sets all scores (64) outside [from, to) to a value. */
+SPECDEC__LANE_INLINE void X(fill_outside)(float *scores, int from, int to, float value)
 {
     int i;
 
@@ -546,15 +554,15 @@ SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float valu
         scores[i] = value;
 }
 
-/* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of
-   them. Adds them to sums (16). Returns what the growth has scaled sums by. */
+/* Raises *max to the largest of scores [from, to) of 64, replaces these scores by exp(score - *max) and the others by
+   0, and adds the results to sums (16), scaled by exp(old *max - new *max) first. Returns this factor. */
 SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, float *sums)
 {
     V part[SPECDEC__PARTS], highest;
     float grown, factor = 1;
     int i, p;
 
-    X(outside)(scores, from, to, SPECDEC__NO_SCORE);
+    X(fill_outside)(scores, from, to, SPECDEC__NO_SCORE);
     for (p = 0; p < SPECDEC__PARTS; p++) {
         const float *at = scores + p * SPECDEC__LANES;
 
@@ -568,7 +576,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
     highest = X(set)(*max);
     for (i = from / SPECDEC__LANES * SPECDEC__LANES; i < to; i += SPECDEC__LANES)
         X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
-    X(outside)(scores, from, to, 0);
+    X(fill_outside)(scores, from, to, 0);
     for (p = 0; p < 16; p += SPECDEC__LANES) {
         V total = X(mul)(X(load)(sums + p), X(set)(factor));
 
@@ -579,9 +587,11 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
     return factor;
 }
 
-/* out (query, chunks vectors from d on) += over keys, in order, weight * value; lanes are dimensions. */
-SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const void *values, int halves, int valid, int dim,
-                                         const void *next, float *const *out, int d, int count, int chunks)
+/* out (query, `chunks` vectors from dimension d on) += the sum over keys, in order, of weight * value. Lanes are
+   dimensions. */
+SPECDEC__LANE_INLINE void X(weigh_values_chunk)(const float *weights, const void *values, int halves, int valid,
+                                                int dim, const void *next, float *const *out, int d, int count,
+                                                int chunks)
 {
     V acc[4][SPECDEC__WIDTH];
     int c, i, j;
@@ -592,8 +602,8 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const void *value
         for (i = 0; i < chunks; i++)
             acc[c][i] = X(load)(out[c] + d + i * SPECDEC__LANES);
     for (j = 0; j < valid; j++) {
-        X(fetch)(next, j * dim + d);
-        X(add_row)(acc, weights + j, SPECDEC__KEYS, X(element)(values, halves, j * dim + d), halves, count, chunks);
+        X(prefetch_chunk)(next, j * dim + d);
+        X(add_row)(acc, weights + j, SPECDEC__KEYS, X(element_at)(values, halves, j * dim + d), halves, count, chunks);
     }
     SPECDEC__UNROLL
     for (c = 0; c < count; c++)
@@ -602,36 +612,38 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const void *value
             X(store)(out[c] + d + i * SPECDEC__LANES, acc[c][i]);
 }
 
-/* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
-SPECDEC__LANE_INLINE void X(weigh_of)(const float *weights, int count, const void *values, int halves, int valid,
-                                      int dim, const void *next, float *const *out)
+/* out[i] (dim) += the sum over j < valid, in order, of weights (count <= 4, 64) * values (64, dim). */
+SPECDEC__LANE_INLINE void X(weigh_values_by_count)(const float *weights, int count, const void *values, int halves,
+                                                   int valid, int dim, const void *next, float *const *out)
 {
     int d = 0, c;
 
     for (; d + SPECDEC__LANES * SPECDEC__WIDTH <= dim; d += SPECDEC__LANES * SPECDEC__WIDTH) {
-        if (SPECDEC__TOGETHER > 1 && count == SPECDEC__TOGETHER)
-            X(weigh_chunk)(weights, values, halves, valid, dim, next, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
+        if (SPECDEC__QUERIES_AT_ONCE > 1 && count == SPECDEC__QUERIES_AT_ONCE)
+            X(weigh_values_chunk)(weights, values, halves, valid, dim, next, out, d, SPECDEC__QUERIES_AT_ONCE,
+                                  SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
-                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1,
-                               SPECDEC__WIDTH);
+                X(weigh_values_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1,
+                                      SPECDEC__WIDTH);
     }
     for (; SPECDEC__WIDTH > 1 && d < dim; d += 16)
         for (c = 0; c < count; c++)
-            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1, 1);
+            X(weigh_values_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1, 1);
 }
 
-SPECDEC__LANE void X(weigh)(const float *weights, int count, const void *values, int halves, int valid, int dim,
-                            const void *next, float *const *out)
+/* X(weigh_values_by_count), compiled for floats and for half floats. */
+SPECDEC__LANE void X(weigh_values)(const float *weights, int count, const void *values, int halves, int valid, int dim,
+                                   const void *next, float *const *out)
 {
     if (X(half_queries) > 0 && halves)
-        X(weigh_of)(weights, count, values, 1, valid, dim, next, out);
+        X(weigh_values_by_count)(weights, count, values, 1, valid, dim, next, out);
     else
-        X(weigh_of)(weights, count, values, 0, valid, dim, next, out);
+        X(weigh_values_by_count)(weights, count, values, 0, valid, dim, next, out);
 }
 
-/* Adds what the first count queries have summed up over other keys: see specdec__sums. */
-SPECDEC__LANE void X(merge)(const specdec__sums *into, const specdec__sums *from, int count)
+/* Merges the sums of the first `count` queries over later keys (from) into their sums over earlier keys (into). */
+SPECDEC__LANE void X(merge_sums)(const specdec__attention_sums *into, const specdec__attention_sums *from, int count)
 {
     int i, j;
 
@@ -652,8 +664,8 @@ SPECDEC__LANE void X(merge)(const specdec__sums *into, const specdec__sums *from
     }
 }
 
-/* The sum of x (16). */
-SPECDEC__LANE float X(total)(const float *x)
+/* The sum of x (16), by the canonical tree. */
+SPECDEC__LANE float X(sum16)(const float *x)
 {
     V parts[SPECDEC__PARTS];
     int p;
@@ -663,8 +675,8 @@ SPECDEC__LANE float X(total)(const float *x)
     return X(sum)(parts);
 }
 
-/* Whether x (count) times factor are all finite: then each times 0 is 0. */
-SPECDEC__LANE int X(sound)(const float *x, float factor, int count)
+/* Whether x (count) times factor are all finite: a finite number times 0 is 0. */
+SPECDEC__LANE int X(all_finite)(const float *x, float factor, int count)
 {
     V parts[SPECDEC__PARTS];
     int i, p;
@@ -695,10 +707,10 @@ SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
         X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
 }
 
-/* Groups 2 i and 2 i + 1 of a block of planes, as words: codes of Q8_0 from their nibbles, their bits and, below,
-   lower (3 lines). */
-SPECDEC__VECTORISE SPECDEC__LANE_INLINE void X(join_two)(const unsigned char *nibbles, const unsigned char *bits,
-                                                         const unsigned char *lower, int i, unsigned char *out)
+/* Joins groups 2 i and 2 i + 1 of a block in planes into codes of Q8_0: from their nibbles, their lowest bits of the
+   upper plane, and the 3 lines of the lower plane (NULL: SPECDEC__PLANE_MIDDLE). */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE void X(join_two_groups)(const unsigned char *nibbles, const unsigned char *bits,
+                                                                const unsigned char *lower, int i, unsigned char *out)
 {
     uint32_t n[16], f[16], low[3][16], even[16], odd[16];
     int k, line;
@@ -724,9 +736,9 @@ SPECDEC__VECTORISE SPECDEC__LANE_INLINE void X(join_two)(const unsigned char *ni
     memcpy(out + 64, odd, 64);
 }
 
-/* Planes to a tile of Q8_0. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(join)(const unsigned char *planes, size_t from, int blocks, int whole,
-                                              unsigned char *tile)
+/* Joins blocks [from, from + blocks) of a matrix in planes into a tile of Q8_0. whole 0: without the lower plane. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(join_planes)(const unsigned char *planes, size_t from, int blocks, int whole,
+                                                     unsigned char *tile)
 {
     const unsigned char *upper = planes + from * SPECDEC__PLANE_UPPER;
     const unsigned char *lower = planes - (from + 1) * SPECDEC__PLANE_LOWER;
@@ -737,14 +749,14 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(join)(const unsigned char *planes, size_
         tile += 32;
         for (i = 0; i < 4; i++, tile += 128)
             if (whole)
-                X(join_two)(upper + 32 + i * 64, upper + 288, lower, i, tile);
+                X(join_two_groups)(upper + 32 + i * 64, upper + 288, lower, i, tile);
             else
-                X(join_two)(upper + 32 + i * 64, upper + 288, NULL, i, tile);
+                X(join_two_groups)(upper + 32 + i * 64, upper + 288, NULL, i, tile);
     }
 }
 
-/* sums (count, 16) += 1e-30 + norms times bounds. */
-SPECDEC__LANE void X(widen)(float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)
+/* sums (count, 16) += 1e-30 + norms (count, parts) times bounds (parts, 16). */
+SPECDEC__LANE void X(add_bounds)(float *sums, int count, const uint16_t *bounds, size_t stride, const float *norms)
 {
     V width;
     int c, i, part;
@@ -758,8 +770,8 @@ SPECDEC__LANE void X(widen)(float *sums, int count, const uint16_t *bounds, size
         }
 }
 
-/* The exact sum of 32 products. */
-SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(pick_block)(const unsigned char *row, const int16_t *x)
+/* The exact sum of the 32 products of a block of Q8_0 codes and a column's integers. */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(dot_file_block)(const unsigned char *row, const int16_t *x)
 {
     int32_t dot = 0;
     int i;
@@ -769,9 +781,9 @@ SPECDEC__VECTORISE SPECDEC__LANE_INLINE int32_t X(pick_block)(const unsigned cha
     return dot;
 }
 
-/* 16 rows of a file times a column. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(pick)(const unsigned char *const *rows, int blocks, const specdec__columns *x,
-                                              int column, float *out)
+/* out (16) = 16 rows of Q8_0, as the file has them, times a column. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(multiply_file_rows)(const unsigned char *const *rows, int blocks,
+                                                            const specdec__columns *x, int column, float *out)
 {
     float scales[16], dots[16];
     V acc[SPECDEC__PARTS];
@@ -788,7 +800,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(pick)(const unsigned char *const *rows, 
             values[i] = (int16_t)(x->codes[at * 32 + (size_t)i] + offset);
         for (i = 0; i < 16; i++) {
             scales[i] = specdec__load_f16(rows[i] + b * 34) * x->scale[at];
-            dots[i] = (float)X(pick_block)(rows[i] + b * 34 + 2, values);
+            dots[i] = (float)X(dot_file_block)(rows[i] + b * 34 + 2, values);
         }
         for (p = 0; p < SPECDEC__PARTS; p++)
             acc[p] = X(madd)(X(load)(scales + p * SPECDEC__LANES), X(load)(dots + p * SPECDEC__LANES), acc[p]);
@@ -797,7 +809,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(pick)(const unsigned char *const *rows, 
         X(store)(out + p * SPECDEC__LANES, acc[p]);
 }
 
-/* out = the sum of weights * rows over taps, plus bias, and silu of that if it is asked for. */
+/* out (count) = the sum of weights * rows over taps, plus bias; silu: then silu(out). */
 SPECDEC__LANE void X(convolve)(const float *const *rows, const float *weights, size_t stride, int taps,
                                const float *bias, int silu, int count, float *out)
 {
@@ -809,12 +821,12 @@ SPECDEC__LANE void X(convolve)(const float *const *rows, const float *weights, s
         for (tap = 1; tap < taps; tap++)
             sum = X(madd)(X(load)(weights + (size_t)tap * stride + i), X(load)(rows[tap] + i), sum);
         sum = bias ? X(add)(sum, X(load)(bias + i)) : sum;
-        X(store)(out + i, silu ? X(gated)(sum, X(sub)(X(set)(0), sum)) : sum);
+        X(store)(out + i, silu ? X(times_sigmoid)(sum, X(sub)(X(set)(0), sum)) : sum);
     }
 }
 
-/* Columns [at, at + count vectors) of an update: see specdec__recurrence. */
-SPECDEC__LANE_INLINE void X(recur_columns)(const specdec__recurrence *r, int at, int corrects, int wanted, int count)
+/* Updates columns [at, at + `count` vectors) of the matrix of a state: see specdec__state_update. */
+SPECDEC__LANE_INLINE void X(update_columns)(const specdec__state_update *r, int at, int corrects, int wanted, int count)
 {
     const V decay = X(set)(r->decay), rate = X(set)(r->rate);
     V change[SPECDEC__WIDTH], out[SPECDEC__WIDTH];
@@ -856,44 +868,44 @@ SPECDEC__LANE_INLINE void X(recur_columns)(const specdec__recurrence *r, int at,
         X(store)(r->out + at + c * SPECDEC__LANES, out[c]);
 }
 
-/* All columns of an update, of which it is known what it does. */
-SPECDEC__LANE_INLINE void X(recur_of)(const specdec__recurrence *r, int corrects, int wanted)
+/* Updates all columns of a state's matrix. corrects, wanted: constants, so that each variant has its own code. */
+SPECDEC__LANE_INLINE void X(update_all_columns)(const specdec__state_update *r, int corrects, int wanted)
 {
     int at = 0;
 
     for (; at + SPECDEC__WIDTH * SPECDEC__LANES <= r->values; at += SPECDEC__WIDTH * SPECDEC__LANES)
-        X(recur_columns)(r, at, corrects, wanted, SPECDEC__WIDTH);
+        X(update_columns)(r, at, corrects, wanted, SPECDEC__WIDTH);
     for (; at < r->values; at += SPECDEC__LANES)
-        X(recur_columns)(r, at, corrects, wanted, 1);
+        X(update_columns)(r, at, corrects, wanted, 1);
 }
 
-/* An update of a recurrent layer's head. */
-SPECDEC__LANE void X(recur)(const specdec__recurrence *r)
+/* Updates the state of a recurrent layer's head: see specdec__state_update. */
+SPECDEC__LANE void X(update_state)(const specdec__state_update *r)
 {
     if (!SPECDEC__RECURRENT)
         return;
     if (r->corrects && r->query)
-        X(recur_of)(r, 1, 1);
+        X(update_all_columns)(r, 1, 1);
     else if (r->corrects)
-        X(recur_of)(r, 1, 0);
+        X(update_all_columns)(r, 1, 0);
     else if (r->query)
-        X(recur_of)(r, 0, 1);
+        X(update_all_columns)(r, 0, 1);
     else
-        X(recur_of)(r, 0, 0);
+        X(update_all_columns)(r, 0, 0);
 }
 
-/* tanh(y) = 1 - 2 / (1 + e^(2y)) */
-SPECDEC__LANE void X(cap)(float *x, float cap, int count)
+/* x = cap * tanh(x / cap), elementwise, where tanh(y) = 1 - 2 / (1 + e^(2y)). */
+SPECDEC__LANE void X(soft_cap)(float *x, float cap, int count)
 {
     const V twice = X(set)(2 / cap), limit = X(set)(cap);
     int i;
 
     for (i = 0; i < count; i += SPECDEC__LANES)
-        X(store)(x + i, X(mul)(limit, X(sub)(X(set)(1), X(gated)(X(set)(2), X(mul)(X(load)(x + i), twice)))));
+        X(store)(x + i, X(mul)(limit, X(sub)(X(set)(1), X(times_sigmoid)(X(set)(2), X(mul)(X(load)(x + i), twice)))));
 }
 
 /* out (count, stride) = sums (count, 16) [+ bias]. */
-SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, float *out, size_t stride)
+SPECDEC__LANE void X(store_sums)(const float *sums, int count, const float *bias, float *out, size_t stride)
 {
     int c, p;
 
@@ -908,7 +920,7 @@ SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, float
     }
 }
 
-/* Half floats to floats. */
+/* Converts half floats to floats. */
 SPECDEC__LANE void X(f16_to_float)(const void *in, int count, float *out)
 {
     int i;
@@ -917,7 +929,7 @@ SPECDEC__LANE void X(f16_to_float)(const void *in, int count, float *out)
         X(store)(out + i, X(load_f16)((const unsigned char *)in + i * 2));
 }
 
-/* Floats to half floats. */
+/* Converts floats to half floats. */
 SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
 {
     int i;
@@ -926,8 +938,8 @@ SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
         X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
 }
 
-/* The nearest codes in [-127, 127] to values (count, a multiple of 32) over a scale, which is the largest of them over
-   127 and is returned. */
+/* Quantises values (count, a multiple of 32) to codes in [-127, 127]. Returns the scale: the largest magnitude over
+   127. */
 SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *codes)
 {
     V sizes[SPECDEC__PARTS];
@@ -949,8 +961,8 @@ SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *co
     return inverse > 0 ? scale : 0;
 }
 
-/* e^x / 2^base as the weights of 8-bit values need it, at most about 1: within 1.1e-4 of it, and at least 2^-126. */
-SPECDEC__LANE_LONG V X(exp_rough)(V x, V base)
+/* e^x / 2^base as the 8-bit weights of values need it, at most about 1: within 1.1e-4, and at least 2^-126. */
+SPECDEC__LANE_LONG_FUNCTION V X(exp_approximate)(V x, V base)
 {
     const V magic = X(set)(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
     V shifter, p;
@@ -963,8 +975,8 @@ SPECDEC__LANE_LONG V X(exp_rough)(V x, V base)
     return X(scale2)(p, shifter);
 }
 
-/* part: the largest of 64 numbers in rows of 16 that are `apart` floats apart, as 16 lanes. */
-SPECDEC__LANE_INLINE void X(block_highest)(const float *x, size_t apart, V *part)
+/* part (16 lanes) = lane by lane, the largest of 64 numbers in 4 groups of 16, `apart` floats apart. */
+SPECDEC__LANE_INLINE void X(block_largest)(const float *x, size_t apart, V *part)
 {
     int k, p;
 
@@ -975,8 +987,8 @@ SPECDEC__LANE_INLINE void X(block_highest)(const float *x, size_t apart, V *part
     }
 }
 
-/* top (count): the largest of 16 lanes each. parts are there for a multiple of four. */
-SPECDEC__LANE SPECDEC__NOINLINE void X(block_tops)(const V *parts, int count, float *top)
+/* top[i] = the largest of the 16 lanes of part i, i < count. Parts are there for a multiple of four. */
+SPECDEC__LANE SPECDEC__NOINLINE void X(block_maxima)(const V *parts, int count, float *top)
 {
     int i;
 
@@ -984,9 +996,10 @@ SPECDEC__LANE SPECDEC__NOINLINE void X(block_tops)(const V *parts, int count, fl
         X(highest4)(parts + i * SPECDEC__PARTS, top + i);
 }
 
-/* From the largest scores `top` (16) of the first `some` queries from number `from` on: what they are with those of
-   earlier blocks, and by what their growth scales sums. */
-SPECDEC__LANE_INLINE void X(block_grow)(const specdec__softening *s, int from, int some, float *top, float *factor)
+/* Updates the largest scores of the `some` queries from number `from` on with those of a block, top (16). factor (16):
+   exp(old - new), by which earlier sums are scaled. */
+SPECDEC__LANE_INLINE void X(block_raise_largest)(const specdec__softmax_block *s, int from, int some, float *top,
+                                                 float *factor)
 {
     int i, p;
 
@@ -999,13 +1012,13 @@ SPECDEC__LANE_INLINE void X(block_grow)(const specdec__softening *s, int from, i
         factor[i] = old - top[i];
     }
     for (p = 0; p < 16; p += SPECDEC__LANES)
-        X(store)(factor + p, X(exp_rough)(X(load)(factor + p), X(set)(0)));
+        X(store)(factor + p, X(exp_approximate)(X(load)(factor + p), X(set)(0)));
     for (i = 0; i < some; i++)
         s->factor[from + i] = factor[i];
 }
 
-/* A query's scores x, none of which is above `top`, become weights, which are added to total (16) once factor has
-   scaled it, and these weights times the scales of values: part, the largest as 16 lanes. */
+/* Turns a query's scores x, none above `top`, into weights exp(score - top), adds them to total (16) scaled by
+   `factor`, then multiplies them by the scales of the values. part: lane by lane, the largest of these products. */
 SPECDEC__LANE_INLINE void X(block_weights)(float *x, size_t apart, const float *scales, float top, float factor,
                                            float *total, V *part)
 {
@@ -1016,7 +1029,7 @@ SPECDEC__LANE_INLINE void X(block_weights)(float *x, size_t apart, const float *
         V most = X(set)(0), sum = X(mul)(X(load)(total + p), X(set)(factor));
 
         for (k = 0; k < SPECDEC__KEYS / 16; k++) {
-            V weight = X(exp_rough)(X(load)(x + (size_t)k * apart + p), base);
+            V weight = X(exp_approximate)(X(load)(x + (size_t)k * apart + p), base);
 
             sum = X(add)(sum, weight);
             weight = X(mul)(weight, X(load)(scales + k * 16 + p));
@@ -1028,12 +1041,13 @@ SPECDEC__LANE_INLINE void X(block_weights)(float *x, size_t apart, const float *
     }
 }
 
-/* softmax of several queries, 16 at a time, whose weights times the scales of values become codes: see
-   specdec__softening. Each part is done for all of them before the next, as its steps wait for one another. */
-SPECDEC__LANE void X(soften)(const specdec__softening *s)
+/* Softmax of several queries, 16 at a time, over a block of keys, with 8-bit weights of values: see
+   specdec__softmax_block. Each step is done for all 16 before the next, as the instructions of a step wait for each
+   other. */
+SPECDEC__LANE void X(softmax_codes)(const specdec__softmax_block *s)
 {
     const float *const scales = s->value_scales;
-    const size_t apart = (size_t)s->apart * 16;
+    const size_t apart = (size_t)s->stride * 16;
     float top[16], factor[16];
     V parts[16 * SPECDEC__PARTS];
     int from, some, i, k, p;
@@ -1046,16 +1060,16 @@ SPECDEC__LANE void X(soften)(const specdec__softening *s)
 
         some = specdec__min_int(16, s->count - from);
         for (i = 0; i < some; i++)
-            X(block_highest)(x + i * 16, apart, parts + i * SPECDEC__PARTS);
-        X(block_tops)(parts, some, top);
-        X(block_grow)(s, from, some, top, factor);
+            X(block_largest)(x + i * 16, apart, parts + i * SPECDEC__PARTS);
+        X(block_maxima)(parts, some, top);
+        X(block_raise_largest)(s, from, some, top, factor);
         for (i = 0; i < some; i++)
             X(block_weights)(x + i * 16, apart, scales, top[i], factor[i],
                              s->sums->row + s->query[from + i] * (size_t)s->sums->width, parts + i * SPECDEC__PARTS);
-        X(block_tops)(parts, some, top);
+        X(block_maxima)(parts, some, top);
         for (i = 0; i < some; i++) {
             const float scale = top[i] * (1.0f / 255.0f);
-            const int good = scale > 1e-30f && scale < 1e30f; /* else too small or too large to divide by */
+            const int good = scale > 1e-30f && scale < 1e30f; /* 0: too small or too large to divide by */
 
             s->scale[from + i] = good ? scale : 0;
             factor[i] = good ? 1.0f / scale : 0;

@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>kernel/lanes_rows: loops over rows of logits, in a form that compilers vectorise; behind >>kernel/lanes, for each
- *     instruction set; ends what that begins.
+ * >>kernel/lanes_rows: loops over rows of logits, in a form that compilers vectorise. Included behind >>kernel/lanes
+ *     for each instruction set; undefines its macros at the end.
  * ================================================================================================================== */
 
 #ifndef SPECDEC__ISA /* alone: as the scalar reference includes it, parts only */
@@ -8,7 +8,7 @@
 #else /* parts only */
 #include "lanes.h"
 
-/* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
+/* The largest of x (count). NaNs are ignored; -infinity if all are NaN. */
 SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
 {
     float lanes[16];
@@ -26,12 +26,12 @@ SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
     return lanes[0];
 }
 
-/* Whether one of 16 sets of tokens could reach `wanted`: largest (16) are their largest logits, most (16) their largest
-   random bits. With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted`
-   only if c is at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and
-   2^(k+1), which lies above it. */
-SPECDEC__VECTORISE SPECDEC__LANE_INLINE int X(reaches)(const float *largest, const uint32_t *most, float best,
-                                                       float inverse, float wanted)
+/* Whether a token of 16 sets could reach `wanted` with its Gumbel noise. largest (16): the largest logit of each set;
+   most (16): its largest random bits. With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c):
+   it raises y to `wanted` only if c <= e^(y - wanted). That power is replaced by the straight line between the
+   neighbouring powers 2^k and 2^(k+1), which lies above it. */
+SPECDEC__VECTORISE SPECDEC__LANE_INLINE int X(may_reach)(const float *largest, const uint32_t *most, float best,
+                                                         float inverse, float wanted)
 {
     const float slack = 0.01f;
     float y[16];
@@ -50,10 +50,11 @@ SPECDEC__VECTORISE SPECDEC__LANE_INLINE int X(reaches)(const float *largest, con
     return found;
 }
 
-/* Tokens are taken in groups of 64, those that are 16 apart as one set. Random bits are only made for groups that some
-   noise could lift. */
-SPECDEC__VECTORISE SPECDEC__LANE int X(outdone)(const float *logits, int count, float best, float inverse,
-                                                float wanted, uint64_t noise_row, uint32_t first)
+/* Counts tokens that cannot reach `wanted` with their Gumbel noise: see SPECDEC__KERNEL_LOOPS. Tokens are taken in
+   groups of 64; those that are 16 apart are a set. Random bits are computed only for groups that some noise could raise
+   enough. */
+SPECDEC__VECTORISE SPECDEC__LANE int X(count_unreachable)(const float *logits, int count, float best, float inverse,
+                                                          float wanted, uint64_t noise_row, uint32_t first)
 {
     const float none = specdec__float_from_bits(0xff800000u);
     float largest[16], part[64];
@@ -73,25 +74,25 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(outdone)(const float *logits, int count, 
             const float c = x[j + 32] > b ? x[j + 32] : b;
 
             largest[j] = x[j + 48] > c ? x[j + 48] : c;
-            some |= !((largest[j] - best) * inverse + SPECDEC__NOISE_MOST < wanted);
+            some |= !((largest[j] - best) * inverse + SPECDEC__NOISE_MAXIMUM < wanted);
         }
         if (!some)
             continue;
-        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_STEP, bits);
+        X(noise)(noise_row + (uint64_t)(first + (uint32_t)from) * SPECDEC__NOISE_TOKEN_STEP, bits);
         for (j = 0; j < 16; j++) {
             const uint32_t a = bits[j] > bits[j + 16] ? bits[j] : bits[j + 16];
             const uint32_t b = bits[j + 32] > bits[j + 48] ? bits[j + 32] : bits[j + 48];
 
             most[j] = a > b ? a : b;
         }
-        if (X(reaches)(largest, most, best, inverse, wanted))
+        if (X(may_reach)(largest, most, best, inverse, wanted))
             return from;
     }
     return count;
 }
 
-/* p (count) = e^((logit - best) / temperature), 0 where that is below e^-87. */
-SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float temperature, float *p)
+/* p (count) = e^((logit - best) / temperature); 0 where that is below e^-87. */
+SPECDEC__LANE void X(token_weights)(const float *logits, int count, float best, float temperature, float *p)
 {
     const V highest = X(set)(best), heat = X(set)(temperature), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
     float part[SPECDEC__LANES] = {0};
@@ -110,8 +111,8 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
     }
 }
 
-/* w[64] = e^(logit - best), 0 where that is below e^-87. */
-SPECDEC__LANE_INLINE void X(weights_of)(const float *logits, float best, float *w)
+/* w (64) = e^(logit - best); 0 where that is below e^-87. */
+SPECDEC__LANE_INLINE void X(weights_of_64)(const float *logits, float best, float *w)
 {
     const V highest = X(set)(best), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
     int i;
@@ -120,9 +121,10 @@ SPECDEC__LANE_INLINE void X(weights_of)(const float *logits, float best, float *
         X(store)(w + i, X(max)(X(sub)(X(exp)(X(sub)(X(load)(logits + i), highest)), least), X(set)(0)));
 }
 
-/* Adds e^(logit - best) to sums[i % 16], and where logit - best is above `least` to sums[16 + i % 16], too; four at a
-   time as floats. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(mass)(const float *logits, int count, float best, float least, double *sums)
+/* sums[i % 16] += e^(logit[i] - best); where logit[i] - best > least, sums[16 + i % 16], too. Four terms are added as
+   floats before each sum in double. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(add_weights)(const float *logits, int count, float best, float least,
+                                                     double *sums)
 {
     double all[16], above[16];
     float x[64], w[64];
@@ -136,7 +138,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(mass)(const float *logits, int count, fl
 
         for (j = 0; few && j < 64; j++)
             x[j] = i + j < count ? logits[i + j] : specdec__float_from_bits(0xff800000u);
-        X(weights_of)(few ? x : logits + i, best, w);
+        X(weights_of_64)(few ? x : logits + i, best, w);
         from = few ? x : logits + i;
         for (j = 0; j < 64; j++)
             x[j] = from[j] - best > least ? w[j] : 0.0f;
@@ -149,9 +151,9 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(mass)(const float *logits, int count, fl
     memcpy(sums + 16, above, sizeof above);
 }
 
-/* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high,
-                                                   double low, double uniform, double *residuals, double *weights)
+/* residuals[i % 16] += max(target[i] - (high + low) * draft[i] - uniform, 0); weights[i % 16] += draft[i]. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(add_residuals)(const float *target, const float *draft, int count, double high,
+                                                       double low, double uniform, double *residuals, double *weights)
 {
     double r[16], w[16];
     int i, j;
@@ -179,12 +181,12 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 #pragma pop_macro("X")
 #undef SPECDEC__LANE
 #undef SPECDEC__LANE_INLINE
-#undef SPECDEC__LANE_LONG
+#undef SPECDEC__LANE_LONG_FUNCTION
 #undef SPECDEC__LANES
 #undef SPECDEC__PARTS
 #undef SPECDEC__ROWS_AT_ONCE
-#undef SPECDEC__EACH_PART
-#undef SPECDEC__TOGETHER
+#undef SPECDEC__UNROLL_PARTS
+#undef SPECDEC__QUERIES_AT_ONCE
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET
 #undef SPECDEC__WIDTH

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/lines: unpacking line by line, for NEON of 32-bit ARM and RISC-V V.
+ * >>kernel/lines: unpacks tiles line by line, for NEON of 32-bit ARM and for RISC-V vectors.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,23 +10,27 @@
 #include "neon32.h"
 
 #ifdef SPECDEC__LINE_VECTOR
-/* A line is 4 values of 16 rows, 64 bytes, in tiles as in panels: all of its bytes are unpacked alike. */
-typedef uint8_t specdec__line_v __attribute__((vector_size(SPECDEC__LINE_VECTOR))); /* of a line, as many at once */
-typedef uint8_t specdec__line_rows __attribute__((vector_size(16)));                /* a byte of each row */
+/* A line is 4 values of each of 16 rows, 64 bytes, in tiles as in panels. All bytes of a line are unpacked alike. */
+typedef uint8_t specdec__line_vector __attribute__((vector_size(SPECDEC__LINE_VECTOR))); /* bytes of a line */
+typedef uint8_t specdec__line_row_bytes __attribute__((vector_size(16)));                /* a byte of each row */
 
-/* Which lines hold the low bits of blocks: 8 lines a block; 4, the second half of the values above the first; 8 for
-   two or four blocks, above each other; as Q6_K has them. GRID: no bits, but points of a grid. */
+/* How the low bits of a block of 32 values lie in lines. WHOLE: 8 lines. HALVES: 4 lines, the second 16 values in the
+   high nibbles. PAIRS and FOURS: 8 lines for two or four blocks, above each other in their bytes. SIX: as Q6_K has
+   them. GRID: no codes but points of a grid. */
 enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
        SPECDEC__LINE_GRID };
 
-/* Where the codes of a type stand in a tile: code = low bits | high bits << shift, + offset. */
+/* The layout of a type's codes in a tile: code = (low bits | high bits << shift) + offset. */
 typedef struct specdec__line_codes {
     uint32_t type;
-    uint16_t order, low, high; /* where low and high bits begin */
-    uint8_t mask, high_mask, shift, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
+    uint16_t order;     /* SPECDEC__LINE_WHOLE and so on */
+    uint16_t low, high; /* offsets of the low and high bits in a tile */
+    uint8_t mask, high_mask, shift; /* high_mask 0: there are no high bits */
+    uint8_t values;     /* 1: codes are indices of specdec__quant_iq4_values */
     int8_t offset;
 } specdec__line_codes;
 
+/* The layouts of all types that are unpacked line by line. */
 static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_0, nibbles), 0, 15, 0, 0, 0, -8},
     {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_1, nibbles), 0, 15, 0, 0, 0, 0},
@@ -35,13 +39,13 @@ static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_1, nibbles), SPECDEC__TILE_AT(q5_1, high), 15, 1, 4,
      0, 0},
     {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__TILE_AT(q8_0, codes), 0, 255, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q2_k, crumbs), 0, 3, 0, 0, 0, 0},
-    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q3_k, crumbs), SPECDEC__TILE_AT(q3_k, high), 3, 1, 2, 0,
-     -4},
+    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q2_k, two_bits), 0, 3, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q3_k, two_bits), SPECDEC__TILE_AT(q3_k, high), 3, 1, 2,
+     0, -4},
     {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q4_k, nibbles), 0, 15, 0, 0, 0, 0},
     {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q5_k, nibbles), SPECDEC__TILE_AT(q5_k, high), 15, 1, 4,
      0, 0},
-    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__TILE_AT(q6_k, nibbles), SPECDEC__TILE_AT(q6_k, crumbs), 15, 3, 4,
+    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__TILE_AT(q6_k, nibbles), SPECDEC__TILE_AT(q6_k, two_bits), 15, 3, 4,
      0, -32},
     {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_nl, nibbles), 0, 15, 0, 0, 1, 0},
     {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_xs, nibbles), 0, 15, 0, 0, 1, 0},
@@ -50,16 +54,18 @@ static const specdec__line_codes specdec__line_types[] = {
     {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
     {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
-    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* the others have only their decoders */
+    {SPECDEC__TYPE_COUNT, SPECDEC__LINE_WHOLE, 0, 0, 0, 0, 0, 0, 0}, /* other types are unpacked by their decoders */
 };
 
-/* Where four lines of a block begin, which bits of their bytes count, and how far high lines are apart. */
+/* Four lines of a block: where their low and high bits begin, and how their bytes are shifted. */
 typedef struct specdec__line_run {
     const unsigned char *low, *high;
-    int shift, high_shift, high_step, high_turn; /* turn: by how much more the next line's high bits are shifted */
+    int shift, high_shift; /* of the first line */
+    int high_step;         /* bytes between the high bits of two lines */
+    int high_turn;         /* by how much more the next line's high bits are shifted */
 } specdec__line_run;
 
-/* The run of half `half` of block b of a tile. */
+/* The four lines of half `half` of block b of a tile. */
 SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *from, const unsigned char *tile, int b,
                                                    int half)
 {
@@ -69,7 +75,7 @@ SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *fr
     case SPECDEC__LINE_HALVES:
         run.low += b * 256 - half * 256;
         run.shift = half * 4;
-        run.high = tile + from->high; /* one line of words: a bit a value */
+        run.high = tile + from->high; /* a line of words with a bit for each value */
         run.high_shift = half * 4;
         run.high_step = 0;
         run.high_turn = 1;
@@ -93,38 +99,39 @@ SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *fr
     return run;
 }
 
-/* The same number in every byte. */
-SPECDEC__INLINE specdec__line_v specdec__line_set(int number)
+/* A vector with the same number in every byte. */
+SPECDEC__INLINE specdec__line_vector specdec__line_set(int number)
 {
-    specdec__line_v v = {0};
+    specdec__line_vector v = {0};
 
     return v + (uint8_t)number;
 }
 
-SPECDEC__INLINE specdec__line_v specdec__line_load(const void *at)
+/* Loads a vector of bytes from any address. */
+SPECDEC__INLINE specdec__line_vector specdec__line_load(const void *at)
 {
-    specdec__line_v v;
+    specdec__line_vector v;
 
     memcpy(&v, at, sizeof v);
     return v;
 }
 
-/* Four lines to codes. */
+/* Unpacks four lines into codes. */
 SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
                                               int has_high, int8_t *codes)
 {
-    const specdec__line_v mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
-    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
-    const specdec__line_v shift = specdec__line_set(run->shift);
+    const specdec__line_vector mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
+    const specdec__line_vector high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->shift);
+    const specdec__line_vector shift = specdec__line_set(run->shift);
     int i, j;
 
     for (i = 0; i < 4; i++) {
         const unsigned char *low = run->low + i * 64, *high = run->high + i * run->high_step;
-        const specdec__line_v turn = specdec__line_set(run->high_shift + i * run->high_turn);
+        const specdec__line_vector turn = specdec__line_set(run->high_shift + i * run->high_turn);
 
         SPECDEC__UNROLL
         for (j = 0; j < 64; j += (int)sizeof mask) {
-            specdec__line_v v = specdec__line_load(low + j) >> shift & mask;
+            specdec__line_vector v = specdec__line_load(low + j) >> shift & mask;
 
             if (has_high)
                 v |= (specdec__line_load(high + j) >> turn & high_mask) << up;
@@ -134,7 +141,7 @@ SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, c
     }
 }
 
-/* The codes of block b of a tile. */
+/* Unpacks the codes of block b of a tile. */
 static void specdec__line_unpack_codes(const specdec__line_codes *from, const unsigned char *tile, int b,
                                        int8_t *codes)
 {
@@ -152,8 +159,8 @@ static void specdec__line_unpack_codes(const specdec__line_codes *from, const un
         specdec__line_look_up(codes, specdec__quant_iq4_values);
 }
 
-/* Four times 7 bits to four bytes whose number of bits is even. */
-SPECDEC__INLINE uint32_t specdec__line_even_signs(uint32_t sevens)
+/* Four bytes of eight signs from four times seven signs: the eighth makes the number of set bits even. */
+SPECDEC__INLINE uint32_t specdec__line_four_signs(uint32_t sevens)
 {
     uint32_t signs = (sevens & 0x7F) | (sevens << 1 & 0x7F00) | (sevens << 2 & 0x7F0000) | (sevens << 3 & 0x7F000000);
     uint32_t parity = signs ^ signs >> 4;
@@ -163,7 +170,7 @@ SPECDEC__INLINE uint32_t specdec__line_even_signs(uint32_t sevens)
     return signs | (parity & 0x01010101) << 7;
 }
 
-/* Line i of a group whose codes are points of a grid: magnitudes as bytes, then signs. */
+/* The codes of a row in line i of a group of grid points: magnitudes as bytes, then the signs applied. */
 SPECDEC__INLINE uint32_t specdec__line_point(uint32_t type, const specdec__grid_group *group, int i, int row)
 {
     const uint32_t ones = 0x01010101, signs = (group->signs[row] >> (i * 4) & 15) * 0x204081 & ones;
@@ -182,17 +189,17 @@ SPECDEC__INLINE uint32_t specdec__line_point(uint32_t type, const specdec__grid_
     return (point ^ signs * 255) + signs;
 }
 
-/* The codes of block b of a tile of a type with a grid. */
+/* Unpacks the codes of block b of a tile of a type with a grid. */
 SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const unsigned char *tile, int b, int8_t *codes)
 {
     specdec__grid_group group;
     uint32_t line[16];
     int i, row;
 
-    specdec__grid_take(type, tile, b, &group);
+    specdec__grid_load_group(type, tile, b, &group);
     if (type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S)
         for (row = 0; row < SPECDEC__ROWS; row++)
-            group.signs[row] = specdec__line_even_signs(group.signs[row]);
+            group.signs[row] = specdec__line_four_signs(group.signs[row]);
     for (i = 0; i < 8; i++) {
         if (type == SPECDEC__TYPE_IQ3_S)
             for (row = 0; row < SPECDEC__ROWS; row++)
@@ -207,10 +214,10 @@ SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const un
     }
 }
 
-/* A byte of each row, bytes that stand `step` apart. */
-SPECDEC__INLINE specdec__line_rows specdec__line_gather(const unsigned char *at, int step)
+/* Gathers a byte of each row; these bytes are `step` apart. */
+SPECDEC__INLINE specdec__line_row_bytes specdec__line_gather(const unsigned char *at, int step)
 {
-    specdec__line_rows r;
+    specdec__line_row_bytes r;
     unsigned char bytes[16];
     int row;
 
@@ -220,9 +227,10 @@ SPECDEC__INLINE specdec__line_rows specdec__line_gather(const unsigned char *at,
     return r;
 }
 
-/* Scale (and minimum) of granule k of a tile of 256 values, as factors of d (and dmin). */
-static void specdec__line_factors(uint32_t type, const unsigned char *tile, int k, specdec__line_rows *scale,
-                                  specdec__line_rows *minimum)
+/* Unpacks the scale (and minimum) of granule k of a tile of 256 values, as integers to be multiplied by d (and
+   dmin). */
+static void specdec__line_factors(uint32_t type, const unsigned char *tile, int k, specdec__line_row_bytes *scale,
+                                  specdec__line_row_bytes *minimum)
 {
     const unsigned char *at;
 
@@ -254,7 +262,7 @@ static void specdec__line_factors(uint32_t type, const unsigned char *tile, int 
             *scale &= 63;
             *minimum &= 63;
         } else {
-            specdec__line_rows both = specdec__line_gather(at + 8 * 16, 1);
+            specdec__line_row_bytes both = specdec__line_gather(at + 8 * 16, 1);
             *scale = (both & 15) | *scale >> 6 << 4;
             *minimum = both >> 4 | *minimum >> 6 << 4;
         }
@@ -262,8 +270,9 @@ static void specdec__line_factors(uint32_t type, const unsigned char *tile, int 
     }
 }
 
-/* The scale of granule k of a tile of a type with a grid, as a factor of d. Returns what to multiply it by. */
-static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile, int k, specdec__line_rows *scale)
+/* Unpacks the scale of granule k of a tile of a type with a grid, as integers. Returns the factor for them besides
+   d. */
+static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile, int k, specdec__line_row_bytes *scale)
 {
     const int word = k / 8 * 64, byte = k % 8 / 2;
     int shift = k % 2 * 4;
@@ -286,19 +295,19 @@ static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile,
     return type == SPECDEC__TYPE_IQ3_S ? 1.0f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 0.125f;
 }
 
-/* Scales (and minimums) of granule k of a tile to granule `to` of a panel. */
+/* Unpacks the scales (and minimums) of granule k of a tile into granule `to` of a panel. */
 static void specdec__line_unpack_scales(const specdec__quant_type *type, const specdec__line_codes *from,
                                         const unsigned char *tile, int k, specdec__panel *panel, int to)
 {
     const unsigned char *d = tile, *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
-    specdec__line_rows scale, minimum = {0};
+    specdec__line_row_bytes scale, minimum = {0};
     float unit = 1;
     int8_t factors[16];
 
     if (type->block == 32) {
-        specdec__line_put_halves(panel->scale[to], d);
+        specdec__line_store_halves(panel->scale[to], d);
         if (type->has_minimum)
-            specdec__line_put_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
+            specdec__line_store_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
         return;
     }
     if (from->order == SPECDEC__LINE_GRID)
@@ -315,14 +324,14 @@ static void specdec__line_unpack_scales(const specdec__quant_type *type, const s
     default: break;
     }
     memcpy(factors, &scale, sizeof factors);
-    specdec__line_put_scale(panel->scale[to], d, factors, unit);
+    specdec__line_store_scales(panel->scale[to], d, factors, unit);
     memcpy(factors, &minimum, sizeof factors);
     if (type->has_minimum)
-        specdec__line_put_scale(panel->minimum[to], dmin, factors, -1);
+        specdec__line_store_scales(panel->minimum[to], dmin, factors, -1);
 }
 
-/* Unpacks blocks * 32 values of 16 rows of any type, and asks for what stands so much further on. */
-#define SPECDEC__LINE_AHEAD 4096
+/* Unpacks blocks * 32 values of 16 rows of any type, and prefetches the bytes SPECDEC__LINE_PREFETCH_BYTES ahead. */
+#define SPECDEC__LINE_PREFETCH_BYTES 4096
 static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
 {
@@ -343,7 +352,7 @@ static void specdec__line_unpack(const specdec__quant_type *type, const unsigned
         const int at = b & (whole - 1);
 
         for (i = 0; i < share; i += 64)
-            __builtin_prefetch(tile + SPECDEC__LINE_AHEAD + at * share + i, 0, 3);
+            __builtin_prefetch(tile + SPECDEC__LINE_PREFETCH_BYTES + at * share + i, 0, 3);
         if (from->order == SPECDEC__LINE_GRID)
             specdec__line_unpack_grid(type->number, tile, at, panel->u.codes + b * 512);
         else

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/neon: 64-bit NEON: what its kernels have in common.
+ * >>kernel/neon: 64-bit NEON: compiler facts, vector operations, attention over 8-bit values.
  * ================================================================================================================== */
 
 #pragma once
@@ -13,19 +13,21 @@
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__NEON
 
-/* Functions with these attributes call only one another, intrinsics, and helpers of the base. Older clangs (14 is one)
-   have these intrinsics only when the command line asks for them, so every clang gets the instruction. */
+/* Target attributes. Functions with them call only one another, intrinsics, and functions of the base. Older clangs (14
+   is one) have these intrinsics only if the command line asks for them, so for clang the instructions are written in
+   assembly. */
 #if defined(__clang__)
 #define SPECDEC__DOTPROD __attribute__((target("dotprod")))
 #define SPECDEC__I8MM __attribute__((target("i8mm")))
 #define SPECDEC__SDOT SPECDEC__SDOT_IN_PLACE
 #define SPECDEC__UDOT(sum, w, x, lane) __asm__("udot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
-#define SPECDEC__NEON_APART ((void)0)
-#define SPECDEC__NEON_KEEPS 0
+#define SPECDEC__NEON_COMPILER_BARRIER ((void)0)
+#define SPECDEC__NEON_KEEPS_LOADS 0
 #else
-/* With what the command line has, as gcc inlines no helper of a base that the function's own target does not have. A
-   base that may be older than ARMv8.2 needs a whole architecture, for gcc's intrinsics and for the assembler, and each
-   extension by name. No macro tells of those of OTHERS, and none of them changes what is compiled. */
+/* Each target repeats what the command line enables, as gcc inlines no function whose target has a feature that the
+   caller's lacks. A command line that may be older than ARMv8.2 needs a whole architecture, for gcc's intrinsics and
+   for the assembler, and each extension by name. The extensions of OTHERS have no macro, and do not change the compiled
+   code. */
 #define SPECDEC__NEON_OTHERS "+rcpc+rng+ssbs+sb+predres+profile+memtag"
 #if defined(__ARM_FEATURE_AES) || defined(__ARM_FEATURE_SHA2) || defined(__ARM_FEATURE_CRYPTO)
 #define SPECDEC__NEON_CRYPTO "+crypto"
@@ -71,36 +73,37 @@
 #endif
 #define SPECDEC__SDOT(sum, w, x, lane) ((sum) = vdotq_laneq_s32(sum, w, x, lane))
 #define SPECDEC__UDOT(sum, w, x, lane) ((sum) = vdotq_laneq_u32(sum, w, x, lane))
-/* gcc keeps what it has loaded, and moves it to where it is needed, whatever SPECDEC__NEON_ANEW says. */
-#define SPECDEC__NEON_KEEPS 1
-/* gcc does not mix what comes before with what comes after, for which registers would be too few. */
-#define SPECDEC__NEON_APART __asm__ volatile("")
+/* 1: gcc keeps loaded values and moves them between registers, in spite of SPECDEC__NEON_HIDE_ADDRESS. */
+#define SPECDEC__NEON_KEEPS_LOADS 1
+/* Keeps gcc from mixing the instructions before and after this point, for which it has too few registers. */
+#define SPECDEC__NEON_COMPILER_BARRIER __asm__ volatile("")
 #endif
-/* sdot for places where gcc would copy the sums that its intrinsic overwrites. */
+/* sdot in assembly, for code where gcc would copy the sums that its intrinsic overwrites. */
 #define SPECDEC__SDOT_IN_PLACE(sum, w, x, lane) \
     __asm__("sdot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
-/* gcc's intrinsic asks for a whole architecture, which helpers of a base with more than that do not go into. */
+/* smmla in assembly: gcc's intrinsic requires a whole architecture, which prevents inlining of base functions. */
 #define SPECDEC__SMMLA(sum, w, x) __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x))
 
-/* An address that compilers know nothing of: what was read elsewhere is read again, not kept in too few registers. The
-   second: also where compilers have seen the same address here. */
-#define SPECDEC__NEON_ANEW(pointer) __asm__("" : "+r"(pointer))
-#define SPECDEC__NEON_LOAD(pointer) __asm__ volatile("" : "+r"(pointer))
-/* Reads a vector of 16 bytes again wherever place, a pointer, or number differs: for constants that an instruction
+/* Hides the origin of an address from the compiler, so that it loads data again instead of keeping them in too few
+   registers. SPECDEC__NEON_RELOAD does so even if the compiler has seen the same address here. */
+#define SPECDEC__NEON_HIDE_ADDRESS(pointer) __asm__("" : "+r"(pointer))
+#define SPECDEC__NEON_RELOAD(pointer) __asm__ volatile("" : "+r"(pointer))
+/* Loads a vector of 16 bytes again for each value of `place` (a pointer) or `number`: for constants that an instruction
    overwrites, as a load costs less than a move between registers. */
 typedef uint8x16_t __attribute__((may_alias)) specdec__neon_any;
-#define SPECDEC__NEON_AGAIN(vector, from, place, number) \
+#define SPECDEC__NEON_LOAD_CONSTANT(vector, from, place, number) \
     __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const specdec__neon_any *)(from)), "m"(*(place)), "X"(number))
 
-/* Bits of `from` into a vector, where mask has ones: clang would make three instructions of it. */
-#define SPECDEC__NEON_PUT_BITS(vector, from, mask) \
+/* Copies the bits of `from` into a vector where mask has ones: clang would use three instructions. */
+#define SPECDEC__NEON_INSERT_BITS(vector, from, mask) \
     __asm__("bit %0.16b, %1.16b, %2.16b" : "+w"(vector) : "w"(from), "w"(mask))
 
-/* Sixteen float lanes. */
+/* The vector of NEON: sixteen float lanes. */
 typedef struct specdec__neon_v {
     float32x4_t a, b, c, d;
 } specdec__neon_v;
 
+/* Defines an operation of SPECDEC__LANE_OPERATIONS by an expression for each four lanes. */
 #define SPECDEC__NEON_LANES(name, parameters, expression) \
     SPECDEC__INLINE specdec__neon_v specdec__neon_##name parameters \
     { \
@@ -112,13 +115,13 @@ typedef struct specdec__neon_v {
         return r; \
     }
 
-/* x > y ? x : y, as the other instruction sets have it; NEON's own maximum treats NaNs and zeros differently. */
+/* x > y ? x : y in each lane; NEON's own maximum treats NaNs and zeros differently. */
 SPECDEC__INLINE float32x4_t specdec__neon_max4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 
-/* x < y ? x : y. */
+/* x < y ? x : y in each lane. */
 SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcltq_f32(x, y), x, y);
@@ -158,7 +161,7 @@ SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_E
 SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
 
-/* More operations of SPECDEC__LANE_OPERATIONS. */
+/* Further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__neon_v specdec__neon_load(const float *at)
 {
     specdec__neon_v r;
@@ -186,7 +189,7 @@ SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x
     vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
 }
 
-/* The canonical sum of 16 lanes. */
+/* The sum of 16 lanes by the canonical tree. */
 SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -217,7 +220,7 @@ SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
     return vgetq_lane_s32(vreinterpretq_s32_f32(x.a), 0);
 }
 
-/* Four half floats to floats. */
+/* Converts four half floats to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_f16x4(const unsigned char *at)
 {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at)));
@@ -235,7 +238,7 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_load_f16(const void *at)
     return r;
 }
 
-/* Four bfloat16 to floats. */
+/* Converts four bfloat16 to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_bf16x4(const unsigned char *at)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(at)), 16));
@@ -270,13 +273,13 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #include SPECDEC__FILE
 
 /* 16 values plus 128. */
-SPECDEC__INLINE uint8x16_t specdec__neon_raised(const int8_t *values)
+SPECDEC__INLINE uint8x16_t specdec__neon_plus_128(const int8_t *values)
 {
     return veorq_u8(vreinterpretq_u8_s8(vld1q_s8(values)), vdupq_n_u8(128));
 }
 
-/* What sums of codes (64) times values plus 128 have to start at. */
-SPECDEC__INLINE uint32_t specdec__neon_start(const uint8_t *codes)
+/* The start of sums of codes (64) times (values + 128): minus 128 times the sum of the codes. */
+SPECDEC__INLINE uint32_t specdec__neon_value_sum_start(const uint8_t *codes)
 {
     const uint16x8_t low = vpaddlq_u8(vld1q_u8(codes)), high = vpaddlq_u8(vld1q_u8(codes + 16));
     const uint16x8_t sums = vpadalq_u8(vpadalq_u8(vaddq_u16(low, high), vld1q_u8(codes + 32)), vld1q_u8(codes + 48));
@@ -284,7 +287,7 @@ SPECDEC__INLINE uint32_t specdec__neon_start(const uint8_t *codes)
     return 0u - 128u * vaddlvq_u16(sums);
 }
 
-/* Four times four lanes of integers as floats. */
+/* Converts four times four integers to floats. */
 SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
 {
     specdec__neon_v r;
@@ -296,7 +299,7 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
     return r;
 }
 
-/* One tile. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and two columns. */
 SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                               const unsigned char *next, specdec__neon_v *sums)
 {
@@ -309,10 +312,10 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
         for (i = 0; i < 4; i++)
             low[c][i] = high[c][i] = vdupq_n_u32(0);
     for (key = 0; key < keys; key += 4) {
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
-            const uint8x16_t value = specdec__neon_raised(values + key * SPECDEC__ROWS + i * 16);
+            const uint8x16_t value = specdec__neon_plus_128(values + key * SPECDEC__ROWS + i * 16);
 
             SPECDEC__UNROLL
             for (c = 0; c < 2; c++) {
@@ -326,7 +329,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
     }
     SPECDEC__UNROLL
     for (c = 0; c < 2; c++) {
-        start = vdupq_n_u32(specdec__neon_start(codes + c * SPECDEC__KEYS));
+        start = vdupq_n_u32(specdec__neon_value_sum_start(codes + c * SPECDEC__KEYS));
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
             low[c][i] = vaddq_u32(vpaddq_u32(low[c][i], high[c][i]), start);
@@ -336,13 +339,13 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
 
 SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 
-/* The sums of a tile and four columns, over the keys of one lane: 4 of 16. */
+/* Adds the products of a tile and four columns over the keys of a lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
     do { \
-        specdec__weigh_fetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
+        specdec__weigh_prefetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
         SPECDEC__UNROLL \
         for (i = 0; i < 4; i++) \
-            value[i] = specdec__neon_raised(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
+            value[i] = specdec__neon_plus_128(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
         SPECDEC__UNROLL \
         for (c = 0; c < 4; c++) \
             SPECDEC__UNROLL \
@@ -350,7 +353,7 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
                 SPECDEC__UDOT(acc[c][i], value[i], code[c], lane); \
     } while (0)
 
-/* One tile, four columns, with dot products. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and four columns, with dot products. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                   const unsigned char *next, specdec__neon_v *sums)
 {
@@ -362,7 +365,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
     for (c = 0; c < 4; c++)
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
-            acc[c][i] = vdupq_n_u32(specdec__neon_start(codes + c * SPECDEC__KEYS));
+            acc[c][i] = vdupq_n_u32(specdec__neon_value_sum_start(codes + c * SPECDEC__KEYS));
     for (key = 0; key < keys; key += 16) {
         SPECDEC__UNROLL
         for (c = 0; c < 4; c++)
@@ -379,8 +382,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
 
 SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 
-/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
-   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
+/* Exact integer sums start at the bits of this float, whose last place counts ones: the bits of a sum are then those of
+   a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
 #define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
 #define SPECDEC__DOTPROD_START_BITS 0x4B400000
 #endif /* aarch64 */

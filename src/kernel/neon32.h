@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/neon32: 32-bit ARM: NEON and VFPv4.
+ * >>kernel/neon32: NEON and VFPv4 on 32-bit ARM: scalar float loops, dots of panels.
  * ================================================================================================================== */
 
 #pragma once
@@ -14,9 +14,9 @@
 #pragma GCC target("fpu=neon-vfpv4")
 #endif
 
-/* NEON takes floats below 2^-126 for 0 here; the processor's scalar arithmetic does not. So float loops have one lane,
-   that of plain C, whose multiply-add is an instruction here. clang makes vectors of such code by itself, unless it is
-   told -fno-slp-vectorize. */
+/* NEON treats floats below 2^-126 as 0 here, unlike the processor's scalar arithmetic. So float loops have a single
+   lane, that of plain C, whose multiply-add is one instruction. clang would vectorise such code by itself: it needs
+   -fno-slp-vectorize. */
 typedef float specdec__neon32_v;
 #define specdec__neon32_load specdec__scalar_load
 #define specdec__neon32_store specdec__scalar_store
@@ -47,7 +47,7 @@ SPECDEC__INLINE float specdec__neon32_madd(float a, float b, float c) { return _
 #define SPECDEC__WIDTH 8
 #include SPECDEC__FILE
 
-/* Four half floats to floats. Half floats below 2^-14 are not taken for 0. */
+/* Converts four half floats to floats; also those below 2^-14. */
 SPECDEC__INLINE float32x4_t specdec__neon32_halves(const unsigned char *at)
 {
     uint8x8_t halves = vld1_u8(at);
@@ -57,11 +57,11 @@ SPECDEC__INLINE float32x4_t specdec__neon32_halves(const unsigned char *at)
     return r;
 }
 
-/* What unpacking line by line (below) asks of an instruction set. */
+/* The functions that >>kernel/lines needs of an instruction set. */
 #define SPECDEC__LINE_VECTOR 16
 
-/* out (16 rows) = d * factor * unit; all products are exact, and at least 2^-27 or 0. */
-static void specdec__line_put_scale(float *out, const unsigned char *d, const int8_t *factors, float unit)
+/* out (16 rows) = d * factor * unit. All products are exact, and 0 or at least 2^-27. */
+static void specdec__line_store_scales(float *out, const unsigned char *d, const int8_t *factors, float unit)
 {
     int row;
 
@@ -75,8 +75,8 @@ static void specdec__line_put_scale(float *out, const unsigned char *d, const in
     }
 }
 
-/* out (16 rows) = d. */
-static void specdec__line_put_halves(float *out, const unsigned char *d)
+/* out (16 rows) = d, half floats as floats. */
+static void specdec__line_store_halves(float *out, const unsigned char *d)
 {
     int row;
 
@@ -84,7 +84,7 @@ static void specdec__line_put_halves(float *out, const unsigned char *d)
         vst1q_f32(out + row, specdec__neon32_halves(d + row * 2));
 }
 
-/* Every one of 512 codes = the value that it stands for. */
+/* Replaces each of 512 codes (indices) by its value in a table. */
 static void specdec__line_look_up(int8_t *codes, const int8_t *values)
 {
     int8x8x2_t table;
@@ -96,7 +96,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
         vst1_s8(codes + i, vtbl2_s8(table, vld1_s8(codes + i)));
 }
 
-/* pair = sums of the codes of granule k. */
+/* The pairs of granule k of a panel: the sums of its codes. */
 SPECDEC__INLINE void specdec__neon32_pair(specdec__panel *panel, int k, int granule)
 {
     const int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
@@ -114,8 +114,8 @@ SPECDEC__INLINE void specdec__neon32_pair(specdec__panel *panel, int k, int gran
 
 #define SPECDEC__LINE_PAIR specdec__neon32_pair
 
-/* Exact sums of four rows of a granule times a column. Sums of 8 products (with wide, 2) of each row fit into 16 bits:
-   8 * 32 * 127, 2 * 128 * 127. */
+/* The exact sums of a granule of four rows times a column. The sums of 8 products (wide: of 2) of a row fit into 16
+   bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE int32x4_t specdec__neon32_products(const int8_t *weights, const int8_t *codes, int words, int wide)
 {
     const int chain = wide ? 2 : words;
@@ -143,10 +143,11 @@ SPECDEC__INLINE int32x4_t specdec__neon32_products(const int8_t *weights, const 
                         vpadd_s32(vget_low_s32(high), vget_high_s32(high)));
 }
 
-/* No float below 2^-126 but 0 appears in sums if scales of a column are 0 or at least 2^-76, and sums begin at 0 or at
-   least at 2^-103. For then its scales and totals are multiples of 2^-99, sums of 2^-126. Scales and minimums of
-   weights are multiples of 2^-27 (see specdec__line_put_scale). So products and all sums of them, rounded or not, are
-   multiples of 2^-126. Is that so for a column? Compares bits without the sign, less 1 as 0 is allowed. */
+/* Whether multiplying a column gives no float below 2^-126 but 0. That holds if the column's scales are 0 or at least
+   2^-76, and sums begin at 0 or at least at 2^-103: the column's scales and totals are then multiples of 2^-99, its
+   sums of 2^-126; scales and minimums of weights are multiples of 2^-27 (see specdec__line_store_scales); so products
+   and all their sums, rounded or not, are multiples of 2^-126. Bits are compared without the sign, less 1, as 0 is
+   allowed. */
 SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t at, int blocks, const float *sums)
 {
     const uint32x4_t one = vdupq_n_u32(1);
@@ -198,7 +199,7 @@ SPECDEC__INLINE void specdec__neon32_column(const specdec__panel *panel, int blo
     }
 }
 
-/* The dots; what is too small for NEON's floats, plain C multiplies. */
+/* Defines the dots. Plain C multiplies columns that are too small for NEON's floats. */
 #define SPECDEC__NEON32_DOT(name, plain, granule, has_minimum, wide) \
     static void specdec__neon32_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, \
                                            int block, int column, int count, float *sums) \

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/neon_facts: 64-bit NEON: what the code of a type depends on.
+ * >>kernel/neon_facts: 64-bit NEON: facts of types that kernels depend on.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,14 +10,14 @@
 #include "neon.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
+/* Panels count as types of their own, by granule and minimum (M). */
 enum {
     SPECDEC__DOTPROD_PANEL_16 = SPECDEC__TYPE_COUNT, SPECDEC__DOTPROD_PANEL_16M, SPECDEC__DOTPROD_PANEL_32,
     SPECDEC__DOTPROD_PANEL_32M
 };
 
-/* What the code of a type depends on: constants from the type's row, in masks with a bit for each type and kind of
-   panel. */
+/* The facts that the machine code of a type depends on are constants from the type's row, kept in masks with a bit for
+   each type and kind of panel. */
 #define SPECDEC__DOTPROD_IS_16(number, name, block, bytes, granule, ...) | (uint64_t)((granule) == 16) << (number)
 #define SPECDEC__DOTPROD_IS_WIDE(number, name, block, bytes, granule, bits, ...) | (uint64_t)((bits) == 8) << (number)
 #define SPECDEC__DOTPROD_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) \
@@ -37,13 +37,13 @@ SPECDEC__INLINE int specdec__dotprod_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Are scales and minimums those of Q4_K? */
+/* Whether a type has the scales and minimums of Q4_K. */
 SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
 {
     return type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K;
 }
 
-/* Does a type have minimums besides scales? */
+/* Whether a type has minimums besides scales. */
 SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
 {
     const uint64_t panels = SPECDEC__DOTPROD_PANEL(16M) | SPECDEC__DOTPROD_PANEL(32M);
@@ -52,21 +52,21 @@ SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Are minimums taken without their sign? */
-SPECDEC__INLINE int specdec__dotprod_is_subtracted(int type)
+/* Whether minimums are loaded without their sign, and subtracted. */
+SPECDEC__INLINE int specdec__dotprod_subtracts_minimum(int type)
 {
     return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K;
 }
 
-/* Columns that are multiplied at once without a panel. */
-SPECDEC__INLINE int specdec__dotprod_most(int type)
+/* Columns that are multiplied at once without a panel, at most. */
+SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
 {
     const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
 
     return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
 }
 
-/* Is the sum of a granule's codes a float, for each row? Else four bytes hold parts of it, for each row. */
+/* Whether a row's sum of a granule's codes is a float; else four bytes hold parts of it. */
 SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
 {
     const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
@@ -74,30 +74,31 @@ SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
     return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
-/* Whether the codes of a type have one or two bits; few_bits: or are those of MXFP4. See specdec__neon_few_bits. */
+/* Whether the codes of a type have one or two bits. */
 SPECDEC__INLINE int specdec__dotprod_is_two_bits(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 || type == SPECDEC__TYPE_Q2_0 || type == SPECDEC__TYPE_TQ2_0;
 }
+/* Whether specdec__neon_few_bits unpacks a type: one or two bits, or MXFP4. */
 SPECDEC__INLINE int specdec__dotprod_is_few_bits(int type)
 {
     return specdec__dotprod_is_two_bits(type) || type == SPECDEC__TYPE_MXFP4;
 }
 
-/* What was added to codes to make them unsigned. */
+/* The number that was added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__dotprod_bias(int type)
 {
     if (type == SPECDEC__TYPE_MXFP4)
-        return 0; /* they come from a table */
+        return 0; /* signed codes from a table */
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BIAS)
     default: return 0;
     }
 }
 
-/* By how much the sums of a granule's codes that offsets are multiplied by are too large: those of Q4_0 and Q3_K are of
-   unsigned codes; of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
-SPECDEC__INLINE int specdec__dotprod_surplus(int type)
+/* By how much the sums of a granule's codes, which offsets are multiplied by, are too large: those of Q4_0 and Q3_K are
+   sums of unsigned codes; eight codes of five bits make a byte, from which 128 is subtracted to make it signed. */
+SPECDEC__INLINE int specdec__dotprod_sum_surplus(int type)
 {
     return specdec__dotprod_is_two_bits(type)                         ? 32
            : type == SPECDEC__TYPE_Q4_0                               ? 32 * 8
@@ -106,38 +107,40 @@ SPECDEC__INLINE int specdec__dotprod_surplus(int type)
                                                                       : 0;
 }
 
-/* Are there two sums of codes of a granule? Those of Q6_K are signed bytes then, without 128 being taken off: for one
-   column without a panel a dot product more is less than that. */
-SPECDEC__INLINE int specdec__dotprod_is_halved(int type, int packed, int columns)
+/* Whether a granule has two sums of codes. Those of Q6_K are then signed bytes, without subtracting 128: for one column
+   without a panel, one more dot product costs less. */
+SPECDEC__INLINE int specdec__dotprod_has_half_sums(int type, int packed, int columns)
 {
     return type == SPECDEC__TYPE_Q6_K && packed && columns == 1;
 }
 
-/* Bytes of 32 values of a tile; blocks that are taken one way each. */
-SPECDEC__INLINE size_t specdec__dotprod_span(int type)
+/* Bytes of 32 values of 16 rows in a tile. */
+SPECDEC__INLINE size_t specdec__dotprod_block_bytes(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_SPAN)
     default: return 0;
     }
 }
-SPECDEC__INLINE int specdec__dotprod_ways(int type)
+/* In how many ways blocks of 32 values are unpacked: block b in way b modulo this number, each with its own code. */
+SPECDEC__INLINE int specdec__dotprod_way_count(int type)
 {
     return specdec__dotprod_is_like_q4_k(type) ? 2
            : type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 4
                                                                                                     : 1;
 }
 
-/* Where the d of 16 rows stand in a tile whose scales are d times small integers, behind them those of minimums if it
-   has any; and what was added to these integers in specdec__dotprod_run, -1 if scales are half floats of their own. */
-SPECDEC__INLINE size_t specdec__dotprod_d(int type)
+/* The offset of d of 16 rows in a tile whose scales are d times small integers; dmin follows it, if there are
+   minimums. */
+SPECDEC__INLINE size_t specdec__dotprod_scale_offset(int type)
 {
     return type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
            : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
            : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
                                         : 0;
 }
-SPECDEC__INLINE int specdec__dotprod_raised(int type)
+/* The number that was added to these integers in specdec__dotprod_run; -1 for types whose scales are half floats. */
+SPECDEC__INLINE int specdec__dotprod_factor_bias(int type)
 {
     return type == SPECDEC__TYPE_Q6_K                                              ? 128
            : type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_IQ4_XS            ? 32

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/neon_i8mm: NEON with matrix products (i8mm).
+ * >>kernel/neon_i8mm: NEON with matrix products (i8mm): multiplies panels with several columns.
  * ================================================================================================================== */
 
 #pragma once
@@ -15,29 +15,29 @@
 #include "neon_dotprod.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* 4, 2 or 1 columns of up to 8 blocks, made ready once for two panels: a single column is its own partner. */
-typedef struct specdec__i8mm_x {
+/* 4, 2 or 1 columns of up to 8 blocks, prepared once for two panels. A single column is paired with itself. */
+typedef struct specdec__i8mm_input {
     int8_t codes[8][2][64];                /* (block, pair, value/8, 2 columns, 8) */
-    float scale[8][2][4], excess[8][2][4]; /* (block, pair): of both columns, twice; see specdec__dotprod_x */
-    float offset[8][2][4];                 /* the same; of types that are not wide in four bytes of eight of each */
-} specdec__i8mm_x;
+    float scale[8][2][4], excess[8][2][4]; /* (block, pair, 2 columns twice): see specdec__dotprod_input */
+    float offset[8][2][4];                 /* the same; for types that are not wide, as bytes */
+} specdec__i8mm_input;
 
-/* What sums of a type are corrected by: see specdec__dotprod_bias, specdec__dotprod_surplus. */
+/* The corrections of a type's sums: see specdec__dotprod_bias and specdec__dotprod_sum_surplus. */
 typedef struct specdec__i8mm_kind {
     int bias, surplus;
 } specdec__i8mm_kind;
 
-/* Two of four columns, twice. */
-SPECDEC__INLINE float32x4_t specdec__i8mm_both(float32x4_t four, int pair)
+/* Numbers of two of four columns, each twice. */
+SPECDEC__INLINE float32x4_t specdec__i8mm_two_columns(float32x4_t four, int pair)
 {
     const float32x2_t two = pair ? vget_high_f32(four) : vget_low_f32(four);
 
     return vcombine_f32(two, two);
 }
 
-/* Block b of 4, 2 or 1 columns from `at` on. */
+/* Prepares block b of 4, 2 or 1 columns from `at` on. */
 SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int wide, const specdec__columns *x,
-                                           size_t at, int columns, int b, specdec__i8mm_x *to)
+                                           size_t at, int columns, int b, specdec__i8mm_input *to)
 {
     static const uint8_t bytes[2][16] = {{0, 0, 0, 0, 255, 255, 255, 255, 4, 4, 4, 4, 255, 255, 255, 255},
                                          {8, 8, 8, 8, 255, 255, 255, 255, 12, 12, 12, 12, 255, 255, 255, 255}};
@@ -63,16 +63,17 @@ SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__i8mm_kind *kind, int w
             vst1q_s8(to->codes[b][c / 2] + i * 32, vreinterpretq_s8_s64(vzip1q_s64(a, d)));
             vst1q_s8(to->codes[b][c / 2] + i * 32 + 16, vreinterpretq_s8_s64(vzip2q_s64(a, d)));
         }
-        vst1q_f32(to->scale[b][c / 2], specdec__i8mm_both(scales, c));
-        vst1q_f32(to->excess[b][c / 2], specdec__i8mm_both(vreinterpretq_f32_s32(excess), c));
-        vst1q_f32(to->offset[b][c / 2], wide ? specdec__i8mm_both(vcvtq_f32_s32(offsets), c)
+        vst1q_f32(to->scale[b][c / 2], specdec__i8mm_two_columns(scales, c));
+        vst1q_f32(to->excess[b][c / 2], specdec__i8mm_two_columns(vreinterpretq_f32_s32(excess), c));
+        vst1q_f32(to->offset[b][c / 2], wide ? specdec__i8mm_two_columns(vcvtq_f32_s32(offsets), c)
                                              : vreinterpretq_f32_u8(offset));
     }
 }
 
-/* sum (pair of columns, pair of rows), whose lanes are (row, column), which began at SPECDEC__DOTPROD_START, += eight
-   rows of block b times columns. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *panel, const specdec__i8mm_x *ready,
+/* sum (pair of columns, pair of rows), whose lanes are (row, column) and began at SPECDEC__DOTPROD_START, += eight rows
+   of block b times columns. */
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *panel,
+                                                          const specdec__i8mm_input *ready,
                                                           int b, int row, int wide, int columns, int32x4_t (*sum)[4])
 {
     int c, i, h;
@@ -105,8 +106,8 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_products(const specdec__panel *
         }
 }
 
-/* The two rows of pair h of those in two vectors, twice each. */
-SPECDEC__INLINE float32x4_t specdec__i8mm_twice(const float *from, int h)
+/* The numbers of the two rows of pair h, each twice. */
+SPECDEC__INLINE float32x4_t specdec__i8mm_two_rows(const float *from, int h)
 {
     const float32x4_t four = vld1q_f32(from + h / 2 * 4);
 
@@ -114,22 +115,22 @@ SPECDEC__INLINE float32x4_t specdec__i8mm_twice(const float *from, int h)
 }
 
 /* acc (pair of columns, pair of rows) += the sums of eight rows of block b times scales, and minimums. */
-SPECDEC__INLINE void specdec__i8mm_fold(const specdec__panel *panel, const specdec__columns *x,
-                                        const specdec__i8mm_x *ready, size_t at, int b, int row, int wide,
-                                        int has_minimum, int columns, int32x4_t (*sum)[4], float32x4_t (*acc)[4])
+SPECDEC__INLINE void specdec__i8mm_add_granule(const specdec__panel *panel, const specdec__columns *x,
+                                               const specdec__i8mm_input *ready, size_t at, int b, int row, int wide,
+                                               int has_minimum, int columns, int32x4_t (*sum)[4], float32x4_t (*acc)[4])
 {
     int c, h;
 
     SPECDEC__UNROLL
     for (h = 0; h < 4; h++) {
-        const float32x4_t scale = specdec__i8mm_twice(panel->scale[b] + row, h);
+        const float32x4_t scale = specdec__i8mm_two_rows(panel->scale[b] + row, h);
 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c += 2) {
             float32x4_t exact = vreinterpretq_f32_s32(sum[c / 2][h]);
 
             if (wide)
-                exact = vfmaq_f32(exact, specdec__i8mm_twice((const float *)(const void *)panel->pair[b] + row, h),
+                exact = vfmaq_f32(exact, specdec__i8mm_two_rows((const float *)(const void *)panel->pair[b] + row, h),
                                   vld1q_f32(ready->offset[b][c / 2]));
             exact = vsubq_f32(exact, vld1q_f32(ready->excess[b][c / 2]));
             acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], vmulq_f32(scale, vld1q_f32(ready->scale[b][c / 2])), exact);
@@ -137,7 +138,7 @@ SPECDEC__INLINE void specdec__i8mm_fold(const specdec__panel *panel, const specd
                 const float *total = x->sum32 + at + c;
                 const float32x2_t two = columns > 1 ? vld1_f32(total) : vld1_dup_f32(total);
 
-                acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], specdec__i8mm_twice(panel->minimum[b] + row, h),
+                acc[c / 2][h] = vfmaq_f32(acc[c / 2][h], specdec__i8mm_two_rows(panel->minimum[b] + row, h),
                                           vcombine_f32(two, two));
             }
         }
@@ -145,12 +146,12 @@ SPECDEC__INLINE void specdec__i8mm_fold(const specdec__panel *panel, const specd
 }
 
 /* sums (column, 16) += a panel times 1, 2 or 4 columns. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *panel, int blocks,
-                                                         const specdec__columns *x, const specdec__i8mm_x *ready,
-                                                         size_t from, float *sums, int wide, int has_minimum,
-                                                         int columns)
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_columns(const specdec__panel *panel, int blocks,
+                                                                  const specdec__columns *x,
+                                                                  const specdec__i8mm_input *ready, size_t from,
+                                                                  float *sums, int wide, int has_minimum, int columns)
 {
-    int32_t start[32]; /* loads, as these cost no more than moves between registers */
+    int32_t start[32]; /* in memory, as loads cost no more than moves between registers */
     int row, b, c, h;
 
     for (h = 0; h < 32; h++)
@@ -173,14 +174,14 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *p
             const int32_t *begin = start;
             int32x4_t sum[2][4];
 
-            SPECDEC__NEON_ANEW(begin);
+            SPECDEC__NEON_HIDE_ADDRESS(begin);
             SPECDEC__UNROLL
             for (c = 0; c < columns; c += 2)
                 SPECDEC__UNROLL
                 for (h = 0; h < 4; h++)
                     sum[c / 2][h] = vld1q_s32(begin + c * 8 + h * 4);
             specdec__i8mm_products(panel, ready, b, row, wide, columns, sum);
-            specdec__i8mm_fold(panel, x, ready, at, b, row, wide, has_minimum, columns, sum, acc);
+            specdec__i8mm_add_granule(panel, x, ready, at, b, row, wide, has_minimum, columns, sum, acc);
         }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
@@ -192,13 +193,14 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *p
     }
 }
 
-/* One or two panels times count columns: 4, 2 and 1 at a time. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_groups(const specdec__i8mm_kind *kind, int wide, int has_minimum,
-                                                        const specdec__panel *panels, int tiles, int blocks,
-                                                        const specdec__columns *x, size_t at, int count,
-                                                        float *const *sums)
+/* Multiplies one or two panels with `count` columns: 4, 2 and 1 at a time. */
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_multiply_groups(const specdec__i8mm_kind *kind, int wide,
+                                                                 int has_minimum,
+                                                                 const specdec__panel *panels, int tiles, int blocks,
+                                                                 const specdec__columns *x, size_t at, int count,
+                                                                 float *const *sums)
 {
-    specdec__i8mm_x ready;
+    specdec__i8mm_input ready;
     int b, c, t, columns;
 
     for (c = 0; c < count; c += columns, at += (size_t)columns) {
@@ -217,16 +219,16 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_groups(const specdec__i8mm_kind
             float *to = sums[t] + c * SPECDEC__ROWS;
 
             if (columns == 4)
-                specdec__i8mm_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 4);
+                specdec__i8mm_multiply_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 4);
             else if (columns == 2)
-                specdec__i8mm_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 2);
+                specdec__i8mm_multiply_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 2);
             else
-                specdec__i8mm_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 1);
+                specdec__i8mm_multiply_columns(panels + t, blocks, x, &ready, at, to, wide, has_minimum, 1);
         }
     }
 }
 
-/* The same, by what types have. */
+/* specdec__i8mm_multiply_groups, compiled for types with and without minimums, and for wide types. */
 typedef void specdec__i8mm_groups_function(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles,
                                            int blocks, const specdec__columns *x, size_t at, int count,
                                            float *const *sums);
@@ -235,14 +237,14 @@ typedef void specdec__i8mm_groups_function(const specdec__i8mm_kind *kind, const
     specdec__i8mm_groups_##name(const specdec__i8mm_kind *kind, const specdec__panel *panels, int tiles, int blocks, \
                                 const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
-        specdec__i8mm_groups(kind, wide, has_minimum, panels, tiles, blocks, x, at, count, sums); \
+        specdec__i8mm_multiply_groups(kind, wide, has_minimum, panels, tiles, blocks, x, at, count, sums); \
     }
 SPECDEC__I8MM_GROUPS(plain, 0, 0)
 SPECDEC__I8MM_GROUPS(minimum, 0, 1)
 SPECDEC__I8MM_GROUPS(wide, 1, 0)
 
-/* What multiply does (see specdec__multiply_function), of granules of 32: few columns, and runs with wild scales, by
-   dot products; more columns by matrix products of panels. */
+/* specdec__multiply_function of a type with granules of 32: few columns, and tiles with infinite scales, by dot
+   products; more columns by matrix products of panels. unpack: unpacks a panel. */
 typedef void specdec__i8mm_unpack_function(specdec__dotprod_run *run, int blocks, const unsigned char *ahead,
                                            specdec__panel *panel);
 SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function *by_dots,
@@ -251,27 +253,27 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
                                             int blocks, specdec__panel *panels, const specdec__columns *x, int block,
                                             int column, int count, float *const *sums)
 {
-    const specdec__i8mm_kind kind = {specdec__dotprod_bias(type), specdec__dotprod_surplus(type)};
-    const size_t span = specdec__dotprod_span(type), end = (size_t)blocks * span;
+    const specdec__i8mm_kind kind = {specdec__dotprod_bias(type), specdec__dotprod_sum_surplus(type)};
+    const size_t span = specdec__dotprod_block_bytes(type), end = (size_t)blocks * span;
     const int most = tiles->tile[1] ? 2 : 1;
     specdec__tiles part = *tiles;
     specdec__dotprod_run one;
     int from, run, wild, t;
 
-    if (count <= specdec__dotprod_most(type)) {
+    if (count <= specdec__dotprod_max_columns(type)) {
         by_dots(tiles, blocks, panels, x, block, column, count, sums);
         return;
     }
     for (t = 0; t < most && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     for (from = 0; from < blocks; from += run) {
-        const size_t byte = (size_t)from * span, ahead = byte + SPECDEC__NEON_AHEAD;
+        const size_t byte = (size_t)from * span, ahead = byte + SPECDEC__NEON_PREFETCH_BYTES;
 
         run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
         wild = 0;
         for (t = 0; t < most; t++) {
             part.tile[t] = tiles->tile[t] + byte;
-            wild |= specdec__dotprod_is_wild(type, part.tile[t]);
+            wild |= specdec__dotprod_has_infinite_scale(type, part.tile[t]);
         }
         if (wild) {
             by_dots(&part, run, panels, x, block + from, column, count, sums);
@@ -279,14 +281,15 @@ SPECDEC__INLINE void specdec__i8mm_multiply(int type, specdec__multiply_function
         }
         for (t = 0; t < most; t++) {
             one.tile = part.tile[t];
-            specdec__dotprod_factors(type, &one);
+            specdec__dotprod_unpack_factors(type, &one);
             unpack(&one, run, ahead < end ? tiles->tile[t] + ahead : tiles->next[t] + (ahead - end), panels + t);
         }
         groups(&kind, panels, most, run, x, (size_t)(block + from) * (size_t)x->n + (size_t)column, count, sums);
     }
 }
 
-/* The types that matrix products take less for than dot products, of more columns than go without a panel. */
+/* Types for which matrix products are faster than dot products, with more columns than are multiplied without a
+   panel. */
 #define SPECDEC__I8MM_TYPES(X) \
     X(Q4_0, plain) X(Q8_0, wide) X(Q4_K, minimum) X(Q4_1, minimum) X(Q5_0, plain) X(Q5_1, minimum) X(Q5_K, minimum) \
     X(IQ4_NL, wide) X(IQ4_XS, wide)

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/neon_nibbles: plain NEON: 4-bit codes without a panel.
+ * >>kernel/neon_nibbles: NEON without dot products: multiplies 4-bit codes without a panel.
  * ================================================================================================================== */
 
 #pragma once
@@ -17,15 +17,16 @@
 #include "neon_panels.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Four, two or one columns of up to 8 blocks, made ready once for two tiles: codes (block, column, value/8, twice 8);
-   start (block, column, 4 times): what sums of unsigned codes times these begin at, bits of a float. */
-typedef struct specdec__neon_x {
+/* Four, two or one columns of up to 8 blocks, prepared once for two tiles. codes: (block, column, value/8, twice 8);
+   start (block, column, 4 times): the bits of a float at which sums of unsigned codes times these begin. */
+typedef struct specdec__neon_input {
     int8_t codes[8][4][64];
     int32_t start[8][4][4];
-    float scale[8][4], offset[8][4], total[8][4]; /* total: scale * sum of (code + offset) */
-} specdec__neon_x;
+    float scale[8][4], offset[8][4]; /* (block, column) */
+    float total[8][4];               /* (block, column): scale * sum of (code + offset) */
+} specdec__neon_input;
 
-/* 32 values of four rows: codes (value/8, pair of rows) of 2 rows x 8 unsigned values each, and their sums. */
+/* 32 values of four rows, unpacked: codes (value/8, pair of rows), 2 rows x 8 unsigned codes each, and their sums. */
 typedef struct specdec__neon_rows {
     int8x16_t codes[4][2];
     float32x4_t pair, scale, minimum;
@@ -36,12 +37,12 @@ typedef struct specdec__neon_scales {
     float scale[8][SPECDEC__ROWS], minimum[8][SPECDEC__ROWS];
 } specdec__neon_scales;
 
-/* Columns from `at` on. The codes of Q4_0 are 8 too large, so the products' sums are by 8 times the sum of 32 codes of
-   a column, and what offsets are multiplied by is by 32 * 8. */
+/* Prepares columns from `at` on. The codes of Q4_0 are 8 too large; so are the products' sums by 8 times the sum of a
+   column's 32 codes, and the factors of offsets by 32 * 8. */
 SPECDEC__INLINE void specdec__neon_prepare(int type, const specdec__columns *x, size_t at, int columns, int blocks,
-                                           specdec__neon_x *to)
+                                           specdec__neon_input *to)
 {
-    const int bias = specdec__dotprod_bias(type), surplus = specdec__dotprod_surplus(type);
+    const int bias = specdec__dotprod_bias(type), surplus = specdec__dotprod_sum_surplus(type);
     int b, c, i;
 
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
@@ -65,15 +66,15 @@ SPECDEC__INLINE void specdec__neon_prepare(int type, const specdec__columns *x, 
         }
 }
 
-/* Two pairs of rows of two words each: (pair). */
+/* Loads two words of two pairs of rows each: (pair). */
 SPECDEC__INLINE uint32x4x2_t specdec__neon_row_pairs(const unsigned char *words)
 {
     return vzipq_u32(vreinterpretq_u32_u8(vld1q_u8(words)), vreinterpretq_u32_u8(vld1q_u8(words + 64)));
 }
 
-/* The nibbles of four rows of one block of Q4_0 or Q4_1, or of Q4_K; there the low or the high ones, another block has
-   the others. */
-SPECDEC__INLINE void specdec__neon_take_codes(int type, const unsigned char *nibbles, int high,
+/* Unpacks the nibbles of four rows of a block of Q4_0, Q4_1 or Q4_K. Of Q4_K a block has the low or the high
+   nibbles. */
+SPECDEC__INLINE void specdec__neon_load_codes(int type, const unsigned char *nibbles, int high,
                                               specdec__neon_rows *rows)
 {
     const int is_k = type == SPECDEC__TYPE_Q4_K;
@@ -97,10 +98,10 @@ SPECDEC__INLINE void specdec__neon_take_codes(int type, const unsigned char *nib
     }
 }
 
-/* Rows `row` to `row` + 3 of block b; tile: of Q4_K 512 bytes further on for each two blocks; scales, way (0 or 1, b's
-   lowest bit): of Q4_K. */
-SPECDEC__INLINE void specdec__neon_take(int type, const unsigned char *tile, int b, int way, int row,
-                                        const specdec__neon_scales *scales, specdec__neon_rows *rows)
+/* Unpacks rows `row` to `row` + 3 of block b. tile: for Q4_K, 512 bytes further on for each two blocks. scales, way
+   (the lowest bit of b): for Q4_K. */
+SPECDEC__INLINE void specdec__neon_load_rows(int type, const unsigned char *tile, int b, int way, int row,
+                                             const specdec__neon_scales *scales, specdec__neon_rows *rows)
 {
     const size_t at = type == SPECDEC__TYPE_Q4_0   ? SPECDEC__TILE_AT(q4_0, nibbles)
                       : type == SPECDEC__TYPE_Q4_1 ? SPECDEC__TILE_AT(q4_1, nibbles)
@@ -108,7 +109,7 @@ SPECDEC__INLINE void specdec__neon_take(int type, const unsigned char *tile, int
     int8x16_t sum[2];
     int h;
 
-    specdec__neon_take_codes(type, tile + at + row * 4, way, rows);
+    specdec__neon_load_codes(type, tile + at + row * 4, way, rows);
     SPECDEC__UNROLL
     for (h = 0; h < 2; h++)
         sum[h] = vaddq_s8(vaddq_s8(rows->codes[0][h], rows->codes[1][h]),
@@ -124,8 +125,8 @@ SPECDEC__INLINE void specdec__neon_take(int type, const unsigned char *tile, int
         rows->minimum = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) + row * 2);
 }
 
-/* Sums of two rows: eight lanes of 4 products each. */
-SPECDEC__INLINE int16x8_t specdec__neon_two_rows(const specdec__neon_rows *rows, int h, const int8x16_t *v)
+/* The sums of products of two rows: eight lanes of 4 products each. */
+SPECDEC__INLINE int16x8_t specdec__neon_dot_two_rows(const specdec__neon_rows *rows, int h, const int8x16_t *v)
 {
     int16x8_t even = vmull_s8(vget_low_s8(rows->codes[0][h]), vget_low_s8(v[0]));
     int16x8_t odd = vmull_high_s8(rows->codes[0][h], v[0]);
@@ -140,8 +141,9 @@ SPECDEC__INLINE int16x8_t specdec__neon_two_rows(const specdec__neon_rows *rows,
 }
 
 /* acc (column) += four rows times block b of columns. Sums of 16 products fit into 16 bits: 16 * 15 * 128. */
-SPECDEC__INLINE void specdec__neon_add_rows(int type, const specdec__neon_rows *rows, const specdec__neon_x *x, int b,
-                                            int columns, float32x4_t *acc)
+SPECDEC__INLINE void specdec__neon_multiply_rows(int type, const specdec__neon_rows *rows,
+                                                 const specdec__neon_input *x, int b,
+                                                 int columns, float32x4_t *acc)
 {
     int c, i;
 
@@ -154,7 +156,8 @@ SPECDEC__INLINE void specdec__neon_add_rows(int type, const specdec__neon_rows *
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
             v[i] = vld1q_s8(x->codes[b][c] + i * 16);
-        sum = vpadalq_s16(sum, vpaddq_s16(specdec__neon_two_rows(rows, 0, v), specdec__neon_two_rows(rows, 1, v)));
+        sum = vpadalq_s16(sum, vpaddq_s16(specdec__neon_dot_two_rows(rows, 0, v), specdec__neon_dot_two_rows(rows, 1,
+                                                                                                             v)));
         exact = vfmaq_n_f32(vreinterpretq_f32_s32(sum), rows->pair, x->offset[b][c]);
         exact = vsubq_f32(exact, vdupq_n_f32(SPECDEC__DOTPROD_START));
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale, x->scale[b][c]), exact);
@@ -164,8 +167,9 @@ SPECDEC__INLINE void specdec__neon_add_rows(int type, const specdec__neon_rows *
 }
 
 /* sums (column, 16) += up to 8 blocks of a tile times 1, 2 or 4 columns. */
-SPECDEC__INLINE void specdec__neon_tile(int type, const unsigned char *tile, int blocks, const specdec__neon_x *x,
-                                        const specdec__neon_scales *scales, int columns, float *sums)
+SPECDEC__INLINE void specdec__neon_multiply_tile(int type, const unsigned char *tile, int blocks,
+                                                 const specdec__neon_input *x,
+                                                 const specdec__neon_scales *scales, int columns, float *sums)
 {
     const int quads = columns == 1 ? 2 : 1, ways = type == SPECDEC__TYPE_Q4_K ? 2 : 1;
     int row, b, c, i, way;
@@ -186,11 +190,11 @@ SPECDEC__INLINE void specdec__neon_tile(int type, const unsigned char *tile, int
                 for (i = 0; i < quads; i++) {
                     specdec__neon_rows rows;
 
-                    specdec__neon_take(type, from, b + way, way, row + i * 4, scales, &rows);
-                    specdec__neon_add_rows(type, &rows, x, b + way, columns, acc[i]);
-                    SPECDEC__NEON_LOAD(from); /* rows after rows, for which registers are enough */
+                    specdec__neon_load_rows(type, from, b + way, way, row + i * 4, scales, &rows);
+                    specdec__neon_multiply_rows(type, &rows, x, b + way, columns, acc[i]);
+                    SPECDEC__NEON_RELOAD(from); /* four rows at a time, for which there are enough registers */
                 }
-            from += ways == 2 ? 512 : specdec__dotprod_span(type);
+            from += ways == 2 ? 512 : specdec__dotprod_block_bytes(type);
         }
         SPECDEC__UNROLL
         for (i = 0; i < quads; i++)
@@ -200,20 +204,20 @@ SPECDEC__INLINE void specdec__neon_tile(int type, const unsigned char *tile, int
     }
 }
 
-/* One or two tiles of up to 8 blocks times 4, 2 or 1 columns from c on. */
-SPECDEC__INLINE void specdec__neon_tiles(int type, const unsigned char *const *tile, int blocks,
-                                         const specdec__neon_scales *scales, const specdec__columns *x, size_t at,
-                                         int columns, int c, float *const *sums)
+/* Multiplies up to 8 blocks of one or two tiles with 4, 2 or 1 columns from c on. */
+SPECDEC__INLINE void specdec__neon_multiply_tiles(int type, const unsigned char *const *tile, int blocks,
+                                                  const specdec__neon_scales *scales, const specdec__columns *x,
+                                                  size_t at, int columns, int c, float *const *sums)
 {
-    specdec__neon_x ready;
+    specdec__neon_input ready;
     int t;
 
     specdec__neon_prepare(type, x, at + (size_t)c, columns, blocks, &ready);
     for (t = 0; t < 2 && tile[t]; t++)
-        specdec__neon_tile(type, tile[t], blocks, &ready, scales + t, columns, sums[t] + c * SPECDEC__ROWS);
+        specdec__neon_multiply_tile(type, tile[t], blocks, &ready, scales + t, columns, sums[t] + c * SPECDEC__ROWS);
 }
 
-/* See specdec__multiply_function. unpack: for more columns than 8, NULL to do without panels always. */
+/* specdec__multiply_function of a type. unpack: unpacks panels for more than 8 columns; NULL: no panels. */
 SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *unpack, const specdec__tiles *tiles,
                                             int blocks, specdec__panel *panel, const specdec__columns *x, int block,
                                             int column, int count, float *const *sums)
@@ -235,7 +239,7 @@ SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *
             if (unpack && count > 8) {
                 unpack(tiles->type, tile[t], run, panel);
                 specdec__neon_dot_32m(panel, run, x, block + from, column, count, sums[t]);
-                tile[t] += (size_t)run * specdec__dotprod_span(type);
+                tile[t] += (size_t)run * specdec__dotprod_block_bytes(type);
                 continue;
             }
             specdec__neon_prefetch(tiles->type, tile[t], run);
@@ -245,13 +249,13 @@ SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *
         if (unpack && count > 8)
             continue;
         for (c = 0; c + 4 <= count; c += 4)
-            specdec__neon_tiles(type, tile, run, scales, x, at, 4, c, sums);
+            specdec__neon_multiply_tiles(type, tile, run, scales, x, at, 4, c, sums);
         if (count & 2)
-            specdec__neon_tiles(type, tile, run, scales, x, at, 2, count & ~3, sums);
+            specdec__neon_multiply_tiles(type, tile, run, scales, x, at, 2, count & ~3, sums);
         if (count & 1)
-            specdec__neon_tiles(type, tile, run, scales, x, at, 1, count - 1, sums);
+            specdec__neon_multiply_tiles(type, tile, run, scales, x, at, 1, count - 1, sums);
         for (t = 0; t < 2 && tile[t]; t++)
-            tile[t] += (size_t)run * specdec__dotprod_span(type);
+            tile[t] += (size_t)run * specdec__dotprod_block_bytes(type);
     }
 }
 

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/neon_panels: plain NEON: panels of unpacked codes.
+ * >>kernel/neon_panels: NEON without dot products: dots of panels.
  * ================================================================================================================== */
 
 #pragma once
@@ -16,8 +16,8 @@
 #include "neon_i8mm.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Sums of products of four rows with a column, over a granule of `words` words (w), plus *start. Sums of 8 products
-   (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
+/* The sums of products of a granule of four rows, `words` words (w), with a column, plus *start. The sums of 8 products
+   (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
 SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words, int wide, const int32_t *start,
                                                    const int8_t *codes)
 {
@@ -26,7 +26,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words
     int16x8_t low16, high16;
     int i;
 
-    SPECDEC__NEON_ANEW(start);
+    SPECDEC__NEON_HIDE_ADDRESS(start);
     low = vld1q_s32(start);
     high = vld1q_s32(start + 4);
     low16 = high16 = vdupq_n_s16(0);
@@ -46,9 +46,10 @@ SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words
     return vreinterpretq_f32_s32(vpaddq_s32(low, high));
 }
 
-/* acc (column) += four rows of granule k of a panel, from row on, times columns. */
-SPECDEC__INLINE void specdec__neon_granule(int type, const specdec__panel *panel, int k, int row, int columns, int wide,
-                                           const int32_t *start, const specdec__dotprod_x *x, float32x4_t *acc)
+/* acc (column) += four rows of granule k of a panel, from row `row` on, times columns. */
+SPECDEC__INLINE void specdec__neon_add_granule(int type, const specdec__panel *panel, int k, int row, int columns,
+                                               int wide,
+                                               const int32_t *start, const specdec__dotprod_input *x, float32x4_t *acc)
 {
     const int granule = specdec__dotprod_granule(type), per = 32 / granule;
     const int8_t *codes = x->codes + (size_t)(k / per) * x->stride + k % per * granule;
@@ -67,7 +68,7 @@ SPECDEC__INLINE void specdec__neon_granule(int type, const specdec__panel *panel
     for (c = 0; c < columns; c++) {
         sum[c] = specdec__neon_products(w, granule / 4, wide, start, codes + c * 32);
         if (columns == 4)
-            SPECDEC__NEON_APART;
+            SPECDEC__NEON_COMPILER_BARRIER;
     }
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
@@ -78,13 +79,15 @@ SPECDEC__INLINE void specdec__neon_granule(int type, const specdec__panel *panel
     }
 }
 
-/* sums (column, 16) += a panel times 1, 2 or 4 columns. A single column's codes are spread out once for eight rows. */
-SPECDEC__INLINE void specdec__neon_columns(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                           size_t at, int columns, int wide, float *sums)
+/* sums (column, 16) += a panel times 1, 2 or 4 columns. The codes of a single column are spread over a vector once for
+   eight rows. */
+SPECDEC__INLINE void specdec__neon_multiply_columns(int type, const specdec__panel *panel, int blocks,
+                                                    const specdec__columns *x,
+                                                    size_t at, int columns, int wide, float *sums)
 {
     const int32_t bits = SPECDEC__DOTPROD_START_BITS, start[8] = {bits, 0, bits, 0, bits, 0, bits, 0};
     const int granules = blocks * (32 / specdec__dotprod_granule(type)), quads = columns == 1 ? 4 : 1;
-    specdec__dotprod_x ready;
+    specdec__dotprod_input ready;
     int row, k, c, i;
 
     specdec__dotprod_prepare(type, 0, x, at, columns, columns, blocks, &ready);
@@ -99,7 +102,7 @@ SPECDEC__INLINE void specdec__neon_columns(int type, const specdec__panel *panel
         for (k = 0; k < granules; k++)
             SPECDEC__UNROLL
             for (i = 0; i < quads; i++)
-                specdec__neon_granule(type, panel, k, row + i * 4, columns, wide, start, &ready, acc[i]);
+                specdec__neon_add_granule(type, panel, k, row + i * 4, columns, wide, start, &ready, acc[i]);
         SPECDEC__UNROLL
         for (i = 0; i < quads; i++)
             SPECDEC__UNROLL
@@ -108,19 +111,19 @@ SPECDEC__INLINE void specdec__neon_columns(int type, const specdec__panel *panel
     }
 }
 
-/* The same times count columns. */
+/* sums (column, 16) += a panel times `count` columns. */
 SPECDEC__INLINE void specdec__neon_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
                                        size_t at, int count, int wide, float *sums)
 {
     for (; count >= 4; count -= 4, at += 4, sums += 64)
-        specdec__neon_columns(type, panel, blocks, x, at, 4, wide, sums);
+        specdec__neon_multiply_columns(type, panel, blocks, x, at, 4, wide, sums);
     if (count & 2) {
-        specdec__neon_columns(type, panel, blocks, x, at, 2, wide, sums);
+        specdec__neon_multiply_columns(type, panel, blocks, x, at, 2, wide, sums);
         at += 2;
         sums += 32;
     }
     if (count & 1)
-        specdec__neon_columns(type, panel, blocks, x, at, 1, wide, sums);
+        specdec__neon_multiply_columns(type, panel, blocks, x, at, 1, wide, sums);
 }
 
 #define SPECDEC__NEON_DOT(name, type, wide) \
@@ -139,7 +142,7 @@ SPECDEC__NEON_DOT(32_narrow, SPECDEC__DOTPROD_PANEL_32, 0)
 static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                  int column, int count, float *sums)
 {
-    (SPECDEC__NEON_WIDE(panel) ? specdec__neon_dot_32_wide : specdec__neon_dot_32_narrow)(panel, blocks, x, block,
-                                                                                           column, count, sums);
+    (SPECDEC__NEON_IS_WIDE(panel) ? specdec__neon_dot_32_wide : specdec__neon_dot_32_narrow)(panel, blocks, x, block,
+                                                                                             column, count, sums);
 }
 #endif /* aarch64 */

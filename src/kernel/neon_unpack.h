@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/neon_unpack: 64-bit NEON: tiles are unpacked to panels of codes.
+ * >>kernel/neon_unpack: 64-bit NEON: unpacks tiles of all types into panels of codes.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,15 +12,15 @@
 #include "neon.h"
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-/* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4). Plain NEON
+/* Panels hold signed codes (value/4, row, 4); pair is the sum of a granule's codes. NEON without dot products
    multiplies narrow codes (up to 32, in granules of 16 up to 64) in longer chains of 16-bit sums. Granules of 32
-   without a minimum may hold narrow codes or wide ones; a row of pair that they do not use says which. */
-#define SPECDEC__NEON_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
+   without a minimum may hold narrow or wide codes; an unused row of `pair` says which. */
+#define SPECDEC__NEON_IS_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
 
-/* Stores 32 values of the 4 rows from 4*quad on, q[i] = values 4*i.. of each, and their sums. large: may one be
-   above 63? */
-SPECDEC__INLINE void specdec__neon_put_codes(specdec__panel *panel, int block, int quad, const int8x16_t q[8],
-                                             int granule, int large)
+/* Stores 32 values of the 4 rows from 4 * quad on, and the sums of granules, in a panel. q[i]: values 4 i to 4 i + 3 of
+   each row. large: 1 if a code may be above 63. */
+SPECDEC__INLINE void specdec__neon_store_codes(specdec__panel *panel, int block, int quad, const int8x16_t q[8],
+                                               int granule, int large)
 {
     int8_t *codes = panel->u.codes + block * 512 + quad * 16;
     int16x8_t sum[2];
@@ -43,8 +43,8 @@ SPECDEC__INLINE void specdec__neon_put_codes(specdec__panel *panel, int block, i
     }
 }
 
-/* out (16 rows) = d * factor, or its negative; both factors exact. */
-SPECDEC__INLINE void specdec__neon_put_scale(float *out, const unsigned char *d, int8x16_t factor, int negative)
+/* out (16 rows) = d * factor, or its negative; both are exact floats. */
+SPECDEC__INLINE void specdec__neon_store_scales(float *out, const unsigned char *d, int8x16_t factor, int negative)
 {
     int16x8_t low = vmovl_s8(vget_low_s8(factor)), high = vmovl_s8(vget_high_s8(factor));
     specdec__neon_v scale = specdec__neon_load_f16(d), r;
@@ -74,53 +74,54 @@ SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
 }
 
-/* Q2_K, or with high bits Q3_K: words of two bits; those of a half of 256 values lie above each other. */
-SPECDEC__INLINE void specdec__neon_put_crumbs(const unsigned char *crumbs, const unsigned char *high, int b,
-                                              specdec__panel *panel)
+/* Unpacks the codes of block b of Q2_K, or with high bits of Q3_K: words of two-bit fields, which the blocks of a half
+   of 256 values share. */
+SPECDEC__INLINE void specdec__neon_unpack_two_bits(const unsigned char *two_bits, const unsigned char *high, int b,
+                                                   specdec__panel *panel)
 {
     const uint8x16_t two = vdupq_n_u8(3), bit = vdupq_n_u8(4);
-    const int8x16_t crumb_shift = vdupq_n_s8((int8_t)(b % 4 * -2)), high_shift = vdupq_n_s8((int8_t)(2 - b % 8));
+    const int8x16_t two_bit_shift = vdupq_n_s8((int8_t)(b % 4 * -2)), high_shift = vdupq_n_s8((int8_t)(2 - b % 8));
     int quad, i;
 
-    crumbs += b % 8 / 4 * 512;
+    two_bits += b % 8 / 4 * 512;
     for (quad = 0; quad < 4; quad++) {
         int8x16_t q[8];
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
-            uint8x16_t code = vandq_u8(vshlq_u8(vld1q_u8(crumbs + i * 64 + quad * 16), crumb_shift), two);
+            uint8x16_t code = vandq_u8(vshlq_u8(vld1q_u8(two_bits + i * 64 + quad * 16), two_bit_shift), two);
 
             if (high)
                 code = vsubq_u8(vorrq_u8(code, vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift),
                                                         bit)), bit);
             q[i] = vreinterpretq_s8_u8(code);
         }
-        specdec__neon_put_codes(panel, b, quad, q, 16, 0);
+        specdec__neon_store_codes(panel, b, quad, q, 16, 0);
     }
 }
 
 /* Unpacks Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of 2-bit fields, d, dmin. */
-SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__INLINE void specdec__neon_unpack_tile_q2_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q2_k, crumbs), NULL, b, panel);
+        specdec__neon_unpack_two_bits(tile + SPECDEC__TILE_AT(q2_k, two_bits), NULL, b, panel);
         for (k = b * 2; k < b * 2 + 2; k++) {
             uint8x16_t both = vld1q_u8(tile + SPECDEC__TILE_AT(q2_k, scales) + k % 16 * 16);
 
-            specdec__neon_put_scale(panel->scale[k], tile + SPECDEC__TILE_AT(q2_k, d), specdec__neon_low_nibbles(both),
-                                    0);
-            specdec__neon_put_scale(panel->minimum[k], tile + SPECDEC__TILE_AT(q2_k, dmin),
-                                    specdec__neon_high_nibbles(both), 1);
+            specdec__neon_store_scales(panel->scale[k], tile + SPECDEC__TILE_AT(q2_k, d),
+                                       specdec__neon_low_nibbles(both), 0);
+            specdec__neon_store_scales(panel->minimum[k], tile + SPECDEC__TILE_AT(q2_k, dmin),
+                                       specdec__neon_high_nibbles(both), 1);
         }
         if (b % 8 == 7)
             tile += SPECDEC__TILE_BYTES(q2_k);
     }
 }
 
-/* Six bits of scale k of Q3_K, of 16 rows each. */
-SPECDEC__INLINE uint8x16_t specdec__neon_factors_3k(const unsigned char *tile, int k)
+/* The six bits of scale k of Q3_K of 16 rows. */
+SPECDEC__INLINE uint8x16_t specdec__neon_factors_q3_k(const unsigned char *tile, int k)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     uint8x16_t low = vshlq_u8(vld1q_u8(packed + k % 8 * 16), vdupq_n_s8((int8_t)(k / 8 * -4)));
@@ -129,37 +130,40 @@ SPECDEC__INLINE uint8x16_t specdec__neon_factors_3k(const unsigned char *tile, i
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
 }
 
-/* Q3_K: 8 words of high bits, 16 words of crumbs, 12 bytes of 6-bit scales, d. */
-SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Unpacks Q3_K: 8 words of high bits, 16 words of two_bits, 12 bytes of 6-bit scales, d. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_q3_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q3_k, crumbs), tile + SPECDEC__TILE_AT(q3_k, high), b, panel);
+        specdec__neon_unpack_two_bits(tile + SPECDEC__TILE_AT(q3_k, two_bits), tile + SPECDEC__TILE_AT(q3_k, high), b,
+                                      panel);
         for (k = b % 8 * 2; k < b % 8 * 2 + 2; k++) {
-            const uint8x16_t six = specdec__neon_factors_3k(tile, k);
+            const uint8x16_t six = specdec__neon_factors_q3_k(tile, k);
 
-            specdec__neon_put_scale(panel->scale[b / 8 * 16 + k], tile + SPECDEC__TILE_AT(q3_k, d),
-                                    vsubq_s8(vreinterpretq_s8_u8(six), vdupq_n_s8(32)), 0);
+            specdec__neon_store_scales(panel->scale[b / 8 * 16 + k], tile + SPECDEC__TILE_AT(q3_k, d),
+                                       vsubq_s8(vreinterpretq_s8_u8(six), vdupq_n_s8(32)), 0);
         }
         if (b % 8 == 7)
             tile += SPECDEC__TILE_BYTES(q3_k);
     }
 }
 
-/* Have the points of a grid two bits for each magnitude? Else they have three. The points of IQ2 are looked up as eight
-   bytes each, those of IQ3, of which a value needs twice as many, as three bits a magnitude. */
+/* Whether the points of a type's grid have two bits for each magnitude (IQ2), else three (IQ3). Points of IQ2 are
+   looked up as eight bytes; those of IQ3, of which a value needs twice as many, as three bits a magnitude. */
 SPECDEC__INLINE int specdec__neon_is_iq2(int type)
 {
     return type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
 }
 
-#define SPECDEC__NEON_FOUR(a, b, c, d) {a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d}
-#define SPECDEC__NEON_SAME(a, b, c, d) {a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d}
+/* Sixteen constants: each of four numbers four times, and four numbers repeated four times. */
+#define SPECDEC__NEON_REPEAT_EACH(a, b, c, d) {a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d}
+#define SPECDEC__NEON_REPEAT_ALL(a, b, c, d) {a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d}
 
-/* Tables made of lists of points. The magnitudes of a point of IQ2, eight bytes, the first one lowest (see
-   specdec__quant_iq2_point); the signs of eight values, a byte of ones for each that is negative, by eight bits, or by
-   seven with the eighth that makes the number of ones even (0x6996: which of 0..15 have an odd number of them). */
+/* Tables computed from lists of points: the magnitudes of a point of IQ2 as eight bytes, the first one lowest (see
+   specdec__quant_iq2_point); and the signs of eight values, a byte of ones for each negative value, by eight bits, or
+   by seven bits and an eighth that makes the number of ones even (0x6996: which of 0 to 15 have an odd number of
+   ones). */
 #define SPECDEC__NEON_TABLE(take, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) \
     take(a), take(b), take(c), take(d), take(e), take(f), take(g), take(h), \
     take(i), take(j), take(k), take(l), take(m), take(n), take(o), take(p),
@@ -194,22 +198,22 @@ static const uint64_t specdec__neon_even_signs[128] = {SPECDEC__NEON_128(SPECDEC
 static const uint64_t specdec__neon_signs[256] = {SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 0)
                                                       SPECDEC__NEON_128(SPECDEC__NEON_SIGNS, 128)};
 
-/* The numbers of the points of group g of four rows of IQ2_S, which have ten bits: (row, 4). */
-SPECDEC__INLINE void specdec__neon_indices_2s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
+/* index (row, 4) = the ten-bit indices of the points of group g of four rows of IQ2_S. */
+SPECDEC__INLINE void specdec__neon_indices_iq2_s(const unsigned char *tile, unsigned g, int row, uint16_t *index)
 {
-    static const uint8_t rows[16] = SPECDEC__NEON_FOUR(0, 4, 8, 12);
-    static const int8_t crumb[16] = SPECDEC__NEON_SAME(0, -2, -4, -6);
+    static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
+    static const int8_t shifts[16] = SPECDEC__NEON_REPEAT_ALL(0, -2, -4, -6);
     const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
     const uint8x16_t low = vld1q_u8(tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4);
     const uint8x16_t top = vld1q_u8(tile + SPECDEC__TILE_AT(iq2_s, high) + g / 4 * 64 + row * 4);
-    const uint8x16_t high = vandq_u8(vshlq_u8(vqtbl1q_u8(top, which), vld1q_s8(crumb)), vdupq_n_u8(3));
+    const uint8x16_t high = vandq_u8(vshlq_u8(vqtbl1q_u8(top, which), vld1q_s8(shifts)), vdupq_n_u8(3));
 
     vst1q_u16(index, vreinterpretq_u16_u8(vzip1q_u8(low, high)));
     vst1q_u16(index + 8, vreinterpretq_u16_u8(vzip2q_u8(low, high)));
 }
 
-/* 4 or 8 bytes as an integer, in one load: clang makes several of specdec__load_u32. */
-SPECDEC__INLINE uint64_t specdec__neon_bits(const unsigned char *at, size_t bytes)
+/* Loads 4 or 8 bytes as an integer, by one load: clang makes several of specdec__load_u32. */
+SPECDEC__INLINE uint64_t specdec__neon_load_integer(const unsigned char *at, size_t bytes)
 {
     uint64_t bits = 0;
 
@@ -217,35 +221,35 @@ SPECDEC__INLINE uint64_t specdec__neon_bits(const unsigned char *at, size_t byte
     return bits;
 }
 
-/* Word p of a row of a group of IQ2_XS, one of four: the number of a point, and above its nine bits signs. */
-SPECDEC__INLINE uint64_t specdec__neon_word(const unsigned char *words, int row, int p)
+/* Word p of row `row` (of four) of a group of IQ2_XS: nine bits of an index, and signs above them. */
+SPECDEC__INLINE uint64_t specdec__neon_iq2_xs_word(const unsigned char *words, int row, int p)
 {
-    return specdec__neon_bits(words + p / 2 * 64 + row * 4, 4) >> p % 2 * 16 & 0xFFFF;
+    return specdec__neon_load_integer(words + p / 2 * 64 + row * 4, 4) >> p % 2 * 16 & 0xFFFF;
 }
 
-/* The magnitudes of eight values of row `row`, one of four, from 8*p on. index: of IQ2_S, see specdec__neon_indices_2s;
-   of others, bytes of a tile. */
+/* The magnitudes of the eight values from 8 * p on of row `row` (of four). index: for IQ2_S from
+   specdec__neon_indices_iq2_s; for other types bytes of a tile. */
 SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned char *index, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XXS)
-        return vld1_u64(specdec__neon_iq2_xxs + (specdec__neon_bits(index + row * 4, 4) >> p * 8 & 255));
+        return vld1_u64(specdec__neon_iq2_xxs + (specdec__neon_load_integer(index + row * 4, 4) >> p * 8 & 255));
     if (type == SPECDEC__TYPE_IQ2_XS)
-        return vld1_u64(specdec__neon_iq2_xs + (specdec__neon_word(index, row, p) & 511));
-    return vld1_u64(specdec__neon_iq2_s + (specdec__neon_bits(index + row * 8, 8) >> p * 16 & 0xFFFF));
+        return vld1_u64(specdec__neon_iq2_xs + (specdec__neon_iq2_xs_word(index, row, p) & 511));
+    return vld1_u64(specdec__neon_iq2_s + (specdec__neon_load_integer(index + row * 8, 8) >> p * 16 & 0xFFFF));
 }
 
-/* Ones in the bytes of those of them that are negative. signs: of the first row; of IQ2_XS its points. */
+/* Eight bytes with ones where these values are negative. signs: of the first row; for IQ2_XS its points. */
 SPECDEC__INLINE uint64x1_t specdec__neon_negative(int type, const unsigned char *signs, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XS)
-        return vld1_u64(specdec__neon_even_signs + (specdec__neon_word(signs, row, p) >> 9));
+        return vld1_u64(specdec__neon_even_signs + (specdec__neon_iq2_xs_word(signs, row, p) >> 9));
     if (type == SPECDEC__TYPE_IQ2_S)
-        return vld1_u64(specdec__neon_signs + (specdec__neon_bits(signs + row * 4, 4) >> p * 8 & 255));
-    return vld1_u64(specdec__neon_even_signs + (specdec__neon_bits(signs + row * 4, 4) >> p * 7 & 127));
+        return vld1_u64(specdec__neon_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 8 & 255));
+    return vld1_u64(specdec__neon_even_signs + (specdec__neon_load_integer(signs + row * 4, 4) >> p * 7 & 127));
 }
 
-/* 32 values of four rows, codes (value/4): group g of a tile of IQ2. */
-SPECDEC__INLINE void specdec__neon_take_iq2(int type, const unsigned char *tile, int g, int row, int8x16_t *codes)
+/* codes (value/4) = 32 values of four rows: group g of a tile of IQ2. */
+SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile, int g, int row, int8x16_t *codes)
 {
     const int is_xxs = type == SPECDEC__TYPE_IQ2_XXS;
     const unsigned char *index = tile + g * 128 + row * 4 +
@@ -256,13 +260,13 @@ SPECDEC__INLINE void specdec__neon_take_iq2(int type, const unsigned char *tile,
 
     if (type == SPECDEC__TYPE_IQ2_S) {
         signs = tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4;
-        specdec__neon_indices_2s(tile, (unsigned)g, row, indices);
+        specdec__neon_indices_iq2_s(tile, (unsigned)g, row, indices);
         index = (const unsigned char *)indices;
-        SPECDEC__NEON_LOAD(index); /* else gcc moves each between registers */
+        SPECDEC__NEON_RELOAD(index); /* else gcc moves each index between registers */
     }
     SPECDEC__UNROLL
     for (p = 0; p < 4; p++) {
-        int32x4_t eight[2]; /* values of two rows */
+        int32x4_t eight[2]; /* eight values of two rows */
 
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++) {
@@ -276,12 +280,12 @@ SPECDEC__INLINE void specdec__neon_take_iq2(int type, const unsigned char *tile,
         }
         codes[p * 2] = vreinterpretq_s8_s32(vuzp1q_s32(eight[0], eight[1]));
         codes[p * 2 + 1] = vreinterpretq_s8_s32(vuzp2q_s32(eight[0], eight[1]));
-        SPECDEC__NEON_APART;
+        SPECDEC__NEON_COMPILER_BARRIER;
     }
 }
 
-/* Vectors of constants of IQ3, in one place so that one address is enough to read them. A word is four values of four
-   rows. sign_from: which bytes of signs belong to words 2i and 2i + 1; sign: which bits of them to an even word and to
+/* Constant vectors of IQ3, in one struct so that one address is enough to load them. A word is four values of four
+   rows. sign_from: the bytes of signs that belong to words 2 i and 2 i + 1; sign: their bits for an even word and for
    an odd one. codes: the code of an index, which is three bits of a magnitude with the sign above them. */
 typedef struct specdec__neon_grid {
     uint8_t sign_from[4][16], sign[2][16];
@@ -289,26 +293,26 @@ typedef struct specdec__neon_grid {
 } specdec__neon_grid;
 
 #define SPECDEC__NEON_IQ3(...) \
-    {{SPECDEC__NEON_FOUR(0, 4, 8, 12), SPECDEC__NEON_FOUR(1, 5, 9, 13), SPECDEC__NEON_FOUR(2, 6, 10, 14), \
-      SPECDEC__NEON_FOUR(3, 7, 11, 15)}, \
-     {SPECDEC__NEON_SAME(1, 2, 4, 8), SPECDEC__NEON_SAME(16, 32, 64, 128)}, __VA_ARGS__}
+    {{SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12), SPECDEC__NEON_REPEAT_EACH(1, 5, 9, 13), \
+      SPECDEC__NEON_REPEAT_EACH(2, 6, 10, 14), SPECDEC__NEON_REPEAT_EACH(3, 7, 11, 15)}, \
+     {SPECDEC__NEON_REPEAT_ALL(1, 2, 4, 8), SPECDEC__NEON_REPEAT_ALL(16, 32, 64, 128)}, __VA_ARGS__}
 
 static const specdec__neon_grid specdec__neon_iq3_xxs =
     SPECDEC__NEON_IQ3({4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62});
 static const specdec__neon_grid specdec__neon_iq3_s =
     SPECDEC__NEON_IQ3({1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15});
 
-/* Eight numbers of 16 bits as two integers: one move between registers for four of them. */
-SPECDEC__INLINE void specdec__neon_put_indices(uint8x16_t eight, uint64_t *to)
+/* Stores eight 16-bit numbers as two integers: one move between registers for four numbers. */
+SPECDEC__INLINE void specdec__neon_store_indices(uint8x16_t eight, uint64_t *to)
 {
     to[0] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 0);
     to[1] = vgetq_lane_u64(vreinterpretq_u64_u8(eight), 1);
 }
 
-/* Which points four rows of group g of IQ3_S have: index (points/4, row), four to an integer. */
-SPECDEC__INLINE void specdec__neon_indices(const unsigned char *tile, int g, int row, uint64_t *index)
+/* index (points/4, row) = the indices of the points of group g of four rows of IQ3_S, four in an integer. */
+SPECDEC__INLINE void specdec__neon_indices_iq3_s(const unsigned char *tile, int g, int row, uint64_t *index)
 {
-    static const uint8_t rows[16] = SPECDEC__NEON_FOUR(0, 4, 8, 12);
+    static const uint8_t rows[16] = SPECDEC__NEON_REPEAT_EACH(0, 4, 8, 12);
     const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
     const unsigned char *low = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
     const unsigned char *top = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + row * 4;
@@ -320,12 +324,12 @@ SPECDEC__INLINE void specdec__neon_indices(const unsigned char *tile, int g, int
         uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
 
         high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign[i])), 7);
-        specdec__neon_put_indices(vzip1q_u8(bytes, high), index + i * 4);
-        specdec__neon_put_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
+        specdec__neon_store_indices(vzip1q_u8(bytes, high), index + i * 4);
+        specdec__neon_store_indices(vzip2q_u8(bytes, high), index + i * 4 + 2);
     }
 }
 
-/* Point p of a row of four, 16 bits. bytes: those of the first row, of IQ3_XXS. */
+/* Point p of row `row` (of four), 16 bits. bytes: for IQ3_XXS, the indices of the first row. */
 SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *bytes, const uint64_t *index, int row,
                                              int p)
 {
@@ -334,7 +338,7 @@ SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *byte
     return specdec__quant_iq3_s_grid[index[p / 4 * 4 + row] >> p % 4 * 16 & 0xFFFF];
 }
 
-/* The same of all four rows. */
+/* Point p of all four rows. */
 SPECDEC__INLINE uint64_t specdec__neon_points(int type, const unsigned char *bytes, const uint64_t *index, int p)
 {
     uint64_t four = specdec__neon_point(type, bytes, index, 3, p);
@@ -344,39 +348,39 @@ SPECDEC__INLINE uint64_t specdec__neon_points(int type, const unsigned char *byt
     return specdec__neon_point(type, bytes, index, 0, p) | four << 16;
 }
 
-/* What words 2i and 2i + 1 of four rows are read from: two points. */
+/* The points from which words 2 i and 2 i + 1 of four rows are unpacked: two points a row. */
 SPECDEC__INLINE uint8x16_t specdec__neon_point_pair(int type, const unsigned char *bytes, const uint64_t *index, int i)
 {
     return vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(specdec__neon_points(type, bytes, index, i * 2)),
                                              vcreate_u64(specdec__neon_points(type, bytes, index, i * 2 + 1))));
 }
 
-/* Group g of four rows of a tile whose points have numbers of a byte. */
+/* The address of group g of four rows of a tile whose points have indices of one byte. */
 SPECDEC__INLINE const unsigned char *specdec__neon_point_bytes(const unsigned char *tile, int g, int row)
 {
     return tile + SPECDEC__TILE_AT(iq3_xxs, index) + g * 128 + row * 4;
 }
 
-/* The pairs of the first group of the first four rows. */
+/* pairs = the pairs of points of the first group of the first four rows. */
 SPECDEC__INLINE void specdec__neon_first_points(int type, const unsigned char *tile, uint8x16_t *pairs)
 {
     uint64_t indices[8];
     int i;
 
     if (type == SPECDEC__TYPE_IQ3_S)
-        specdec__neon_indices(tile, 0, 0, indices);
+        specdec__neon_indices_iq3_s(tile, 0, 0, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++)
         pairs[i] = specdec__neon_point_pair(type, specdec__neon_point_bytes(tile, 0, 0), indices, i);
 }
 
-/* Bytes of seven bits each, with the eighth that makes the number of ones even. */
-SPECDEC__INLINE uint8x16_t specdec__neon_make_even(uint8x16_t sevens)
+/* Adds to bytes of seven bits an eighth that makes the number of ones even. */
+SPECDEC__INLINE uint8x16_t specdec__neon_add_eighth_sign(uint8x16_t sevens)
 {
     return vorrq_u8(sevens, vshlq_n_u8(vcntq_u8(sevens), 7));
 }
 
-/* Signs of group g of four rows of IQ3, a bit each: (row, 4). */
+/* The signs of group g of four rows of IQ3, a bit each: (row, 4). */
 SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char *tile, int g, int row)
 {
     const size_t at = type == SPECDEC__TYPE_IQ3_S ? SPECDEC__TILE_AT(iq3_s, signs) : SPECDEC__TILE_AT(iq3_xxs, words);
@@ -390,12 +394,12 @@ SPECDEC__INLINE uint8x16_t specdec__neon_iq3_signs(int type, const unsigned char
     high = vandq_u32(vshlq_n_u32(sevens, 1), vdupq_n_u32(0x7F00));
     low = vorrq_u32(low, vandq_u32(vshlq_n_u32(sevens, 2), vdupq_n_u32(0x7F0000)));
     high = vorrq_u32(high, vandq_u32(vshlq_n_u32(sevens, 3), vdupq_n_u32(0x7F000000)));
-    return specdec__neon_make_even(vreinterpretq_u8_u32(vorrq_u32(low, high)));
+    return specdec__neon_add_eighth_sign(vreinterpretq_u8_u32(vorrq_u32(low, high)));
 }
 
-/* 32 values of four rows, codes (value/4): group g of a tile of IQ3. pairs: of it (see specdec__neon_point_pair); they
-   become those of group then_g of the rows from then on, as their loads take long. */
-SPECDEC__INLINE void specdec__neon_take_iq3(int type, const unsigned char *tile, int g, int row, int then_g,
+/* codes (value/4) = 32 values of four rows: group g of a tile of IQ3. pairs: its pairs of points (see
+   specdec__neon_point_pair); they become those of group then_g of the rows from `then` on, as their loads take long. */
+SPECDEC__INLINE void specdec__neon_load_iq3(int type, const unsigned char *tile, int g, int row, int then_g,
                                             int then, uint8x16_t *pairs, int8x16_t *codes)
 {
     const specdec__neon_grid *grid = type == SPECDEC__TYPE_IQ3_XXS ? &specdec__neon_iq3_xxs : &specdec__neon_iq3_s;
@@ -405,12 +409,12 @@ SPECDEC__INLINE void specdec__neon_take_iq3(int type, const unsigned char *tile,
     uint64_t indices[8];
     int i, k;
 
-    SPECDEC__NEON_ANEW(grid);
+    SPECDEC__NEON_HIDE_ADDRESS(grid);
     if (type == SPECDEC__TYPE_IQ3_S)
-        specdec__neon_indices(tile, then_g, then, indices);
+        specdec__neon_indices_iq3_s(tile, then_g, then, indices);
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        SPECDEC__NEON_APART;
+        SPECDEC__NEON_COMPILER_BARRIER;
         high = vshrq_n_u8(pairs[i], 4);
         low = vandq_u8(pairs[i], vdupq_n_u8(15));
         index[0] = vzip1q_u8(low, high);
@@ -420,18 +424,19 @@ SPECDEC__INLINE void specdec__neon_take_iq3(int type, const unsigned char *tile,
         SPECDEC__UNROLL
         for (k = 0; k < 2; k++) {
             minus = vtstq_u8(from, vld1q_u8(grid->sign[k]));
-            SPECDEC__NEON_PUT_BITS(index[k], minus, topmost);
+            SPECDEC__NEON_INSERT_BITS(index[k], minus, topmost);
             codes[i * 2 + k] = vqtbl1q_s8(vld1q_s8(grid->codes), index[k]);
         }
     }
 }
 
-/* What d of such a type is multiplied by, besides an odd number: 2n + 1, n being scale i of a tile; of four rows. */
+/* The factor of a type with a grid that d is multiplied by, besides an odd number. */
 SPECDEC__INLINE float specdec__neon_grid_factor(int type)
 {
     return specdec__neon_is_iq2(type) ? 0.125f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 1;
 }
-SPECDEC__INLINE float32x4_t specdec__neon_odd(int type, const unsigned char *tile, int i, int row)
+/* The odd numbers 2 n + 1 that d of four rows is multiplied by, where n is scale i of a tile. */
+SPECDEC__INLINE float32x4_t specdec__neon_odd_factors(int type, const unsigned char *tile, int i, int row)
 {
     const int at_top = type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ3_XXS;
     const size_t at = type == SPECDEC__TYPE_IQ2_XXS   ? SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)(i * 128 + 64)
@@ -446,7 +451,7 @@ SPECDEC__INLINE float32x4_t specdec__neon_odd(int type, const unsigned char *til
     return vcvtq_f32_u32(vorrq_u32(vshrq_n_u32(word, 27), vdupq_n_u32(1)));
 }
 
-/* Unpacks a tile of 256 values whose codes are points of a grid. */
+/* Unpacks a tile of 256 values of a type with a grid. */
 SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *tile, specdec__panel *panel)
 {
     const int granule = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S ? 16 : 32;
@@ -454,7 +459,7 @@ SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *
     int8x16_t codes[8];
     int row, i;
 
-    SPECDEC__NEON_WIDE(panel) = 1;
+    SPECDEC__NEON_IS_WIDE(panel) = 1;
     if (!specdec__neon_is_iq2(type))
         specdec__neon_first_points(type, tile, pairs);
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
@@ -462,14 +467,14 @@ SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *
 
         for (i = 0; i < 8; i++) {
             if (specdec__neon_is_iq2(type))
-                specdec__neon_take_iq2(type, tile, i, row, codes);
+                specdec__neon_load_iq2(type, tile, i, row, codes);
             else
-                specdec__neon_take_iq3(type, tile, i, row, (i + 1) % 8, i < 7 ? row : (row + 4) % SPECDEC__ROWS,
+                specdec__neon_load_iq3(type, tile, i, row, (i + 1) % 8, i < 7 ? row : (row + 4) % SPECDEC__ROWS,
                                        pairs, codes);
-            specdec__neon_put_codes(panel, i, row / 4, codes, granule, 0);
+            specdec__neon_store_codes(panel, i, row / 4, codes, granule, 0);
         }
         for (i = 0; i < SPECDEC__PANEL / granule; i++)
-            vst1q_f32(panel->scale[i] + row, vmulq_f32(d, specdec__neon_odd(type, tile, i, row)));
+            vst1q_f32(panel->scale[i] + row, vmulq_f32(d, specdec__neon_odd_factors(type, tile, i, row)));
     }
 }
 
@@ -485,14 +490,14 @@ SPECDEC__NEON_POINTS(iq2_s, IQ2_S)
 SPECDEC__NEON_POINTS(iq3_xxs, IQ3_XXS)
 SPECDEC__NEON_POINTS(iq3_s, IQ3_S)
 
-/* Any type by its decoder; the codes are then put in this order. */
+/* Unpacks a tile of any type by its decoder, then reorders the codes for a panel. */
 SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
                                                   int blocks, specdec__panel *panel)
 {
     int b, quad, i;
 
     specdec__unpack_codes(type, tile, blocks, panel);
-    SPECDEC__NEON_WIDE(panel) = 1;
+    SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         int8x16_t q[4][8];
 
@@ -500,20 +505,20 @@ SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *typ
             for (i = 0; i < 8; i++)
                 q[quad][i] = vld1q_s8(panel->u.codes + b * 512 + i * 64 + quad * 16);
         for (quad = 0; quad < 4; quad++)
-            specdec__neon_put_codes(panel, b, quad, q[quad], type->granule, 1);
+            specdec__neon_store_codes(panel, b, quad, q[quad], type->granule, 1);
     }
 }
 
-/* Where blocks of 32 of nibbles have their parts in a tile: 0 where there is none. */
-typedef struct specdec__neon_parts {
+/* The offsets of a block's fields in a tile, of types with 32 nibbles; 0 for a missing field. */
+typedef struct specdec__neon_field_offsets {
     size_t bytes, minimum, high, nibbles;
-} specdec__neon_parts;
+} specdec__neon_field_offsets;
 
-#define SPECDEC__NEON_PARTS(type, minimum, high) \
+#define SPECDEC__NEON_FIELD_OFFSETS(type, minimum, high) \
     {SPECDEC__TILE_BYTES(type), minimum, high, SPECDEC__TILE_AT(type, nibbles)}
 
-/* code = nibble + 16 * high bit + offset, or values[nibble]. */
-SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts parts, const unsigned char *tile,
+/* Unpacks blocks of 32 nibbles: code = nibble + 16 * high bit + offset, or values[nibble]. */
+SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_field_offsets parts, const unsigned char *tile,
                                                   int blocks, specdec__panel *panel, int offset,
                                                   const int8_t *values)
 {
@@ -521,7 +526,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts part
     const uint8x16_t bit = vdupq_n_u8(16);
     int b, quad, i;
 
-    SPECDEC__NEON_WIDE(panel) = values != NULL;
+    SPECDEC__NEON_IS_WIDE(panel) = values != NULL;
     for (b = 0; b < blocks; b++, tile += parts.bytes) {
         const unsigned char *nibbles = tile + parts.nibbles;
 
@@ -547,7 +552,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts part
                 else if (offset)
                     q[i] = vaddq_s8(q[i], add);
             }
-            specdec__neon_put_codes(panel, b, quad, q, 32, values != NULL);
+            specdec__neon_store_codes(panel, b, quad, q, 32, values != NULL);
         }
         specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
         if (parts.minimum)
@@ -555,12 +560,12 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts part
     }
 }
 
-/* Q8_0: d, 8 words of codes. */
-SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Unpacks Q8_0: d, 8 words of codes. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, quad, i;
 
-    SPECDEC__NEON_WIDE(panel) = 1;
+    SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
@@ -568,26 +573,26 @@ SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int b
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
                 q[i] = vreinterpretq_s8_u8(vld1q_u8(tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + quad * 16));
-            specdec__neon_put_codes(panel, b, quad, q, 32, 1);
+            specdec__neon_store_codes(panel, b, quad, q, 32, 1);
         }
         specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
     }
 }
 
-/* Six bits of scales and minimums of 16 rows each: blocks i and i + 4 of 8. */
-typedef struct specdec__neon_four {
+/* The 6-bit factors of scales and minimums of 16 rows, of blocks i and i + 4 of 8. */
+typedef struct specdec__neon_factor_pairs {
     int8x16_t scale[2], minimum[2];
-} specdec__neon_four;
+} specdec__neon_factor_pairs;
 
-/* Those of Q4_K and Q5_K, from byte i of 12 on. */
-SPECDEC__INLINE specdec__neon_four specdec__neon_factors_k(const unsigned char *packed)
+/* The factors of Q4_K and Q5_K from byte i of 12 on. */
+SPECDEC__INLINE specdec__neon_factor_pairs specdec__neon_factors_k(const unsigned char *packed)
 {
     const uint8x16_t six = vdupq_n_u8(63), low = vdupq_n_u8(15);
     const uint8x16_t s = vld1q_u8(packed), m = vld1q_u8(packed + 4 * 16), both = vld1q_u8(packed + 8 * 16);
     uint8x16_t top = vshrq_n_u8(s, 2);
-    specdec__neon_four r;
+    specdec__neon_factor_pairs r;
 
-    SPECDEC__NEON_PUT_BITS(top, both, low);
+    SPECDEC__NEON_INSERT_BITS(top, both, low);
     r.scale[0] = vreinterpretq_s8_u8(vandq_u8(s, six));
     r.scale[1] = vreinterpretq_s8_u8(top);
     r.minimum[0] = vreinterpretq_s8_u8(vandq_u8(m, six));
@@ -595,7 +600,7 @@ SPECDEC__INLINE specdec__neon_four specdec__neon_factors_k(const unsigned char *
     return r;
 }
 
-/* Scales and minimums of Q4_K and Q5_K from a tile's d, dmin and 12 packed bytes. */
+/* Unpacks scales and minimums of Q4_K and Q5_K from a tile's d, dmin and 12 packed bytes. */
 SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
                                             float (*minimum)[SPECDEC__ROWS])
 {
@@ -603,18 +608,18 @@ SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*s
     int i;
 
     for (i = 0; i < 4; i++) {
-        specdec__neon_four factors = specdec__neon_factors_k(tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
+        specdec__neon_factor_pairs factors = specdec__neon_factors_k(tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
 
-        specdec__neon_put_scale(scale[i], tile, factors.scale[0], 0);
-        specdec__neon_put_scale(scale[i + 4], tile, factors.scale[1], 0);
-        specdec__neon_put_scale(minimum[i], dmin, factors.minimum[0], 1);
-        specdec__neon_put_scale(minimum[i + 4], dmin, factors.minimum[1], 1);
+        specdec__neon_store_scales(scale[i], tile, factors.scale[0], 0);
+        specdec__neon_store_scales(scale[i + 4], tile, factors.scale[1], 0);
+        specdec__neon_store_scales(minimum[i], dmin, factors.minimum[0], 1);
+        specdec__neon_store_scales(minimum[i + 4], dmin, factors.minimum[1], 1);
     }
 }
 
-/* Q4_K, or with high bits Q5_K: d, dmin, 12 bytes of scales, [8 words of high bits,] 32 words of nibbles. */
-SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int blocks, specdec__panel *panel,
-                                            int has_high)
+/* Unpacks Q4_K, or with high bits Q5_K: d, dmin, 12 bytes of scales, [8 words of high bits,] 32 words of nibbles. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_k(const unsigned char *tile, int blocks, specdec__panel *panel,
+                                                 int has_high)
 {
     const uint8x16_t bit = vdupq_n_u8(16);
     int b, quad, i;
@@ -642,8 +647,8 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
                     odd[i] = vorrq_s8(odd[i], vreinterpretq_s8_u8(bits1));
                 }
             }
-            specdec__neon_put_codes(panel, b, quad, even, 32, 0);
-            specdec__neon_put_codes(panel, b + 1, quad, odd, 32, 0);
+            specdec__neon_store_codes(panel, b, quad, even, 32, 0);
+            specdec__neon_store_codes(panel, b + 1, quad, odd, 32, 0);
         }
         if (b % 8 == 0)
             specdec__neon_scales_k(tile, panel->scale + b, panel->minimum + b);
@@ -652,17 +657,18 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
     }
 }
 
-/* Q6_K: 32 words of nibbles, 16 words of 2 high bits, 16 signed scales, d. Blocks t and t + 2 of a half share bytes. */
-SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Unpacks Q6_K: 32 words of nibbles, 16 words of two high bits, 16 signed scales, d. Blocks t and t + 2 of a half share
+   bytes. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_q6_k(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t offset = vdupq_n_s8(32);
-    const uint8x16_t crumb = vdupq_n_u8(48);
+    const uint8x16_t high_mask = vdupq_n_u8(48);
     int b, quad, i;
 
     for (b = 0; b < blocks; b++) {
         const int half = b % 8 / 4, part = b % 4;
         const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + half * 1024 + part % 2 * 512;
-        const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + half * 512;
+        const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, two_bits) + half * 512;
         const int8x16_t low_shift = vdupq_n_s8((int8_t)(part / 2 * -4));
         const int8x16_t high_shift = vdupq_n_s8((int8_t)(4 - part * 2));
 
@@ -672,25 +678,25 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++) {
                 int8x16_t nibbles = specdec__neon_low_nibbles(vshlq_u8(vld1q_u8(low + i * 64 + quad * 16), low_shift));
-                uint8x16_t bits = vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift), crumb);
+                uint8x16_t bits = vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift), high_mask);
 
                 q[i] = vsubq_s8(vorrq_s8(nibbles, vreinterpretq_s8_u8(bits)), offset);
             }
-            specdec__neon_put_codes(panel, b, quad, q, 16, 0);
+            specdec__neon_store_codes(panel, b, quad, q, 16, 0);
         }
         for (i = 0; i < 2; i++) {
             uint8x16_t scale = vld1q_u8(tile + SPECDEC__TILE_AT(q6_k, scales) + (b % 8 * 2 + i) * 16);
 
-            specdec__neon_put_scale(panel->scale[b * 2 + i], tile + SPECDEC__TILE_AT(q6_k, d),
-                                    vreinterpretq_s8_u8(scale), 0);
+            specdec__neon_store_scales(panel->scale[b * 2 + i], tile + SPECDEC__TILE_AT(q6_k, d),
+                                       vreinterpretq_s8_u8(scale), 0);
         }
         if (b % 8 == 7)
             tile += SPECDEC__TILE_BYTES(q6_k);
     }
 }
 
-/* Six bits of scale i of IQ4_XS, of 16 rows each. */
-SPECDEC__INLINE uint8x16_t specdec__neon_factors_4xs(const unsigned char *tile, int i)
+/* The six bits of scale i of IQ4_XS of 16 rows. */
+SPECDEC__INLINE uint8x16_t specdec__neon_factors_iq4_xs(const unsigned char *tile, int i)
 {
     uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* scales 0..3, scales 4..7 */
     uint8x16_t top = vshlq_u8(i < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - i % 4 * 2)));
@@ -700,16 +706,17 @@ SPECDEC__INLINE uint8x16_t specdec__neon_factors_4xs(const unsigned char *tile, 
     return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
 }
 
-/* IQ4_XS: d, two high bits of 8 scales, their nibbles, 32 words of nibbles that index the table. */
-SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Unpacks IQ4_XS: d, two high bits of 8 scales, their nibbles, 32 words of nibbles that index
+   specdec__quant_iq4_values. */
+SPECDEC__INLINE void specdec__neon_unpack_tile_iq4_xs(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int8x16_t table = vld1q_s8(specdec__quant_iq4_values);
     int b, quad, i;
 
-    SPECDEC__NEON_WIDE(panel) = 1;
+    SPECDEC__NEON_IS_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         const int at = b % 8;
-        const uint8x16_t scale = specdec__neon_factors_4xs(tile, at);
+        const uint8x16_t scale = specdec__neon_factors_iq4_xs(tile, at);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
@@ -721,33 +728,33 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
                 q[i] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_low_nibbles(packed)));
                 q[i + 4] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_high_nibbles(packed)));
             }
-            specdec__neon_put_codes(panel, b, quad, q, 32, 1);
+            specdec__neon_store_codes(panel, b, quad, q, 32, 1);
         }
-        specdec__neon_put_scale(panel->scale[b], tile, vsubq_s8(vreinterpretq_s8_u8(scale), vdupq_n_s8(32)), 0);
+        specdec__neon_store_scales(panel->scale[b], tile, vsubq_s8(vreinterpretq_s8_u8(scale), vdupq_n_s8(32)), 0);
         if (at == 7)
             tile += SPECDEC__TILE_BYTES(iq4_xs);
     }
 }
 
-/* Blocks of 32 values that lie in a block of a type of few bits. */
-SPECDEC__INLINE int specdec__neon_parts_of(int type)
+/* Number of groups of 32 values in a block of a type of few bits. */
+SPECDEC__INLINE int specdec__neon_part_count(int type)
 {
     return type == SPECDEC__TYPE_Q1_0 ? 4 : type == SPECDEC__TYPE_Q2_0 ? 2 : type == SPECDEC__TYPE_TQ2_0 ? 8 : 1;
 }
 
-/* Where the file's block begins in which block b of 32 values lies, of a type of few bits. */
-SPECDEC__INLINE const unsigned char *specdec__neon_own(int type, const unsigned char *tile, int b)
+/* The address of the block in the file's sense that holds block b of 32 values, of a type of few bits. */
+SPECDEC__INLINE const unsigned char *specdec__neon_block_of(int type, const unsigned char *tile, int b)
 {
     const size_t bytes = type == SPECDEC__TYPE_Q1_0    ? SPECDEC__TILE_BYTES(q1_0)
                          : type == SPECDEC__TYPE_Q2_0  ? SPECDEC__TILE_BYTES(q2_0)
                          : type == SPECDEC__TYPE_TQ2_0 ? SPECDEC__TILE_BYTES(tq2_0)
                                                        : SPECDEC__TILE_BYTES(mxfp4);
 
-    return tile + (size_t)(b / specdec__neon_parts_of(type)) * bytes;
+    return tile + (size_t)(b / specdec__neon_part_count(type)) * bytes;
 }
 
-/* 32 values of the four rows from row on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: see above; part:
-   which 32 values of it. */
+/* q = 32 values of the four rows from row `row` on: codes + 1 of Q1_0, Q2_0 and TQ2_0, codes of MXFP4. own: from
+   specdec__neon_block_of; part: which 32 values of it. */
 SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, int part, int row, int8x16_t q[8])
 {
     const uint8x16_t mask = vdupq_n_u8(type == SPECDEC__TYPE_Q1_0 ? 2 : 3);
@@ -755,8 +762,8 @@ SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, 
     int i;
 
     at += type == SPECDEC__TYPE_Q1_0    ? (int)SPECDEC__TILE_AT(q1_0, bits) + part * 64
-          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, crumbs) + part * 128
-          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, crumbs) + part / 4 * 512
+          : type == SPECDEC__TYPE_Q2_0  ? (int)SPECDEC__TILE_AT(q2_0, two_bits) + part * 128
+          : type == SPECDEC__TYPE_TQ2_0 ? (int)SPECDEC__TILE_AT(tq2_0, two_bits) + part / 4 * 512
                                         : (int)SPECDEC__TILE_AT(mxfp4, nibbles);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
@@ -778,7 +785,7 @@ SPECDEC__INLINE void specdec__neon_few_bits(int type, const unsigned char *own, 
     }
 }
 
-/* Four scales, of the rows from row on. Of MXFP4: see specdec__quant_power. */
+/* The scales of the four rows from row `row` on. Of MXFP4: see specdec__quant_half_of_e8m0. */
 SPECDEC__INLINE float32x4_t specdec__neon_few_bits_scale(int type, const unsigned char *own, int row)
 {
     if (type == SPECDEC__TYPE_MXFP4) {
@@ -799,39 +806,40 @@ SPECDEC__INLINE void specdec__neon_unpack_few_bits(int type, const unsigned char
     const int8x16_t bias = vdupq_n_s8(type == SPECDEC__TYPE_MXFP4 ? 0 : 1);
     int b, quad, i;
 
-    SPECDEC__NEON_WIDE(panel) = 0;
+    SPECDEC__NEON_IS_WIDE(panel) = 0;
     for (b = 0; b < blocks; b++) {
-        const unsigned char *own = specdec__neon_own(type, tile, b);
+        const unsigned char *own = specdec__neon_block_of(type, tile, b);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
 
-            specdec__neon_few_bits(type, own, b % specdec__neon_parts_of(type), quad * 4, q);
+            specdec__neon_few_bits(type, own, b % specdec__neon_part_count(type), quad * 4, q);
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
                 q[i] = vsubq_s8(q[i], bias);
-            specdec__neon_put_codes(panel, b, quad, q, 32, 0);
+            specdec__neon_store_codes(panel, b, quad, q, 32, 0);
             vst1q_f32(panel->scale[b] + quad * 4, specdec__neon_few_bits_scale(type, own, quad * 4));
         }
     }
 }
 
-/* Prefetches as many bytes as these blocks have, so much further on: behind a tile usually stands the next one. */
-#define SPECDEC__NEON_AHEAD 4096
+/* Prefetches as many bytes as these blocks have, SPECDEC__NEON_PREFETCH_BYTES ahead: the next tile usually lies behind
+   a tile. */
+#define SPECDEC__NEON_PREFETCH_BYTES 4096
 SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
 {
     const int bytes = blocks * 32 / type->block * type->bytes * SPECDEC__ROWS;
     int i;
 
     for (i = 0; i < bytes; i += 256) {
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i, 0, 3);
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 64, 0, 3);
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 128, 0, 3);
-        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 192, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i + 64, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i + 128, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_PREFETCH_BYTES + i + 192, 0, 3);
     }
 }
 
-/* The unpack functions. */
+/* Defines the specdec__unpack_function of a type. */
 #define SPECDEC__NEON_UNPACK(name, call) \
     static void specdec__neon_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
                                             specdec__panel *panel) \
@@ -841,7 +849,7 @@ SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, con
     }
 #define SPECDEC__NEON_NIBBLES(type_name, minimum, high, offset, values) \
     SPECDEC__NEON_UNPACK(type_name, \
-        const specdec__neon_parts parts = SPECDEC__NEON_PARTS(type_name, minimum, high); \
+        const specdec__neon_field_offsets parts = SPECDEC__NEON_FIELD_OFFSETS(type_name, minimum, high); \
         specdec__neon_unpack_nibbles(parts, tile, blocks, panel, offset, values))
 SPECDEC__NEON_UNPACK(any, specdec__neon_unpack_generic(type, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(iq2_xxs, specdec__neon_points_iq2_xxs(tile, panel))
@@ -849,18 +857,18 @@ SPECDEC__NEON_UNPACK(iq2_xs, specdec__neon_points_iq2_xs(tile, panel))
 SPECDEC__NEON_UNPACK(iq2_s, specdec__neon_points_iq2_s(tile, panel))
 SPECDEC__NEON_UNPACK(iq3_xxs, specdec__neon_points_iq3_xxs(tile, panel))
 SPECDEC__NEON_UNPACK(iq3_s, specdec__neon_points_iq3_s(tile, panel))
-SPECDEC__NEON_UNPACK(q2_k, specdec__neon_unpack_2k(tile, blocks, panel))
-SPECDEC__NEON_UNPACK(q3_k, specdec__neon_unpack_3k(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q2_k, specdec__neon_unpack_tile_q2_k(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q3_k, specdec__neon_unpack_tile_q3_k(tile, blocks, panel))
 SPECDEC__NEON_NIBBLES(q4_0, 0, 0, -8, NULL)
 SPECDEC__NEON_NIBBLES(q4_1, SPECDEC__TILE_AT(q4_1, minimum), 0, 0, NULL)
 SPECDEC__NEON_NIBBLES(q5_0, 0, SPECDEC__TILE_AT(q5_0, high), -16, NULL)
 SPECDEC__NEON_NIBBLES(q5_1, SPECDEC__TILE_AT(q5_1, minimum), SPECDEC__TILE_AT(q5_1, high), 0, NULL)
-SPECDEC__NEON_UNPACK(q8_0, specdec__neon_unpack_bytes(tile, blocks, panel))
-SPECDEC__NEON_UNPACK(q4_k, specdec__neon_unpack_k(tile, blocks, panel, 0))
-SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_k(tile, blocks, panel, 1))
-SPECDEC__NEON_UNPACK(q6_k, specdec__neon_unpack_6k(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q8_0, specdec__neon_unpack_tile_q8_0(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(q4_k, specdec__neon_unpack_tile_k(tile, blocks, panel, 0))
+SPECDEC__NEON_UNPACK(q5_k, specdec__neon_unpack_tile_k(tile, blocks, panel, 1))
+SPECDEC__NEON_UNPACK(q6_k, specdec__neon_unpack_tile_q6_k(tile, blocks, panel))
 SPECDEC__NEON_NIBBLES(iq4_nl, 0, 0, 0, specdec__quant_iq4_values)
-SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_4xs(tile, blocks, panel))
+SPECDEC__NEON_UNPACK(iq4_xs, specdec__neon_unpack_tile_iq4_xs(tile, blocks, panel))
 SPECDEC__NEON_UNPACK(q1_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q1_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(q2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_Q2_0, tile, blocks, panel))
 SPECDEC__NEON_UNPACK(tq2_0, specdec__neon_unpack_few_bits(SPECDEC__TYPE_TQ2_0, tile, blocks, panel))

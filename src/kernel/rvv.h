@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/rvv: RISC-V: V 1.0, for vectors of 128 bits and more.
+ * >>kernel/rvv: RISC-V vectors (V 1.0) of 128 bits and more: vector operations, and dots of panels.
  * ================================================================================================================== */
 
 #pragma once
@@ -11,13 +11,13 @@
 #include "neon32.h"
 
 #ifdef SPECDEC__RVV
-/* Sixteen float lanes: the compiler spreads them over as many registers as it takes. */
+/* The vector of RISC-V: sixteen float lanes. The compiler spreads them over as many registers as needed. */
 typedef float specdec__rvv_v __attribute__((vector_size(64)));
 typedef uint32_t specdec__rvv_bits __attribute__((vector_size(64)));
 typedef uint16_t specdec__rvv_halves __attribute__((vector_size(32)));
 typedef int8_t specdec__rvv_bytes __attribute__((vector_size(16)));
 
-/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+/* The operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_load(const float *at)
 {
     specdec__rvv_v r;
@@ -41,18 +41,18 @@ SPECDEC__INLINE specdec__rvv_v specdec__rvv_madd(specdec__rvv_v x, specdec__rvv_
     return __builtin_elementwise_fma(x, y, z);
 }
 
-/* x where a mask is set, else y. */
-SPECDEC__INLINE specdec__rvv_v specdec__rvv_choose(specdec__rvv_bits mask, specdec__rvv_v x, specdec__rvv_v y)
+/* The lanes of x where the mask is set, of y elsewhere. */
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_select(specdec__rvv_bits mask, specdec__rvv_v x, specdec__rvv_v y)
 {
     return (specdec__rvv_v)((mask & (specdec__rvv_bits)x) | (~mask & (specdec__rvv_bits)y));
 }
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_max(specdec__rvv_v x, specdec__rvv_v y)
 {
-    return specdec__rvv_choose((specdec__rvv_bits)(x > y), x, y);
+    return specdec__rvv_select((specdec__rvv_bits)(x > y), x, y);
 }
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_min(specdec__rvv_v x, specdec__rvv_v y)
 {
-    return specdec__rvv_choose((specdec__rvv_bits)(x < y), x, y);
+    return specdec__rvv_select((specdec__rvv_bits)(x < y), x, y);
 }
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_scale2(specdec__rvv_v x, specdec__rvv_v shifter)
 {
@@ -84,7 +84,8 @@ SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
 #define specdec__rvv_sum_codes specdec__scalar_sum_codes
 #define specdec__rvv_noise specdec__scalar_noise
 
-/* Half floats to floats: as the bits of floats they are 2^112 too small, but for infinities and NaNs. */
+/* Converts half floats to floats: their bits, as those of a float, are 2^112 times too small, except for infinities and
+   NaNs. */
 SPECDEC__INLINE specdec__rvv_v specdec__rvv_load_f16(const void *at)
 {
     specdec__rvv_halves halves;
@@ -123,10 +124,10 @@ SPECDEC__INLINE void specdec__rvv_store_f16(void *at, specdec__rvv_v x)
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
 
-/* What unpacking line by line (below) asks of an instruction set: see NEON of 32-bit ARM. */
+/* The functions that >>kernel/lines needs of an instruction set; described in >>kernel/neon32. */
 #define SPECDEC__LINE_VECTOR 64
 
-static void specdec__line_put_scale(float *out, const unsigned char *d, const int8_t *factors, float unit)
+static void specdec__line_store_scales(float *out, const unsigned char *d, const int8_t *factors, float unit)
 {
     specdec__rvv_bytes bytes;
 
@@ -134,7 +135,7 @@ static void specdec__line_put_scale(float *out, const unsigned char *d, const in
     specdec__rvv_store(out, __builtin_convertvector(bytes, specdec__rvv_v) * unit * specdec__rvv_load_f16(d));
 }
 
-static void specdec__line_put_halves(float *out, const unsigned char *d)
+static void specdec__line_store_halves(float *out, const unsigned char *d)
 {
     specdec__rvv_store(out, specdec__rvv_load_f16(d));
 }
@@ -151,7 +152,7 @@ static void specdec__line_look_up(int8_t *codes, const int8_t *values)
     }
 }
 
-/* Codes of a panel lie here as (value, row). pair = sums of the codes of granule k. */
+/* The pairs of granule k of a panel: the sums of its codes. Codes of a panel are (value, row) here. */
 SPECDEC__INLINE void specdec__rvv_pair(specdec__panel *panel, int k, int granule)
 {
     int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
@@ -174,8 +175,8 @@ SPECDEC__INLINE void specdec__rvv_pair(specdec__panel *panel, int k, int granule
 }
 #define SPECDEC__LINE_PAIR specdec__rvv_pair
 
-/* sums (16) += a panel times one column. Sums of 8 products (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127,
-   2 * 128 * 127. */
+/* sums (16) += a panel times one column. The sums of 8 products (wide: of 2) of a row fit into 16 bits: 8 * 32 * 127, 2
+   * 128 * 127. */
 SPECDEC__INLINE void specdec__rvv_column(const specdec__panel *panel, int blocks, const specdec__columns *x, size_t at,
                                          float *sums, int granule, int has_minimum, int wide)
 {

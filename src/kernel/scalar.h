@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/scalar: the scalar reference.
+ * >>kernel/scalar: the kernels in plain C, the reference for all instruction sets; and what several sets share.
  * ================================================================================================================== */
 
 #pragma once
@@ -9,17 +9,18 @@
 #include "../base/op.h"
 #include "kernel.h"
 
-/* Generic unpacking: every type through its decode function. The oracle for the others, and their fallback. */
+/* Unpacks a tile of any type with the type's decoder. The reference for all other unpackers, and used where there is
+   none. */
 static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                   specdec__panel *panel)
 {
-    unsigned char block[SPECDEC__QUANT_BYTES];
-    int8_t codes[SPECDEC__QUANT_BLOCK];
+    unsigned char block[SPECDEC__QUANT_MAX_BYTES];
+    int8_t codes[SPECDEC__QUANT_MAX_BLOCK];
     int per = type->block, granules = per / type->granule, whole = blocks * 32 / per, row, i, j;
 
     for (i = 0; i < whole; i++, tile += (size_t)type->bytes * SPECDEC__ROWS)
         for (row = 0; row < SPECDEC__ROWS; row++) {
-            float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+            float scale[SPECDEC__QUANT_MAX_GRANULES], minimum[SPECDEC__QUANT_MAX_GRANULES];
 
             specdec__quant_deinterleave_block(type, tile, row, block);
             type->decode(block, codes, scale, minimum);
@@ -33,8 +34,8 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
         }
 }
 
-SPECDEC__RARE
-/* Adds a panel of codes times count columns to sums (column, 16): the oracle for all other dots. */
+SPECDEC__RARELY_RUN
+/* sums (column, 16) += a panel of codes times `count` columns. The reference for the dots of all instruction sets. */
 SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                          int column, int count, float *sums, int granule, int has_minimum)
 {
@@ -63,7 +64,8 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
         }
 }
 
-/* The four integer dots of an instruction set, from its inline one. */
+/* Defines the four integer dots of an instruction set (granules of 16 and 32, without and with minimums) by its inline
+   function. */
 #define SPECDEC__DOT(isa, target, name, granule, has_minimum) \
     target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, \
                                                    int block, int column, int count, float *sums) \
@@ -76,7 +78,7 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
 
 SPECDEC__DOTS(scalar, )
 
-/* The multiply function of a type, from the instruction set's inline one. */
+/* Defines the multiply function of a type by the instruction set's inline function. */
 #define SPECDEC__MULTIPLY(isa, target, number) \
     target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, \
                                                           specdec__panel *panels, const specdec__columns *x, \
@@ -85,19 +87,19 @@ SPECDEC__DOTS(scalar, )
         specdec__##isa##_multiply(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
     }
 
-/* 32 values of 16 rows whose codes are points of a grid: points (row), two a word, of 8 or 4 values each; signs (row),
-   a bit a value or seven bits for eight of them. */
+/* A group of 32 values of 16 rows whose codes are points of a grid. points (4, row): two points of 8 or 4 values in
+   each word; signs (row): a bit for each value, or seven bits for each eight values. */
 typedef struct specdec__grid_group {
     uint32_t points[4][16], signs[16];
 } specdec__grid_group;
 
-/* Two points of a grid, side by side. */
+/* Two points of a grid in a word. */
 SPECDEC__INLINE uint32_t specdec__grid_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
     return grid[first] | (uint32_t)grid[second] << 16;
 }
 
-/* Group g of a row of IQ2_XXS. */
+/* Reads group g of a row of a tile of IQ2_XXS. */
 SPECDEC__INLINE void specdec__grid_iq2_xxs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + row * 4;
@@ -107,7 +109,7 @@ SPECDEC__INLINE void specdec__grid_iq2_xxs(const unsigned char *tile, int g, int
     out->signs[row] = specdec__load_u32(at + 64);
 }
 
-/* Group g of a row of IQ2_XS. */
+/* Reads group g of a row of a tile of IQ2_XS. */
 SPECDEC__INLINE void specdec__grid_iq2_xs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
@@ -118,7 +120,7 @@ SPECDEC__INLINE void specdec__grid_iq2_xs(const unsigned char *tile, int g, int 
     out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
 }
 
-/* Group g of a row of IQ2_S. */
+/* Reads group g of a row of a tile of IQ2_S. */
 SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int row, specdec__grid_group *out)
 {
     const uint16_t *grid = specdec__quant_iq2_s_grid;
@@ -132,7 +134,8 @@ SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int r
     out->signs[row] = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4);
 }
 
-/* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
+/* Reads the points of group g of a row of IQ3_XXS or IQ3_S, whose index fields begin at the same offset. high: the
+   ninth bits of the indices, one for each point. */
 SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
                                        int row, specdec__grid_group *out)
 {
@@ -145,9 +148,9 @@ SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char
     }
 }
 
-/* Group g of a tile of a type. */
-SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_take(uint32_t type, const unsigned char *tile, int g,
-                                                        specdec__grid_group *out)
+/* Reads group g of all 16 rows of a tile. */
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_load_group(uint32_t type, const unsigned char *tile, int g,
+                                                              specdec__grid_group *out)
 {
     const unsigned char *high = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + g % 4;
     int row;
@@ -173,10 +176,10 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__grid_take(uint32_t type, const uns
         memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64, sizeof out->signs);
 }
 
-/* Float lanes in plain C: one. */
+/* The vector of plain C: one float. */
 typedef float specdec__scalar_v;
 
-/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+/* The operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE float specdec__scalar_load(const float *at) { return *at; }
 SPECDEC__INLINE void specdec__scalar_store(float *at, float a) { *at = a; }
 SPECDEC__INLINE float specdec__scalar_set(float a) { return a; }
@@ -205,7 +208,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a)
 {
     specdec__store_u16(at, specdec__f16_from_float(a));
 }
-/* The canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
+/* The sum of 16 lanes by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
 SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
 {
     float lane[8];
@@ -231,7 +234,8 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
-/* The same, four times, from the highest of an instruction set: parts vectors are 16 lanes. */
+/* Defines highest4, the largest of 16 lanes four times, by an instruction set's `highest`. parts: vectors that make 16
+   lanes. */
 #define SPECDEC__HIGHEST4(isa, target, parts) \
     target SPECDEC__INLINE void specdec__##isa##_highest4(const specdec__##isa##_v *x, float *out) \
     { \
@@ -251,7 +255,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
         sum += codes[i];
     return sum;
 }
-/* The upper bits of 64 random numbers, those of tokens side by side; first: what the first is made of. */
+/* bits (64) = the upper 32 random bits of 64 neighbouring tokens. first: the row's noise at the first token. */
 static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
 {
     uint32_t i;
@@ -265,4 +269,4 @@ static void specdec__scalar_noise(uint64_t first, uint32_t *bits)
 #define SPECDEC__LANES 1
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
-SPECDEC__RARE_END
+SPECDEC__RARELY_RUN_END

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/sse41: SSE4.1 with SSSE3.
+ * >>kernel/sse41: SSE4.1 with SSSE3: vector operations, unpackers and dots of common types.
  * ================================================================================================================== */
 
 #pragma once
@@ -13,10 +13,10 @@
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__SSE41 __attribute__((target("sse4.1"))) SPECDEC__UNSANITIZED
 
-/* Four float lanes. */
+/* The vector of SSE4.1: four float lanes. */
 typedef __m128 specdec__sse41_v;
 
-/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+/* The operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_set(float a) { return _mm_set1_ps(a); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_sub(__m128 a, __m128 b) { return _mm_sub_ps(a, b); }
@@ -29,32 +29,33 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shi
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
 
-/* product + addend rounded to odd, from their rounded sum: where an error was lost, the sum is brought one unit towards
-   zero if that is where the error points, and its last bit is set. Odd sums stay as they are. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_to_odd(__m128d product, __m128d addend, __m128d sum)
+/* product + addend rounded to odd, from their rounded sum: if the sum is inexact and even, it is moved one unit towards
+   zero if the error points there, and its last bit is set. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_round_to_odd(__m128d product, __m128d addend, __m128d sum)
 {
     __m128d back = _mm_sub_pd(sum, product), zero = _mm_setzero_pd();
     __m128d error = _mm_add_pd(_mm_sub_pd(product, _mm_sub_pd(sum, back)), _mm_sub_pd(addend, back));
-    __m128d inexact = _mm_or_pd(_mm_cmplt_pd(error, zero), _mm_cmpgt_pd(error, zero)); /* NaNs are not */
+    __m128d inexact = _mm_or_pd(_mm_cmplt_pd(error, zero), _mm_cmpgt_pd(error, zero)); /* 0 for NaNs */
     __m128i odd = _mm_srli_epi64(_mm_castpd_si128(inexact), 63),
             opposite = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(error, sum)), 63);
 
     return _mm_castsi128_pd(_mm_or_si128(_mm_sub_epi64(_mm_castpd_si128(sum), _mm_and_si128(odd, opposite)), odd));
 }
 
-/* specdec__fma of four. */
+/* specdec__fma of four lanes, by rounding to odd. */
 SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), low_addend = _mm_cvtps_pd(c);
     __m128d high = _mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b)));
     __m128d high_addend = _mm_cvtps_pd(_mm_movehl_ps(c, c));
 
-    return _mm_movelh_ps(_mm_cvtpd_ps(specdec__sse41_to_odd(low, low_addend, _mm_add_pd(low, low_addend))),
-                         _mm_cvtpd_ps(specdec__sse41_to_odd(high, high_addend, _mm_add_pd(high, high_addend))));
+    return _mm_movelh_ps(_mm_cvtpd_ps(specdec__sse41_round_to_odd(low, low_addend, _mm_add_pd(low, low_addend))),
+                         _mm_cvtpd_ps(specdec__sse41_round_to_odd(high, high_addend, _mm_add_pd(high, high_addend))));
 }
 
-/* The same, fast: rounding to odd matters only to sums that lie half way between two floats, where the 29 bits that a
-   float lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
+/* specdec__fma of four lanes. Rounding to odd matters only for sums half way between two floats, where the 29 bits that
+   a float lacks are 1000..., and for subnormal floats (below 2^-126), which lack more bits; all other sums are rounded
+   directly. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
@@ -71,7 +72,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __
         return specdec__sse41_fma_odd(a, b, c);
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
-/* More operations of SPECDEC__LANE_OPERATIONS. */
+/* Further operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
 SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
@@ -79,7 +80,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
     return _mm_cvtsi128_si32(_mm_castps_si128(a));
 }
 
-/* Four signed bytes to floats. */
+/* Converts four signed bytes to floats. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bytes(const int8_t *at)
 {
     return _mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128((int)specdec__load_u32(at))));
@@ -88,9 +89,9 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bf16(const void *at)
 {
     return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)at)));
 }
-/* Half floats to floats: the bits, moved up by 13, and 112 more in the exponent; infinities and NaNs get all of it. A
-   subnormal gets 113 and so a leading 1, which is taken off again: no operand is a subnormal float, which CPUs are
-   slow with, and take for 0 where a host wants that. */
+/* Converts half floats to floats: shifts the bits up by 13 and adds 112 to the exponent; infinities and NaNs get the
+   largest exponent. A subnormal gets 113 and thus a leading 1, which is subtracted again: no operand is a subnormal
+   float, which processors are slow with, or take for 0 where the program wants that. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_f16(const void *at)
 {
     __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)at));
@@ -150,7 +151,7 @@ SPECDEC__FOR_SIZE
 #include SPECDEC__FILE
 SPECDEC__FOR_SPEED
 
-/* One tile and column. */
+/* value_sums of SPECDEC__WEIGH_CODES for one tile and column. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                               const unsigned char *next, __m128 *sums)
 {
@@ -164,7 +165,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *valu
         const __m128i code = _mm_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + key)));
         const int8_t *from = values + key * SPECDEC__ROWS;
 
-        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
+        specdec__weigh_prefetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
             __m128i value = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)(from + i * 8)));
@@ -179,48 +180,49 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *valu
 
 SPECDEC__WEIGH_CODES(sse41, sse41, SPECDEC__SSE41, 1, 1, )
 
-/* Loads, stores and masks 16 bytes. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at)
+/* Loads 16 bytes. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_load_16(const void *at)
 {
     return _mm_loadu_si128((const __m128i *)at);
 }
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v)
+/* Stores 16 bytes. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_16(void *at, __m128i v)
 {
     _mm_storeu_si128((__m128i *)at, v);
 }
+/* The bits of a mask in every byte. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask)
 {
     return _mm_and_si128(a, _mm_set1_epi8((char)mask));
 }
 
-/* Products of unsigned w (or signed, for SIGNED) and signed x, added up in twos in 16-bit lanes. So many steps may be
-   added up there: 8 with 4-bit codes, 2 with 6-bit codes, 1 with 8-bit codes. All sums stay below 2^15, so nothing
-   saturates. */
+/* Modes of multiplying codes w with signed x, by the size of w: unsigned 4 or 6 bits, or signed 8 bits. Two products
+   are added in every 16-bit lane; 8, 2 or 1 such sums can be added there without reaching 2^15. */
 enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
 
-/* Products of codes w and activations x, added up in twos to 16-bit lanes. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
+/* Products of codes w and activations x, added in twos in 16-bit lanes. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_pair_products(int mode, __m128i w, __m128i x)
 {
     return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w))
                                          : _mm_maddubs_epi16(w, x);
 }
 
-/* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
+/* Unpacks `vectors` times 64 bytes of nibbles into twice as many codes, the low nibbles first. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *from, int vectors, int8_t *codes)
 {
     int i;
 
     for (i = 0; i < vectors * 64; i += 16) {
-        __m128i q = specdec__sse41_get(from + i);
+        __m128i q = specdec__sse41_load_16(from + i);
 
-        _mm_prefetch((const char *)from + SPECDEC__AHEAD + i, _MM_HINT_T0);
-        specdec__sse41_put_bytes(codes + i, specdec__sse41_and(q, 15));
-        specdec__sse41_put_bytes(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
+        _mm_prefetch((const char *)from + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
+        specdec__sse41_store_16(codes + i, specdec__sse41_and(q, 15));
+        specdec__sse41_store_16(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
     }
 }
 
 /* scale (16) = the half floats of 16 rows. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_halves(const unsigned char *at, float *scale)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_load_scales(const unsigned char *at, float *scale)
 {
     int i;
 
@@ -228,7 +230,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_halves(const unsigned char *a
         _mm_storeu_ps(scale + i, specdec__sse41_load_f16(at + i * 2));
 }
 
-/* count scales (count, 16) = the half floats d (16), times sign, times signed bytes (count, 16). */
+/* out (count, 16) = the half floats d (16) * sign * signed bytes (count, 16). */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned char *d, float sign, const int8_t *bytes,
                                                                int count, float (*out)[SPECDEC__ROWS])
 {
@@ -242,34 +244,34 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned ch
     }
 }
 
-/* Scales and codes + 8 of blocks of Q4_0 to a panel. */
+/* Unpacks scales and codes + 8 of blocks of Q4_0 into a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks,
                                                               specdec__panel *panel)
 {
     int b;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q4_0)) {
-        specdec__sse41_halves(tile, panel->scale[b]);
+        specdec__sse41_load_scales(tile, panel->scale[b]);
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
     }
 }
 
-/* Scales and codes of blocks of Q8_0 to a panel. */
+/* Unpacks scales and codes of blocks of Q8_0 into a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks,
                                                               specdec__panel *panel)
 {
     int b, i;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
-        specdec__sse41_halves(tile, panel->scale[b]);
+        specdec__sse41_load_scales(tile, panel->scale[b]);
         for (i = 0; i < 512; i += 64) {
-            _mm_prefetch((const char *)tile + SPECDEC__AHEAD + i, _MM_HINT_T0);
+            _mm_prefetch((const char *)tile + SPECDEC__PREFETCH_BYTES + i, _MM_HINT_T0);
             memcpy(panel->u.codes + b * 512 + i, tile + SPECDEC__TILE_AT(q8_0, codes) + i, 64);
         }
     }
 }
 
-/* Scales, minimums and codes of a block of Q4_K to a panel. */
+/* Unpacks scales, minimums and codes of a block of Q4_K into a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
@@ -277,15 +279,15 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
     int i;
 
     for (i = 0; i < 64; i += 16, packed += 16) {
-        __m128i a = specdec__sse41_get(packed), b = specdec__sse41_get(packed + 64);
-        __m128i c = specdec__sse41_get(packed + 128);
+        __m128i a = specdec__sse41_load_16(packed), b = specdec__sse41_load_16(packed + 64);
+        __m128i c = specdec__sse41_load_16(packed + 128);
 
-        specdec__sse41_put_bytes(scales + i, specdec__sse41_and(a, 63));
-        specdec__sse41_put_bytes(scales + 64 + i,
-                                 specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
-        specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
-        specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
-                                                        specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+        specdec__sse41_store_16(scales + i, specdec__sse41_and(a, 63));
+        specdec__sse41_store_16(scales + 64 + i,
+                                specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
+        specdec__sse41_store_16(minimums + i, specdec__sse41_and(b, 63));
+        specdec__sse41_store_16(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
+                                specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
     specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
@@ -293,10 +295,10 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
 
-/* Scales and codes + 32 of a block of Q6_K to a panel. */
+/* Unpacks scales and codes + 32 of a block of Q6_K into a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
-    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, crumbs);
+    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, two_bits);
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
@@ -306,17 +308,17 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
                 __m128i q =
-                    specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
-                __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(high + i), s * 2), 3);
+                    specdec__sse41_and(_mm_srli_epi16(specdec__sse41_load_16(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_load_16(high + i), s * 2), 3);
 
-                _mm_prefetch((const char *)low + SPECDEC__AHEAD + s % 2 * 512 + i, _MM_HINT_T0);
-                specdec__sse41_put_bytes(codes + i, q | h << 4);
+                _mm_prefetch((const char *)low + SPECDEC__PREFETCH_BYTES + s % 2 * 512 + i, _MM_HINT_T0);
+                specdec__sse41_store_16(codes + i, q | h << 4);
             }
 }
 
-/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is
-   what offset and bias add to a dot. small: the codes are unsigned, and those of a granule in one lane add up to at
-   most a byte. */
+/* The pairs of a panel's granules: the sum of the codes in the low half of a word, -bias in the high half. Its product
+   with (offset, sum of activation codes) is the correction of a dot for bias and offset. small: 1: codes are unsigned,
+   and those of a granule in one lane add up to at most a byte. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks,
                                                          specdec__panel *panel)
 {
@@ -327,25 +329,25 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, 
     for (k = 0; k < blocks * 32 / granule; k++)
         for (r = 0; r < 4; r++) {
             int8_t *codes = panel->u.codes + k * vectors * 64 + r * 16;
-            __m128i sum = small ? specdec__sse41_get(codes) : _mm_setzero_si128();
+            __m128i sum = small ? specdec__sse41_load_16(codes) : _mm_setzero_si128();
 
             if (small) {
                 for (i = 1; i < vectors; i++)
-                    sum = _mm_add_epi8(sum, specdec__sse41_get(codes + i * 64));
-                sum = specdec__sse41_product(SPECDEC__SSE41_4BIT, sum, ones);
+                    sum = _mm_add_epi8(sum, specdec__sse41_load_16(codes + i * 64));
+                sum = specdec__sse41_pair_products(SPECDEC__SSE41_4BIT, sum, ones);
             } else {
                 for (i = 0; i < vectors; i++)
-                    sum = _mm_add_epi16(sum, specdec__sse41_product(SPECDEC__SSE41_4BIT, ones,
-                                                                    specdec__sse41_get(codes + i * 64)));
+                    sum = _mm_add_epi16(sum, specdec__sse41_pair_products(SPECDEC__SSE41_4BIT, ones,
+                                                                          specdec__sse41_load_16(codes + i * 64)));
             }
             sum = _mm_add_epi32(_mm_madd_epi16(sum, words), _mm_set1_epi32(-granule * bias));
-            specdec__sse41_put_bytes(&panel->pair[k][r * 4], (sum & _mm_set1_epi32(65535)) | above);
+            specdec__sse41_store_16(&panel->pair[k][r * 4], (sum & _mm_set1_epi32(65535)) | above);
         }
 }
 
-/* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vectors, int columns, const int8_t *w,
-                                                            const int32_t *x, __m128i (*sums)[4])
+/* sums (column, register) += a granule of a panel times columns, in 32-bit lanes. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_integers(int mode, int vectors, int columns, const int8_t *w,
+                                                                const int32_t *x, __m128i (*sums)[4])
 {
     const __m128i words = _mm_set1_epi32(0x00010001);
     const int step = mode == SPECDEC__SSE41_4BIT ? vectors : mode == SPECDEC__SSE41_6BIT ? 2 : 1;
@@ -355,14 +357,14 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
     for (i = 0; i < vectors; i++) {
         SPECDEC__UNROLL
         for (r = 0; r < 4; r++)
-            codes[r] = specdec__sse41_get(w + i * 64 + r * 16);
+            codes[r] = specdec__sse41_load_16(w + i * 64 + r * 16);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
             __m128i value = _mm_set1_epi32(x[c * 8 + i]);
 
             SPECDEC__UNROLL
             for (r = 0; r < 4; r++) {
-                __m128i product = specdec__sse41_product(mode, codes[r], value);
+                __m128i product = specdec__sse41_pair_products(mode, codes[r], value);
 
                 part[c][r] = i % step ? _mm_add_epi16(part[c][r], product) : product;
                 if (i % step == step - 1)
@@ -372,11 +374,11 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
     }
 }
 
-/* sums (column, 16) += what a granule of a panel gives with its integers (column, register); g: which of the `per`
+/* sums (column, 16) += the contribution of a granule with its integers (column, register). g: which of the `per`
    granules of its block. */
 SPECDEC__SSE41 SPECDEC__INLINE void
-specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int g, int columns,
-                      __m128i (*integers)[4], float *sums)
+specdec__sse41_add_granule(const float *scale, const float *minimum, const specdec__x86_columns *from, int per, int g,
+                           int columns, __m128i (*integers)[4], float *sums)
 {
     int c, r;
 
@@ -391,7 +393,7 @@ specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x
         }
 }
 
-/* A panel times columns, 1 or 2 of them at once. */
+/* sums (column, 16) += a panel times 1 or 2 columns. */
 SPECDEC__SSE41 SPECDEC__INLINE void
 specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
                            const specdec__columns *x, size_t at, float *sums)
@@ -400,7 +402,7 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
     int k, c, r;
 
     for (k = 0; k < blocks * per; k++) {
-        const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per);
+        const specdec__x86_columns from = specdec__x86_block_columns(x, at + (size_t)(k / per) * (size_t)x->n, per);
         const int g = k % per;
         __m128i integers[2][4];
 
@@ -410,16 +412,16 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
 
             SPECDEC__UNROLL
             for (r = 0; r < 4; r++)
-                integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
+                integers[c][r] = _mm_madd_epi16(specdec__sse41_load_16(&panel->pair[k][r * 4]), pair);
         }
-        specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes + g * 4,
-                                 integers);
-        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, g, columns, integers,
-                              sums);
+        specdec__sse41_dot_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes + g * 4,
+                                    integers);
+        specdec__sse41_add_granule(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, g, columns,
+                                   integers, sums);
     }
 }
 
-/* A panel times count columns, two at a time. */
+/* sums (column, 16) += a panel times `count` columns, two at a time. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum,
                                                        const specdec__panel *panel, int blocks,
                                                        const specdec__columns *x, size_t at, int count, float *sums)
@@ -430,7 +432,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, in
         specdec__sse41_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums);
 }
 
-/* The dots of a mode: several of a granule, without and with minimums, share their machine code. */
+/* Defines the dots of a mode: dots with and without minimums, and of several granules, share their machine code. */
 #define SPECDEC__SSE41_DOTS(name, mode, granule_of_mode) \
     SPECDEC__SSE41 static SPECDEC__NOINLINE void \
     specdec__sse41_dots_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
@@ -459,8 +461,8 @@ SPECDEC__SSE41_DOT(16m, signed, 16, 1)
 SPECDEC__SSE41_DOT(32, signed, 32, 0)
 SPECDEC__SSE41_DOT(32m, signed, 32, 1)
 
-/* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to
-   codes. */
+/* Defines the unpacker of a type: pairs, and codes + bias for types of at most 6 bits (Q4_0, Q4_K, Q6_K), which are
+   multiplied as unsigned; else signed codes. */
 #define SPECDEC__SSE41_UNPACK(name, granule, bias, small, codes) \
     SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, \
                                                             const unsigned char *tile, int blocks, \

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/weigh: attention over 8-bit values: weighted sums of codes, written once for every instruction set.
+ * >>kernel/weigh: attention over 8-bit values: the loop of weigh_codes, written once for all instruction sets.
  * ================================================================================================================== */
 
 #pragma once
@@ -7,19 +7,19 @@
 #include "kernel.h"
 #include "scalar.h"
 
-/* Of a page of keys and values, the part that goes with the 64 bytes of values which lie `at` bytes on. */
-SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
+/* Prefetches the part of a page of keys and values that corresponds to the 64 bytes at offset `at` of 8-bit values. */
+SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_prefetch(const unsigned char *page, int at)
 {
     if (page) {
-        __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 values, or keys with their scale, take 34 bytes */
+        __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 keys or values with their scale take 34 bytes */
         __builtin_prefetch(page + at / 8 * 17 + 64, 0, 3);
         __builtin_prefetch(page + at / 8 * 17 + 128, 0, 3);
     }
 }
 
-/* specdec__weigh_codes_function from an instruction set's value_sums(values, keys, codes, next, sums), which computes
-   the sums of `tiles` tiles of 16 dimensions and `many` columns, sums (column, tile * 16) as floats; many is 1, 2 or
-   4. lanes: whose vectors they are. each: what unrolls loops over them, where that pays. */
+/* Defines specdec__weigh_codes_function by an instruction set's value_sums(values, keys, codes, next, sums). That
+   computes sums (column, tile * 16), as floats, of `tiles` tiles of 16 dimensions and `many` (1, 2 or 4) columns.
+   lanes: the set whose vectors are used. each: a pragma that unrolls loops, or nothing. */
 #define SPECDEC__WEIGH_CODES(isa, lanes, target, tiles, many, each) \
     target static void specdec__##isa##_weigh_codes(const int8_t *values, int dim, int keys, const uint8_t *codes, \
                                                     const float *scales, int count, const unsigned char *next, \
@@ -46,7 +46,7 @@ SPECDEC__UNUSED SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *p
             } \
     }
 
-/* One tile, one column: the canonical sums. */
+/* The exact sums of one tile and one column. */
 static void specdec__scalar_value_sums(const int8_t *values, int keys, const uint8_t *codes, const unsigned char *next,
                                        float *sums)
 {

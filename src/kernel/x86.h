@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>kernel/x86: what the instruction sets of x86-64 have in common.
+ * >>kernel/x86: facts of types, prefetches and random bits that the instruction sets of x86-64 share.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,14 +12,14 @@
 #include "weigh.h"
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-/* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
+/* Without optimisation gcc's intrinsics are macros, whose conversions of masks would count as ours. */
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__OPTIMIZE__)
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
-/* What functions for AVX2 and AVX-512 are compiled for, whether there is AVX-VNNI (with newer compilers, whose
-   assemblers know it), and whether other files see the tables. */
+/* The target attributes of functions for AVX2 and AVX-512; SPECDEC__AVXVNNI where the compiler's assembler knows
+   AVX-VNNI; and the linkage of the functions that fill tables, which other files may call. */
 #define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
 #define SPECDEC__AVXVNNI
@@ -27,24 +27,24 @@
 #define SPECDEC__AVX512 \
     __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c"))) SPECDEC__UNSANITIZED
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
-#define SPECDEC__TABLE SPECDEC__OS_HIDDEN
+#define SPECDEC__KERNELS_LINKAGE SPECDEC__OS_HIDDEN
 #else
-#define SPECDEC__TABLE static
+#define SPECDEC__KERNELS_LINKAGE static
 #endif
 
-/* Makes the compiler load a vector once, not again for every use. */
-#define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
+/* Makes the compiler load a vector once and keep it, instead of loading it for every use. */
+#define SPECDEC__KEEP_IN_REGISTER(vector) __asm__("" : "+v"(vector))
 
-/* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made
-   unsigned. So do the planes of Q8_0: tile is where the upper one begins. */
+/* Panels count as types of their own, by granule and minimum (M); SIGNED: codes that were not made unsigned. So do the
+   planes of Q8_0, where tiles[] points to the upper plane. */
 enum {
-    SPECDEC__X86_PLANE = SPECDEC__TYPE_COUNT, SPECDEC__X86_PLANES, /* the upper one; both */
+    SPECDEC__X86_PLANE = SPECDEC__TYPE_COUNT, SPECDEC__X86_PLANES, /* the upper plane; both planes */
     SPECDEC__X86_PANEL_32, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
-/* Each type, and each kind of panel, has machine code of its own. What that depends on are constants from the type's
-   row, kept in masks with a bit for each type and kind of panel. Masks compile faster than switches. */
+/* Each type, and each kind of panel, has machine code of its own. The facts that this code depends on are constants
+   from the type's row, kept in masks with a bit for each type and kind of panel. Masks compile faster than switches. */
 #define SPECDEC__X86_MASK(condition, number) | (uint64_t)((condition) != 0) << (number)
 #define SPECDEC__X86_BIT_0(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 1, number)
 #define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
@@ -58,7 +58,7 @@ enum {
 #define SPECDEC__X86_EITHER_PLANE (UINT64_C(3) << SPECDEC__X86_PLANE)
 #define SPECDEC__X86_PANEL(number) (UINT64_C(1) << SPECDEC__X86_PANEL_##number)
 
-/* Does a type have minimums besides scales? */
+/* Whether a type has minimums besides scales. */
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     const uint64_t panels = SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16M);
@@ -67,7 +67,7 @@ SPECDEC__INLINE int specdec__x86_has_minimum(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Bits of a code: 5 in panels of unsigned codes, 8 in those of signed ones. */
+/* Bits of a type's codes: 5 in panels of unsigned codes, 8 in panels of signed codes. */
 SPECDEC__INLINE int specdec__x86_bits(int type)
 {
     const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
@@ -82,16 +82,16 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
     return (int)((mask0 >> type & 1) | (mask1 >> type & 1) << 1 | (mask2 >> type & 1) << 2 | (mask3 >> type & 1) << 3);
 }
 
-/* What is added to a code to make it unsigned. */
+/* The number that is added to a type's codes to make them unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
     return specdec__quant_bias(specdec__x86_bits(type), specdec__x86_has_minimum(type));
 }
-/* The highest unsigned code. */
-SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
+/* The largest unsigned code of a type. */
+SPECDEC__INLINE int specdec__x86_highest_code(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
-/* Bytes of a tile of one block of 32 values, or what such a block takes of a longer one. */
-SPECDEC__INLINE int specdec__x86_span(int type)
+/* Bytes of 32 values of 16 rows in a tile: a block of 32 values, or a part of a longer block. */
+SPECDEC__INLINE int specdec__x86_block_bytes(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__X86_SPAN)
@@ -100,8 +100,8 @@ SPECDEC__INLINE int specdec__x86_span(int type)
     }
 }
 
-/* Types whose blocks have one scale as it is, not factors of it: those of fewer than 256 values, and TQ2_0. */
-SPECDEC__INLINE int specdec__x86_is_plain(int type)
+/* Whether a block of a type has a single scale, not one with factors: types of fewer than 256 values, and TQ2_0. */
+SPECDEC__INLINE int specdec__x86_has_plain_scale(int type)
 {
     const uint64_t own = UINT64_C(1) << SPECDEC__TYPE_TQ2_0 | SPECDEC__X86_EITHER_PLANE;
     const uint64_t mask = own SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_SHORT);
@@ -109,8 +109,8 @@ SPECDEC__INLINE int specdec__x86_is_plain(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Blocks of 32 values that lie in a block of a type. */
-SPECDEC__INLINE int specdec__x86_parts(int type)
+/* Number of groups of 32 values in a block of a type. */
+SPECDEC__INLINE int specdec__x86_part_count(int type)
 {
     switch (type) {
     SPECDEC__QUANT_TYPES(SPECDEC__X86_PARTS)
@@ -118,17 +118,18 @@ SPECDEC__INLINE int specdec__x86_parts(int type)
     }
 }
 
-/* The address of the block that holds 32 values (number `block` of a tile), and their index among its groups of 32.
-   Types with factors have one block of 256 values, at `tile`. */
+/* The address of the block in the file's sense that holds 32 values (number `block` of a tile). Types with factors of
+   scales have one block of 256 values, at `tile`. */
 SPECDEC__INLINE const unsigned char *specdec__x86_block_of(int type, const unsigned char *tile, int block)
 {
-    const int parts = specdec__x86_parts(type), whole = specdec__x86_is_plain(type) ? block / parts : 0;
+    const int parts = specdec__x86_part_count(type), whole = specdec__x86_has_plain_scale(type) ? block / parts : 0;
 
-    return tile + (size_t)whole * (size_t)(specdec__x86_span(type) * parts);
+    return tile + (size_t)whole * (size_t)(specdec__x86_block_bytes(type) * parts);
 }
+/* The index of these 32 values among the groups of 32 values of their block. */
 SPECDEC__INLINE int specdec__x86_part_of(int type, int block)
 {
-    return specdec__x86_is_plain(type) ? block % specdec__x86_parts(type) : block;
+    return specdec__x86_has_plain_scale(type) ? block % specdec__x86_part_count(type) : block;
 }
 
 /* Values that share a scale. */
@@ -140,48 +141,50 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     return mask >> type & 1 ? 16 : 32;
 }
 
-/* Where the codes of a type stand and which function unpacks them: cases for a switch. own, part: of
-   specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
+/* Unpacks 32 values of a type: cases for a switch, each with the offset of the codes in a tile and the function that
+   unpacks them. own, part: from specdec__x86_block_of and specdec__x86_part_of, from the first row of a vector on. */
 #define SPECDEC__X86_CODES(isa, own, part, u) \
-    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
-    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_0: specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break; \
+    case SPECDEC__TYPE_Q4_1: specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break; \
     case SPECDEC__TYPE_Q5_0: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q5_0, nibbles), (own) + SPECDEC__TILE_AT(q5_0, high), \
+                                       u); \
         break; \
     case SPECDEC__TYPE_Q5_1: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(q5_1, nibbles), (own) + SPECDEC__TILE_AT(q5_1, high), \
+                                       u); \
         break; \
     case SPECDEC__TYPE_IQ4_NL: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
-        specdec__##isa##_iq4(u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u); \
+        specdec__##isa##_iq4_values(u); \
         break; \
     case SPECDEC__TYPE_IQ4_XS: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
-        specdec__##isa##_iq4(u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(iq4_xs, nibbles) + (part) * 256, NULL, u); \
+        specdec__##isa##_iq4_values(u); \
         break; \
     case SPECDEC__TYPE_MXFP4: \
-        specdec__##isa##_codes_32((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
-        specdec__##isa##_fp4(u); \
+        specdec__##isa##_codes_nibbles((own) + SPECDEC__TILE_AT(mxfp4, nibbles), NULL, u); \
+        specdec__##isa##_fp4_values(u); \
         break; \
     case SPECDEC__TYPE_NVFP4: \
-        specdec__##isa##_codes_16((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
-        specdec__##isa##_fp4(u); \
+        specdec__##isa##_codes_nvfp4((own) + SPECDEC__TILE_AT(nvfp4, nibbles) + (part) * 256, u); \
+        specdec__##isa##_fp4_values(u); \
         break; \
     case SPECDEC__TYPE_Q1_0: \
-        specdec__##isa##_codes_bits((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
+        specdec__##isa##_codes_q1_0((own) + SPECDEC__TILE_AT(q1_0, bits) + (part) * 64, u); \
         break; \
     case SPECDEC__TYPE_Q2_0: \
-        specdec__##isa##_codes_twos((own) + SPECDEC__TILE_AT(q2_0, crumbs) + (part) * 128, u); \
+        specdec__##isa##_codes_q2_0((own) + SPECDEC__TILE_AT(q2_0, two_bits) + (part) * 128, u); \
         break; \
     case SPECDEC__TYPE_TQ2_0: \
-        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(tq2_0, crumbs), NULL, part, u); \
+        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(tq2_0, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q2_K: \
-        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q2_k, crumbs), NULL, part, u); \
+        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q2_k, two_bits), NULL, part, u); \
         break; \
     case SPECDEC__TYPE_Q3_K: \
-        specdec__##isa##_codes_crumbs((own) + SPECDEC__TILE_AT(q3_k, crumbs), (own) + SPECDEC__TILE_AT(q3_k, high), \
-                                      part, u); \
+        specdec__##isa##_codes_two_bits((own) + SPECDEC__TILE_AT(q3_k, two_bits), \
+                                        (own) + SPECDEC__TILE_AT(q3_k, high), part, u); \
         break; \
     case SPECDEC__TYPE_Q4_K: \
         specdec__##isa##_codes_k((own) + SPECDEC__TILE_AT(q4_k, nibbles), NULL, part, u); \
@@ -192,35 +195,36 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
         break; \
     case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(own, part, u); break;
 
-/* Types by how they are multiplied. Those seen often and, in less machine code, by AVX-512 those seen seldom have a
-   kernel each; points of a grid are unpacked to panels. AVX2 unpacks a block at a time, except for one column or two
-   of types seen often. */
-#define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
-#define SPECDEC__X86_SELDOM(X, isa) \
+/* Types by how they are multiplied. Common types and, in less machine code, rare types each have a kernel for AVX-512;
+   types with a grid are unpacked into panels. AVX2 unpacks a block at a time, except for one or two columns of common
+   types. */
+#define SPECDEC__X86_COMMON_TYPES(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
+#define SPECDEC__X86_RARE_TYPES(X, isa) \
     X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS) \
     X(isa, MXFP4) X(isa, NVFP4) X(isa, Q1_0) X(isa, Q2_0) X(isa, TQ2_0)
-#define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
+#define SPECDEC__X86_GRID_TYPES(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
 /* Types that only their decoders unpack. */
-#define SPECDEC__X86_DECODED(X, isa) X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0)
+#define SPECDEC__X86_DECODED_TYPES(X, isa) X(isa, IQ1_S) X(isa, IQ1_M) X(isa, TQ1_0)
 
-#define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
+#define SPECDEC__X86_TYPE_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
 
-SPECDEC__INLINE int specdec__x86_is_seldom(int type)
+/* Whether a type is one of SPECDEC__X86_RARE_TYPES. */
+SPECDEC__INLINE int specdec__x86_is_rare(int type)
 {
-    const uint64_t mask = 0 SPECDEC__X86_SELDOM(SPECDEC__X86_BIT, );
+    const uint64_t mask = 0 SPECDEC__X86_RARE_TYPES(SPECDEC__X86_TYPE_BIT, );
 
     return (int)(mask >> type & 1);
 }
 
-/* What lies SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is `next`. */
-SPECDEC__INLINE const char *specdec__x86_ahead(const unsigned char *tile, size_t at, size_t end,
-                                               const unsigned char *next)
+/* The address SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile; past the tile's end, the address in `next`. */
+SPECDEC__INLINE const char *specdec__x86_prefetch_address(const unsigned char *tile, size_t at, size_t end,
+                                                          const unsigned char *next)
 {
-    return (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
+    return (const char *)(at + SPECDEC__PREFETCH_BYTES < end ? tile + at : next + at - end) + SPECDEC__PREFETCH_BYTES;
 }
 
-/* Prefetches so many bytes. */
-SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
+/* Prefetches `bytes` bytes into the first-level cache. */
+SPECDEC__INLINE void specdec__x86_prefetch_bytes(int bytes, const char *from)
 {
     int i;
 
@@ -229,8 +233,8 @@ SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
         _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
-/* Where the scale d of a block stands in a tile; dmin comes after it. */
-SPECDEC__INLINE size_t specdec__x86_d(int type)
+/* The offset of a block's scale d in a tile; dmin follows it. */
+SPECDEC__INLINE size_t specdec__x86_scale_offset(int type)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
@@ -241,63 +245,64 @@ SPECDEC__INLINE size_t specdec__x86_d(int type)
     }
 }
 
-/* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. */
-SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
-                                           const unsigned char *next)
+/* Prefetches `bytes` bytes, SPECDEC__PREFETCH_BYTES ahead of byte `at` of a tile. */
+SPECDEC__INLINE void specdec__x86_prefetch_ahead(int bytes, const unsigned char *tile, size_t at, size_t end,
+                                                 const unsigned char *next)
 {
-    specdec__x86_fetch(bytes, specdec__x86_ahead(tile, at, end, next));
+    specdec__x86_prefetch_bytes(bytes, specdec__x86_prefetch_address(tile, at, end, next));
 }
 
-/* Where a block of some columns begins. codes (column, 8): 4 of them in each; pairs and totals (column, granules of a
-   block), scales (column). */
-typedef struct specdec__x86_x {
+/* Some columns of activations, from a block on. codes (column, 8): 4 codes in each word; pairs and totals (column,
+   granules of a block); scales (column). */
+typedef struct specdec__x86_columns {
     const int32_t *codes, *pairs;
     const float *scales, *totals;
-} specdec__x86_x;
+} specdec__x86_columns;
 
-/* Where the block at `at` begins; per: granules of a block. */
-SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per)
+/* The columns from index `at` (block, column) on. per: granules of a block. */
+SPECDEC__INLINE specdec__x86_columns specdec__x86_block_columns(const specdec__columns *x, size_t at, int per)
 {
-    specdec__x86_x from;
+    specdec__x86_columns from;
 
     from.codes = (const int32_t *)(const void *)(x->codes + at * 32);
     from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per;
     from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per;
     from.scales = x->scale + at;
-    __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
+    __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address for each array */
     return from;
 }
 
 /* --- random bits: see specdec__scalar_noise ---------------------------------------------------------------------- */
 
-/* x times a constant, of which AVX2 has only the lower halves' products. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_times(__m256i x, uint64_t constant)
+/* x times a 64-bit constant in each lane, from products of 32-bit halves, as AVX2 has no more. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_u64(__m256i x, uint64_t constant)
 {
     const __m256i low = _mm256_set1_epi64x((long long)(constant & 0xffffffffu));
     const __m256i swapped = _mm256_set1_epi64x((long long)(constant >> 32 | constant << 32));
-    const __m256i crossed = _mm256_mullo_epi32(x, swapped); /* two halves, which are added up in the upper one */
+    const __m256i crossed = _mm256_mullo_epi32(x, swapped); /* their sum is the upper half */
 
     return _mm256_add_epi64(_mm256_mul_epu32(x, low),
                             _mm256_slli_epi64(_mm256_add_epi32(crossed, _mm256_srli_epi64(crossed, 32)), 32));
 }
 
-/* The two multiplications of specdec__mix. */
+/* specdec__mix_bits in 64-bit lanes, without its last step. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_mix(__m256i x)
 {
-    x = specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
-    return specdec__avx2_times(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
+    x = specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 30)), 0xbf58476d1ce4e5b9u);
+    return specdec__avx2_multiply_u64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 27)), 0x94d049bb133111ebu);
 }
 
+/* bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t *bits)
 {
-    const uint64_t step = SPECDEC__NOISE_STEP;
+    const uint64_t step = SPECDEC__NOISE_TOKEN_STEP;
     const __m256i eight = _mm256_set1_epi64x((long long)(8 * step)), from = _mm256_set1_epi64x((long long)first);
     const __m256i places = _mm256_set_epi64x((long long)(5 * step), (long long)(4 * step), (long long)step, 0);
     __m256i a = _mm256_add_epi64(from, places);
     __m256i b = _mm256_add_epi64(a, _mm256_set1_epi64x((long long)(2 * step))), high;
     int i;
 
-    for (i = 0; i < 64; i += 8) { /* the upper halves of tokens 0, 1, 4, 5 and 2, 3, 6, 7 */
+    for (i = 0; i < 64; i += 8) { /* upper 32 bits of tokens 0, 1, 4, 5 and 2, 3, 6, 7 */
         high = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(specdec__avx2_mix(a)),
                                                      _mm256_castsi256_ps(specdec__avx2_mix(b)), 0xDD));
         high = _mm256_xor_si256(high, _mm256_srli_epi32(high, 31));
@@ -307,6 +312,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_noise(uint64_t first, uint32_t 
     }
 }
 
+/* specdec__mix_bits in 64-bit lanes, without its last step. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
 {
     x = _mm512_xor_si512(x, _mm512_srli_epi64(x, 30));
@@ -315,9 +321,10 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_mix(__m512i x)
     return _mm512_mullo_epi64(x, _mm512_set1_epi64((long long)0x94d049bb133111ebu));
 }
 
+/* bits (64) = the upper 32 random bits of 64 neighbouring tokens: see specdec__scalar_noise. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_noise(uint64_t first, uint32_t *bits)
 {
-    const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_STEP);
+    const __m512i step = _mm512_set1_epi64((long long)SPECDEC__NOISE_TOKEN_STEP);
     const __m512i upper = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
     const __m512i places = _mm512_mullo_epi64(step, _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0));
     __m512i a = _mm512_add_epi64(_mm512_set1_epi64((long long)first), places), b, high;

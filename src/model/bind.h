@@ -114,7 +114,7 @@ static specdec_result specdec__model_read_short_vocabulary(specdec__model *m, co
 }
 
 /* Reads the list of the target's layers whose hidden states a model reads. Errors: FORMAT, UNSUPPORTED. */
-static specdec_result specdec__model_read_layers(specdec__model *m, specdec_error *error)
+static specdec_result specdec__model_read_target_layers(specdec__model *m, specdec_error *error)
 {
     specdec__gguf_value list;
     char key[96];
@@ -145,7 +145,7 @@ static int specdec__model_find_tensor_with_word(const specdec__model *m, const c
     uint64_t i;
     size_t k;
 
-    c.at = m->gguf.tensors_at;
+    c.offset = m->gguf.tensors_at;
     for (i = 0; i < m->gguf.tensor_count; i++) {
         const specdec__bytes found = specdec__gguf_skip_record(&m->gguf, &c, 1);
 
@@ -302,7 +302,7 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
 
     if (m->trait[SPECDEC__READS_STATES] == SPECDEC__AS_STREAM)
         return specdec__model_bind_assistant(m, error);
-    if ((result = specdec__model_read_layers(m, error)) != SPECDEC_OK)
+    if ((result = specdec__model_read_target_layers(m, error)) != SPECDEC_OK)
         return result;
     reads->width = specdec__model_read_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
     reads->norm_first = specdec__model_read_count(&r, ".norm_before_residual", 0, 1, 0);
@@ -420,7 +420,7 @@ static int specdec__model_layer_has_tensor(const specdec__model *m, int layer, s
     size_t k;
 
     specdec__model_tensor_sizes(m, &shape, size);
-    size[SPECDEC__DIM_OWN_KEYS] = 1; /* there may be unused ones */
+    size[SPECDEC__DIM_OWN_KEYS] = 1; /* a layer that shares keys may have unused tensors of its own */
     for (vectors = 0; vectors < kinds; vectors++) {
         for (i = 0; i < (vectors ? (int)SPECDEC__VECTORS : (int)SPECDEC__MATRICES); i++)
             if (specdec__bytes_are(suffix, specdec__model_own_suffix(m, vectors, i, size)) &&
@@ -470,7 +470,7 @@ static int specdec__model_reads_tensor(const specdec__model *m, specdec__bytes n
     const char *const whole[] = {
         "token_embd.weight", specdec__model_final_norm_name(m), "output.weight", "rope_freqs.weight",
         "rope_factors_short.weight", "rope_factors_long.weight", "d2t",
-        "cls.output.weight" /* of rerankers; a text needs none */};
+        "cls.output.weight" /* of rerankers, not used */};
     static const char *const inputs[] = {"per_layer_token_embd.weight", "per_layer_model_proj.weight",
                                          "per_layer_proj_norm.weight"};
     static const char *const streams[] = {"altup_proj.weight", "altup_unembd_proj.weight"};
@@ -504,7 +504,7 @@ static specdec_result specdec__model_refuse_unread_in_part(const specdec__model 
     specdec__cursor c = specdec__cursor_at_start(part->file.data, part->file.size);
     uint64_t i;
 
-    c.at = part->tensors_at;
+    c.offset = part->tensors_at;
     for (i = 0; i < part->tensor_count; i++) {
         const specdec__bytes name = specdec__gguf_skip_record(part, &c, 1);
 

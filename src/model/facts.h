@@ -239,7 +239,7 @@ static specdec_result specdec__model_read_sizes(specdec__model *m, specdec_error
     int i;
 
     m->layers = specdec__model_read_count(&r, ".block_count", 1, 1 << 20, -1);
-    if (!m->trait[SPECDEC__READS_STATES]) /* all of its blocks do */
+    if (!m->trait[SPECDEC__READS_STATES]) /* blocks of a draft model are its layers */
         m->nextn = specdec__model_read_count(&r, ".nextn_predict_layers", 0, 1 << 20, 0);
     if (!r.result && m->nextn >= m->layers)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "nextn_predict_layers %d of %d blocks", m->nextn,
@@ -363,7 +363,7 @@ static int specdec__model_layer_is_recurrent(const specdec__model *m, int index,
     int64_t value = 0;
 
     if (!specdec__mixing_exists(&m->mixing) ||
-        index >= (m->all_layers ? m->all_layers : m->layers)) /* blocks that only predict have attention */
+        index >= (m->all_layers ? m->all_layers : m->layers)) /* NextN blocks have attention */
         return 0;
     if (m->trait[SPECDEC__RECURS] == SPECDEC__RECURS_BESIDE_ATTENTION)
         return 1;
@@ -436,7 +436,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
         return r.result;
     if (x->kind == SPECDEC__SHORT) {
         x->taps = specdec__model_read_count(&r, ".shortconv.l_cache", 0, 1 << 30, -1);
-        x->channels = x->kept = x->output_width = m->embedding;
+        x->channels = x->input_count = x->output_width = m->embedding;
         x->input_width = 3 * m->embedding;
         return r.result ? r.result : specdec__model_check_mixing(x, x->input_width, error);
     }
@@ -450,7 +450,7 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     if (inner % x->heads || (x->kind == SPECDEC__DELTA && inner / x->heads != x->rows))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "ssm.inner_size %d for %d heads of %d", inner, x->heads,
                              x->rows);
-    x->output_width = x->first_kept = inner;
+    x->output_width = x->first_input = inner;
     x->values = inner / x->heads;
     wide = specdec__max_int(x->groups, 1) > most / x->rows ? most + 1 : 2 * x->groups * x->rows;
     if (wide > most)
@@ -461,8 +461,8 @@ static specdec_result specdec__model_read_mixing(specdec__model *m, specdec_erro
     x->value_channel = x->kind == SPECDEC__DELTA ? wide : 0;
     x->keys_by_modulo = m->trait[SPECDEC__KEYS_BY_MODULO];
     x->beta_alpha_joined = x->kind == SPECDEC__DELTA && !x->keys_by_modulo;
-    x->kept = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
-    x->input_width = inner + x->kept;
+    x->input_count = x->channels + (x->kind == SPECDEC__DELTA ? 2 : 1) * specdec__round_up(x->heads, 16);
+    x->input_width = inner + x->input_count;
     return specdec__model_check_mixing(x, wide, error);
 }
 
@@ -495,7 +495,7 @@ static specdec__shape specdec__model_layer_shape(const specdec__model *m, int in
     s.rope_dim = specdec__model_layer_size(m, SPECDEC__LIST_ROPE, index, s.key_dim);
     s.rope_dim = windowed ? specdec__model_layer_size(m, SPECDEC__LIST_WINDOW_ROPE, index, s.rope_dim) : s.rope_dim;
     s.experts = m->experts && index >= m->leading_dense && (index + 1) % m->expert_interval == 0 &&
-                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: it has no network at all */
+                        specdec__model_layer_size(m, SPECDEC__LIST_FF, index, 1) /* 0: no feed-forward network at all */
                     ? m->experts
                     : 0;
     s.shared = s.experts > 0 && !m->trait[SPECDEC__DENSE_BESIDE_EXPERTS];
@@ -585,7 +585,7 @@ static specdec_result specdec__model_check_shape(const specdec__model *m, const 
 /* Checks the sizes of the layers on this rank, and sets the model's largest ones. Errors: FORMAT, UNSUPPORTED. */
 static specdec_result specdec__model_check_layers(specdec__model *m, specdec_error *error)
 {
-    specdec_result result; /* SPECDEC_OK, or the first failure */
+    specdec_result result;
     int i, any = 0;
 
     for (i = m->first_layer; i < m->first_layer + m->layers; i++) {

@@ -62,10 +62,10 @@ typedef specdec_gguf specdec__gguf;
 typedef specdec_gguf_value specdec__gguf_value;
 typedef specdec_gguf_tensor specdec__gguf_tensor;
 
-/* A read position in a file, which only moves forward. bad: 1 for good after the first read beyond the end. */
+/* A read position in a file, which only moves forward. After the first read beyond the end it is bad for good. */
 typedef struct specdec__cursor {
     const unsigned char *data; /* the file */
-    size_t size, at;           /* bytes of the file; offset of the next byte */
+    size_t size, offset;       /* bytes of the file; offset of the next byte */
     int is_bad;                /* 1: a read went beyond the end */
 } specdec__cursor;
 
@@ -76,7 +76,7 @@ static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_
 
     c.data = data;
     c.size = size;
-    c.at = 0;
+    c.offset = 0;
     c.is_bad = 0;
     return c;
 }
@@ -84,17 +84,17 @@ static specdec__cursor specdec__cursor_at_start(const unsigned char *data, size_
 /* Moves a cursor past some bytes and returns their address; NULL: the end is nearer, and the cursor becomes bad. */
 static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
 {
-    const unsigned char *from = c->data + c->at;
+    const unsigned char *from = c->data + c->offset;
 
-    if (c->is_bad || bytes > c->size - c->at) {
+    if (c->is_bad || bytes > c->size - c->offset) {
         c->is_bad = 1;
         return NULL;
     }
-    c->at += (size_t)bytes;
+    c->offset += (size_t)bytes;
     return from;
 }
 
-/* Reads 32 bits; 0 if the cursor is or becomes bad. */
+/* Reads a little-endian 32-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
 static uint32_t specdec__cursor_u32(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 4);
@@ -102,7 +102,7 @@ static uint32_t specdec__cursor_u32(specdec__cursor *c)
     return at ? specdec__load_u32(at) : 0;
 }
 
-/* Reads 64 bits; 0 if the cursor is or becomes bad. */
+/* Reads a little-endian 64-bit integer at a cursor; 0 if the cursor is bad or becomes so. */
 static uint64_t specdec__cursor_u64(specdec__cursor *c)
 {
     const unsigned char *at = specdec__cursor_skip(c, 8);
@@ -140,7 +140,7 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         c->is_bad = 1;
         return value;
     }
-    from = c->at;
+    from = c->offset;
     value.items = c->data + from;
     if (value.type != SPECDEC_GGUF_STRING) {
         size_t item = specdec__gguf_type_size[value.type];
@@ -156,17 +156,17 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
         value.bytes = text.size;
         return value;
     }
-    value.bytes = c->at - from;
+    value.bytes = c->offset - from;
     return value;
 }
 
-/* Whether some bytes are the first `length` bytes of text. */
+/* Whether some bytes equal text[0 .. length). */
 static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
 {
     return a.size == length && memcmp(a.data, text, length) == 0;
 }
 
-/* Whether some bytes are a text. */
+/* Whether some bytes equal a string that ends with a zero byte, without this byte. */
 static int specdec__bytes_are(specdec__bytes a, const char *text)
 {
     return specdec__bytes_equal(a, text, strlen(text));
@@ -220,16 +220,16 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
     int i;
 
     for (i = 0; i < gguf->strings_count; i++)
-        if (gguf->strings[i].from == c->at) {
+        if (gguf->strings[i].from == c->offset) {
             specdec__gguf_value value;
 
             memset(&value, 0, sizeof value);
             value.type = SPECDEC_GGUF_STRING;
             value.is_array = 1;
-            value.count = specdec__load_u64(c->data + c->at + 8);
-            value.items = c->data + c->at + 16;
-            value.bytes = gguf->strings[i].to - c->at - 16;
-            c->at = gguf->strings[i].to;
+            value.count = specdec__load_u64(c->data + c->offset + 8);
+            value.items = c->data + c->offset + 16;
+            value.bytes = gguf->strings[i].to - c->offset - 16;
+            c->offset = gguf->strings[i].to;
             return value;
         }
     return specdec__cursor_value(c);
@@ -241,7 +241,7 @@ static int specdec__gguf_find_value(const specdec__gguf *gguf, const char *key, 
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = gguf->pairs_at;
+    c.offset = gguf->pairs_at;
     for (i = 0; i < gguf->pair_count; i++) {
         const int found = specdec__bytes_are(specdec__cursor_string(&c), key);
         const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
@@ -366,7 +366,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
 
     for (i = 0; i < gguf->pair_count; i++) {
         specdec__bytes key = specdec__cursor_string(c);
-        const size_t from = c->at;
+        const size_t from = c->offset;
         specdec__gguf_value value;
 
         memset(&value, 0, sizeof value);
@@ -378,7 +378,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
                                  (int)(key.size < 64 ? key.size : 64), key.data ? (const char *)key.data : "");
         if (value.is_array && value.type == SPECDEC_GGUF_STRING && gguf->strings_count < SPECDEC_GGUF_LONG) {
             gguf->strings[gguf->strings_count].from = from;
-            gguf->strings[gguf->strings_count++].to = c->at;
+            gguf->strings[gguf->strings_count++].to = c->offset;
         }
     }
     return SPECDEC_OK;
@@ -413,13 +413,13 @@ static specdec__bytes specdec__gguf_skip_record(const specdec__gguf *gguf, specd
         return name;
     }
     dimensions = specdec__cursor_u32(c);
-    c->at += (size_t)dimensions * 8 + 12;
+    c->offset += (size_t)dimensions * 8 + 12;
     return name;
 }
 
 /* The next 64 records of a file, sorted by a number that each record has; equal numbers in the order of the file. There
    is no memory for all records: each walk over the file gives the next 64. */
-#define SPECDEC__GGUF_SORTED 64
+#define SPECDEC__GGUF_SORTED 64 /* records that an order holds */
 typedef struct specdec__gguf_order {
     uint64_t number[SPECDEC__GGUF_SORTED]; /* (count) numbers that records are sorted by, rising */
     size_t record[SPECDEC__GGUF_SORTED];   /* offsets of the records */
@@ -463,11 +463,11 @@ static void specdec__gguf_sort(const specdec__gguf *gguf, const unsigned char *o
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
+    c.offset = by == SPECDEC__GGUF_BY_KEY ? gguf->pairs_at : gguf->tensors_at;
     for (i = 0; i < count; i++) {
-        const size_t record = from + c.at;
+        const size_t record = from + c.offset;
         const specdec__bytes name = specdec__gguf_skip_record(gguf, &c, by != SPECDEC__GGUF_BY_KEY);
-        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.at - 8)
+        const uint64_t own = by == SPECDEC__GGUF_BY_OFFSET ? specdec__load_u64(c.data + c.offset - 8)
                                                         : specdec__hash(SPECDEC__HASH, name.data, name.size);
 
         if (specdec__gguf_comes_before(number, at, own, record))
@@ -514,7 +514,7 @@ static specdec_result specdec__gguf_check_gap(const specdec__gguf *gguf, size_t 
 
     memset(&tensor, 0, sizeof tensor);
     if (before) {
-        c.at = before;
+        c.offset = before;
         specdec__gguf_read_tensor(gguf, &c, &tensor);
         if (!tensor.size) /* of an unknown type */
             return SPECDEC_OK;
@@ -579,7 +579,7 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
     c = specdec__cursor_at_start(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
-    c.at = 4;
+    c.offset = 4;
     version = specdec__cursor_u32(&c);
     if (version && !(version & 0xFFFF))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a big-endian GGUF file (little-endian ones are read)");
@@ -590,7 +590,7 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
     if (gguf->tensor_count > SPECDEC__GGUF_MAX_TENSORS || gguf->pair_count > SPECDEC__GGUF_MAX_PAIRS)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "impossible counts: %llu tensors, %llu metadata pairs",
                              (unsigned long long)gguf->tensor_count, (unsigned long long)gguf->pair_count);
-    gguf->pairs_at = c.at;
+    gguf->pairs_at = c.offset;
     result = specdec__gguf_check_pairs(gguf, &c, error);
     if (result)
         return result;
@@ -600,12 +600,12 @@ static specdec_result specdec__gguf_find_sections(specdec__gguf *gguf, specdec__
     if (alignment & (alignment - 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "general.alignment is no power of two");
     gguf->alignment = (size_t)alignment;
-    gguf->tensors_at = c.at;
+    gguf->tensors_at = c.offset;
     result = specdec__gguf_check_tensors(gguf, &c, error);
     if (result)
         return result;
-    gguf->tensors_end = c.at;
-    gguf->data_at = specdec__size_add(c.at, gguf->alignment - 1) & ~(gguf->alignment - 1);
+    gguf->tensors_end = c.offset;
+    gguf->data_at = specdec__size_add(c.offset, gguf->alignment - 1) & ~(gguf->alignment - 1);
     return SPECDEC_OK;
 }
 
@@ -617,7 +617,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     specdec__cursor c = specdec__cursor_at_start(file.data, file.size);
     int by;
 
-    c.at = gguf->tensors_at;
+    c.offset = gguf->tensors_at;
     if (!result)
         result = specdec__gguf_check_tensors(gguf, &c, error);
     for (by = SPECDEC__GGUF_BY_KEY; !result && by <= SPECDEC__GGUF_BY_OFFSET; by++)
@@ -633,7 +633,7 @@ static SPECDEC__UNUSED size_t specdec__gguf_used_bytes(const specdec__gguf *gguf
     specdec__gguf_tensor tensor;
     uint64_t i;
 
-    c.at = gguf->tensors_at;
+    c.offset = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
         size_t end;
 
@@ -651,12 +651,12 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, gguf->file.size);
     uint64_t i;
 
-    c.at = gguf->tensors_at;
+    c.offset = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
-        const size_t record = c.at;
+        const size_t record = c.offset;
 
         if (specdec__bytes_are(specdec__gguf_skip_record(gguf, &c, 1), name)) {
-            c.at = record;
+            c.offset = record;
             specdec__gguf_read_tensor(gguf, &c, out);
             return 1;
         }

@@ -44,7 +44,7 @@ typedef struct specdec__mixing {
     int query_channel, key_channel, value_channel; /* first channel of the queries, of the keys, of the values */
     int output_width;         /* width of the layer's output, before its output matrix */
     int input_width;          /* width of the row that the input matrices give for a token */
-    int first_kept, kept;     /* the inputs of the state are [inputs, inputs + kept) of this row */
+    int first_input, input_count; /* the inputs of the state are [first_input, first_input + input_count) of this row */
 } specdec__mixing;
 
 /* Whether a model has recurrent layers, on this rank or another one. */

@@ -108,7 +108,7 @@ typedef struct specdec__shape {
 typedef struct specdec__layer {
     specdec__shape shape;                  /* sizes of the layer */
     int index;                             /* number among the layers on this rank */
-    int state;                             /* number among the recurrent layers on this rank; -1: the layer is not
+    int recurrent_index;                   /* number among the recurrent layers on this rank; -1: the layer is not
                                               recurrent */
     float query_scale;                     /* factor of queries, such as 1 / root(key_dim) */
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL: the layer has none */
@@ -329,7 +329,7 @@ static const specdec__architecture specdec__architectures[] = {
     {"glm4moe", {{SPECDEC__NEOX, 1}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                  {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)},
                  {SPECDEC__EXPERT_SHARES, SPECDEC__RAW | SPECDEC__SIGMOID}}},
-    {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED},
+    {"gpt-oss", {{SPECDEC__NEOX, 1}, {SPECDEC__ACTIVATION, SPECDEC__CLAMPED_SWIGLU},
                  {SPECDEC__NEEDS, SPECDEC__QKV_BIAS | SPECDEC__BIT(SPECDEC__O_BIAS) | SPECDEC__BIT(SPECDEC__SINKS) |
                                   SPECDEC__EXPERT_BIAS}, {SPECDEC__FFN_NORM_AS, SPECDEC__AFTER_ATTENTION},
                  {SPECDEC__LACKS, SPECDEC__BIT(SPECDEC__AFTER_ATTENTION)}, {SPECDEC__PERIOD, 2},
@@ -451,7 +451,7 @@ typedef struct specdec__reads {
 
 /* Tensors and sizes of a model that drafts a block of tokens in one pass (DFlash: Chen et al. 2026, arXiv 2602.06036).
    The block is the root and mask tokens behind it. With w[t] row t of a matrix w, the logits of row i behind token s:
-     DSpark:  logits[i] + markov_out markov_in[s], with the confidence sigmoid(confidence [state[i], markov_in[s]])
+     DSpark:  logits[i] + markov_out markov_in[s], and as its confidence sigmoid(confidence * [state[i], markov_in[s]])
      DFlash2: of the `candidates` tokens t with the largest logits[i] alone,
               logits[i][t] + sum over r of predecessor[s][r] (hidden state[i])[r] successor[t][r]
    DFlash2 also has a convolution before and one behind each half of a layer: with h the input of the half and
@@ -576,7 +576,7 @@ typedef struct specdec_model {
     const specdec__chat *chat;               /* the chat format that the template was recognised as; NULL: no
                                                 template */
     specdec__gguf gguf;                      /* the file; the first one of a model in several files */
-    int parts, tensors;                      /* files of the model: see >>model/parts; tensors in all of them */
+    int file_count, tensors;                 /* files of the model: see >>model/parts; tensors in all of them */
     size_t part_bytes;                       /* bytes of all files in memory */
     specdec__bytes mapped;                   /* the mapping of the file, to be unmapped at the end; empty: the caller's
                                                 memory */
@@ -770,17 +770,19 @@ SPECDEC__INLINE int specdec__model_query_rows(const specdec__model *m, const spe
 /* Whether the model is a mixture of experts. */
 SPECDEC__INLINE int specdec__model_has_experts(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
-/* Whether this rank has the first layers of a model, and so the embedding; whether it has the last layers. */
+/* Whether this rank has the first layers of a model, and so the embedding. */
 SPECDEC__INLINE int specdec__model_has_first_layer(const specdec__model *m)
 {
     return !SPECDEC__PIPE || !m->first_layer || m->reads.count;
 }
+
+/* Whether this rank has the last layers of a model. */
 SPECDEC__INLINE int specdec__model_has_last_layer(const specdec__model *m)
 {
     return !SPECDEC__PIPE || m->first_layer + m->layers == m->all_layers;
 }
 
-/* Returns what kind of draft model this is, such as "EAGLE-3"; NULL: it is not one, or not bound yet. */
+/* Returns the kind of a draft model, such as "EAGLE-3"; NULL: the model is no draft model, or not bound yet. */
 static SPECDEC__UNUSED const char *specdec__model_draft_kind(const specdec__model *m)
 {
     static const char *const kinds[] = {NULL, "EAGLE-3", "assistant", "DFlash"};

@@ -100,7 +100,7 @@ typedef struct specdec__repack {
 /* Returns the rows of tile t of a matrix: 16, or fewer in the last tile. */
 static int specdec__model_tile_rows(const specdec__matrix *matrix, int t)
 {
-    return specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS);
+    return specdec__min_int(SPECDEC__TILE_ROWS, matrix->rows - t * SPECDEC__TILE_ROWS);
 }
 
 /* Returns the offset of the upper planes of a matrix in the memory for its tiles; the lower planes come first. */
@@ -114,9 +114,9 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
                                          unsigned char *planes)
 {
     const int blocks = matrix->columns / 32, rows = specdec__model_tile_rows(matrix, t);
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
     const unsigned char *file = specdec__matrix_tile_in_file(matrix, t);
-    unsigned char block[34 * SPECDEC__QUANT_ROWS];
+    unsigned char block[34 * SPECDEC__TILE_ROWS];
     uint16_t own[SPECDEC__PLANE_PARTS];
     int b, row, i;
 
@@ -124,12 +124,12 @@ static void specdec__model_repack_planes(const specdec__matrix *matrix, int t, c
         specdec__quant_interleave(matrix->type, file + (size_t)b * 34, matrix->row_bytes, rows, 1, block);
         specdec__planes_split(block, (size_t)t * (size_t)blocks + (size_t)b, planes);
     }
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row++) {
+    for (row = 0; row < SPECDEC__TILE_ROWS; row++) {
         memset(own, 0, sizeof own);
         if (row < rows)
             specdec__planes_bound(file + (size_t)row * matrix->row_bytes, blocks, bounds->part_of_column, own);
         for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
-            bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__QUANT_ROWS + row)] = own[i];
+            bounds->norm[(size_t)i * stride + (size_t)(t * SPECDEC__TILE_ROWS + row)] = own[i];
     }
 }
 
@@ -155,7 +155,7 @@ static void specdec__model_repack_tiles(const specdec__matrix *matrix, int from,
                                           specdec__model_tile_rows(matrix, t), blocks, out + (size_t)t * tile_bytes);
         t = next - 1;
         if (is_mapped)
-            specdec__os_give_back(file, (size_t)(specdec__matrix_tile_in_file(matrix, t) - file) +
+            specdec__os_release_pages(file, (size_t)(specdec__matrix_tile_in_file(matrix, t) - file) +
                                             (size_t)specdec__model_tile_rows(matrix, t) * matrix->row_bytes);
     }
 }
@@ -168,20 +168,20 @@ static int specdec__model_can_screen(const specdec__model *m, int always)
     const specdec__matrix *output = &m->output;
 
     return !m->lacks_output && output->type && output->type->number == SPECDEC__TYPE_Q8_0 && !output->scales &&
-           output->rows >= (always ? 1 : SPECDEC__SCREEN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
+           output->rows >= (always ? 1 : SPECDEC__SCREEN_MIN_ROWS) && !(m->fact[SPECDEC__LOGIT_CAP] > 0) &&
            m->fact[SPECDEC__LOGIT_SCALE] > 0;
 }
 
 /* Returns the bytes of the bounds of a matrix in planes. */
 static size_t specdec__model_bound_bytes(const specdec__matrix *matrix)
 {
-    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
+    return (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS * SPECDEC__PLANE_PARTS * sizeof(uint16_t);
 }
 
 /* Attaches the bounds of its rows to an output matrix that lies in planes. */
 static void specdec__model_bind_bounds(specdec__matrix *matrix, specdec__row_bounds *bounds)
 {
-    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__QUANT_ROWS;
+    const size_t stride = (size_t)specdec__matrix_tiles(matrix) * SPECDEC__TILE_ROWS;
     size_t i;
     int part;
 
@@ -245,7 +245,7 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
     job.tile_memory = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tile_memory)
         return SPECDEC_OK;
-    specdec__os_large_pages(job.tile_memory, m->tile_bytes);
+    specdec__os_use_large_pages(job.tile_memory, m->tile_bytes);
     job.bounds = bounds;
     if (bounds) {
         bounds->norm = norm;
@@ -258,7 +258,7 @@ static specdec_result specdec__model_repack_matrices(specdec__model *m, int scre
     if (specdec__pool_run(pool, pool->threads, specdec__model_repack_worker, &job))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
     if (m->mapped.data)
-        specdec__os_give_back(m->mapped.data, m->mapped.size);
+        specdec__os_release_pages(m->mapped.data, m->mapped.size);
     return SPECDEC_OK;
 }
 
@@ -276,7 +276,7 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
     for (i = 0; i < count && !result; i++) {
         result = specdec__part_write_path(source->path, i, count, name, error);
         if (result)
-            return specdec__os_blame(source->path, result, error);
+            return specdec__os_prefix_error(source->path, result, error);
         result = specdec__part_check_file(m, name, i, count, &m->part_bytes, error);
     }
     if (result)
@@ -285,12 +285,12 @@ static specdec_result specdec__model_open_parts(specdec__model *m, const specdec
         room = (unsigned char *)specdec__arena_reserve(arena, m->part_bytes, 1, SPECDEC__CACHE_LINE);
     file->data = room;
     if (!room) {
-        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_room(m->part_bytes);
+        file->data = m->mapped.data = m->part_bytes > SIZE_MAX / 2 ? NULL : specdec__os_find_addresses(m->part_bytes);
         m->mapped.size = m->part_bytes;
     }
     if (!file->data)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "%s and its parts are too large to map", source->path);
-    m->parts = count;
+    m->file_count = count;
     return specdec__parts_load(m, source->path, (unsigned char *)(uintptr_t)file->data, !room, error);
 }
 
@@ -338,12 +338,12 @@ static specdec_result specdec__model_recognise_chat(specdec__model *m, specdec__
     if (arena->base && arena->used != SIZE_MAX) {
         work->found = found;
         work->memory = memory;
-        work->bytes = bytes;
+        work->memory_bytes = bytes;
         specdec__chat_recognise_template(work, m->chat_template, &m->vocab);
         specdec__conversation_find_format(work, m->chat_template, &m->vocab);
         m->chat = &found->chat;
     }
-    *beyond = specdec__arena_again(arena, from);
+    *beyond = specdec__arena_rewind(arena, from);
     return SPECDEC_OK;
 }
 
@@ -388,13 +388,13 @@ static specdec_result specdec__model_check_files(specdec__model *m, specdec__byt
     specdec__writer w = specdec__writer_to(suffix, sizeof suffix);
     specdec_result result;
 
-    if ((result = m->parts > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
+    if ((result = m->file_count > 1 ? specdec__gguf_find_sections(&m->gguf, file, error)
                                : specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
         (result = specdec__part_read_number(&m->gguf, &number, &count, error)) != SPECDEC_OK)
         return result;
-    if (m->parts > 1)
+    if (m->file_count > 1)
         return specdec__parts_check_duplicates(m, error);
-    m->parts = 1;
+    m->file_count = 1;
     m->tensors = (int)m->gguf.tensor_count;
     if (count == 1 || (vocabulary_only && !number))
         return SPECDEC_OK;
@@ -438,7 +438,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         if ((result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK)
             return result;
         result = specdec__model_recognise_chat(m, arena, &beyond, error);
-        specdec__arena_beyond(arena, beyond);
+        specdec__arena_skip_to(arena, beyond);
         return result;
     }
     if (!m->architecture)
@@ -454,7 +454,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
     if (SPECDEC__PIPE && cut && (result = cut->choose(m, cut->cluster, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_bind(m, arena, error);
-    specdec__arena_beyond(arena, beyond);
+    specdec__arena_skip_to(arena, beyond);
     return result;
 }
 
@@ -478,7 +478,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
             return result;
     }
     result = specdec__model_parse(m, file, vocabulary_only, cut, arena, error);
-    return result && !source->data ? specdec__os_blame(source->path, result, error) : result;
+    return result && !source->data ? specdec__os_prefix_error(source->path, result, error) : result;
 }
 
 /* Unmaps the files of a model. */

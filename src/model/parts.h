@@ -16,7 +16,8 @@ SPECDEC__FOR_SIZE
 /* Returns the bytes that a part takes in memory, a multiple of the page size. */
 static size_t specdec__part_bytes(const specdec__gguf *part)
 {
-    return specdec__size_add(specdec__gguf_used_bytes(part), SPECDEC__OS_GRAIN - 1) & ~(size_t)(SPECDEC__OS_GRAIN - 1);
+    return specdec__size_add(specdec__gguf_used_bytes(part), SPECDEC__OS_MAP_ALIGNMENT - 1) &
+           ~(size_t)(SPECDEC__OS_MAP_ALIGNMENT - 1);
 }
 
 /* Moves *part from part i of a model, counted from 0, to the next one. Returns 0 if there is none. */
@@ -24,10 +25,10 @@ static int specdec__part_move_to_next(const specdec__model *m, int i, specdec__g
 {
     specdec__bytes file;
 
-    if (i + 1 >= m->parts)
+    if (i + 1 >= m->file_count)
         return 0;
     file.data = part->file.data + specdec__part_bytes(part);
-    file.size = SIZE_MAX / 2; /* it was checked where it could be measured */
+    file.size = SIZE_MAX / 2; /* the size was checked when the file was mapped */
     return !specdec__gguf_find_sections(part, file, NULL);
 }
 
@@ -37,7 +38,7 @@ static int specdec__model_find_tensor(const specdec__model *m, const char *name,
     specdec__gguf part;
     int i, found = specdec__gguf_find_tensor(&m->gguf, name, out);
 
-    if (found || m->parts < 2)
+    if (found || m->file_count < 2)
         return found;
     part = m->gguf;
     for (i = 0; !found && specdec__part_move_to_next(m, i, &part); i++)
@@ -121,7 +122,7 @@ static specdec_result specdec__part_check_file(specdec__model *m, const char *pa
         *bytes = specdec__size_add(*bytes, specdec__part_bytes(&part));
     }
     specdec__os_unmap(&file);
-    return result ? specdec__os_blame(path, result, error) : result;
+    return result ? specdec__os_prefix_error(path, result, error) : result;
 }
 
 /* Refuses a tensor that two parts have; each part was checked alone before. Errors: FORMAT. */
@@ -168,21 +169,21 @@ static SPECDEC__NOINLINE specdec_result specdec__parts_load(specdec__model *m, c
     unsigned char *at = room;
     int i;
 
-    for (i = 0; i < m->parts; i++) {
+    for (i = 0; i < m->file_count; i++) {
         size_t size, padded;
 
-        (void)specdec__part_write_path(path, i, m->parts, name, NULL);
+        (void)specdec__part_write_path(path, i, m->file_count, name, NULL);
         file.data = NULL;
         if ((result = specdec__os_map(&file, name, error)) != SPECDEC_OK)
             return result;
-        result = specdec__gguf_find_sections(&part, file, error); /* as it was found before */
+        result = specdec__gguf_find_sections(&part, file, error); /* fails only if the file has changed since then */
         size = result ? 0 : specdec__gguf_used_bytes(&part);
         padded = result ? 0 : specdec__part_bytes(&part);
         specdec__os_unmap(&file);
         if (!result && padded > m->part_bytes - (size_t)(at - room))
             result = specdec__fail(error, SPECDEC_ERROR_FILE, "it has changed while it was read");
         if (result)
-            return specdec__os_blame(name, result, error);
+            return specdec__os_prefix_error(name, result, error);
         result = mapped ? specdec__os_map_at(at, size, name, error) : specdec__os_read(at, size, name, error);
         if (result)
             return result;

@@ -169,7 +169,7 @@ static specdec_result specdec__model_bind_layer(specdec__model *m, int index, sp
         memset(layer, 0, sizeof *layer);
         layer->shape = shape;
         layer->index = index - m->first_layer;
-        layer->state = state;
+        layer->recurrent_index = state;
         layer->query_scale = shape.kv_heads ? specdec__model_query_scale(m, &shape) : 0;
     }
     if ((result = specdec__model_bind_matrices(m, index, &shape, size, layer, error)) != SPECDEC_OK ||

@@ -53,11 +53,11 @@ static specdec_result specdec__model_look_up_tensor(const specdec__model *m, con
 /* Returns the error for a tensor of a type that cannot be read. */
 static specdec_result specdec__model_refuse_type(const char *name, uint32_t type, specdec_error *error)
 {
-    const specdec__quant_unsupported *stranger = specdec__quant_find_unsupported(type);
+    const specdec__quant_unsupported *unsupported = specdec__quant_find_unsupported(type);
 
-    return stranger ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                                    "tensor %s is of type %s, which is not read (%s is)", name, stranger->name,
-                                    stranger->near_it)
+    return unsupported ? specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                                       "tensor %s is of type %s, which is not read (%s is)", name, unsupported->name,
+                                       unsupported->nearest)
                     : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                                     "tensor %s is of type %u, which is not known", name, (unsigned)type);
 }
@@ -92,7 +92,7 @@ static specdec_result specdec__model_bind_scales(const specdec__model *m, const 
     if (m->trait[SPECDEC__DENSE_BESIDE_EXPERTS] && specdec__model_replace_ending(weight, router, "", scale,
                                                                                  sizeof scale))
         return SPECDEC_OK; /* "X.scale" is the weight of a norm */
-    out->scale_tiles = out->rows / count / SPECDEC__QUANT_ROWS;
+    out->scale_tiles = out->rows / count / SPECDEC__TILE_ROWS;
     if (!specdec__model_replace_ending(weight, ".weight", ".scale", scale, sizeof scale) ||
         !specdec__model_find_tensor(m, scale, &t))
         return SPECDEC_OK;
@@ -125,7 +125,7 @@ static specdec_result specdec__model_bind_joined_matrices(const specdec__model *
     out->type = specdec__quant_find(t.type);
     if (!out->type)
         return specdec__model_refuse_type(name, t.type, error);
-    if (specdec__quant_left_out(out->type))
+    if (specdec__quant_is_left_out(out->type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
                              out->type->name);
@@ -173,7 +173,7 @@ static specdec_result specdec__model_copy_values(const specdec__model *m, const 
     type = specdec__quant_find(t.type);
     if (!type || type->granule)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
-    if (vectors == 1 && t.shape[0] == 1) { /* a row may be a column */
+    if (vectors == 1 && t.shape[0] == 1) { /* a vector may be a matrix of one column */
         t.shape[0] = t.shape[1];
         t.shape[1] = 1;
     }
@@ -265,7 +265,7 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
 /* Returns the bytes of one tile, 16 rows, of a matrix. */
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
 {
-    return matrix->row_bytes * SPECDEC__QUANT_ROWS;
+    return matrix->row_bytes * SPECDEC__TILE_ROWS;
 }
 /* Returns the address of tile t of a matrix in the file. */
 SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec__matrix *matrix, int t)
@@ -277,7 +277,7 @@ SPECDEC__INLINE const unsigned char *specdec__matrix_tile_in_file(const specdec_
 /* Returns the number of tiles of a matrix. */
 SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 {
-    return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
+    return (matrix->rows + SPECDEC__TILE_ROWS - 1) / SPECDEC__TILE_ROWS;
 }
 
 /* Adds a matrix to the model's counts of bytes and multiply-adds. rows: how many of its rows a token reads. */
@@ -287,7 +287,7 @@ static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *
 
     m->weight_bytes += matrix->row_bytes * (size_t)rows;
     m->weight_products += (uint64_t)rows * (uint64_t)matrix->columns;
-    m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: more than there is room for */
+    m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: the sum may exceed size_t */
                                       specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
 }
 
@@ -420,9 +420,9 @@ static specdec_result specdec__model_bind_matrices(specdec__model *m, int index,
         matrix->rows = rows * parts;
         matrix->file += (size_t)holder.first_row * matrix->row_bytes;
         if (parts > 1 && rows < holder.rows) { /* rows of experts are multiples of 16 */
-            matrix->run_tiles = rows / SPECDEC__QUANT_ROWS;
+            matrix->run_tiles = rows / SPECDEC__TILE_ROWS;
             matrix->scale_tiles = matrix->scales ? matrix->run_tiles : 0;
-            matrix->run_stride = holder.rows / SPECDEC__QUANT_ROWS;
+            matrix->run_stride = holder.rows / SPECDEC__TILE_ROWS;
         }
         specdec__model_count_rows(m, matrix, rows * (each == SPECDEC__EACH_EXPERT ? m->chosen_experts : parts));
     }

@@ -1,12 +1,12 @@
 /* =====================================================================================================================
- * >>quant/decode: decoders: a block of a quantised type to integer codes and scales.
+ * >>quant/decode: decoders of the quantised types: from a block to integer codes, scales and minimums.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 #include "types.h"
 
-/* 32 nibbles from 16 bytes: the low ones first; code = nibble + offset. */
+/* Unpacks 32 nibbles from 16 bytes, the low nibbles first; code = nibble + offset. */
 SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int offset, int8_t *codes)
 {
     int i;
@@ -17,13 +17,13 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
     }
 }
 
-/* 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
-SPECDEC__INLINE float specdec__quant_power(unsigned exponent)
+/* Half the value of an 8-bit power of two (E8M0): 2^(exponent - 128), exponent 0 to 255; subnormal below 2. */
+SPECDEC__INLINE float specdec__quant_half_of_e8m0(unsigned exponent)
 {
     return specdec__float_from_bits(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
-/* Half the value of an 8-bit float without a sign: 4 bits of exponent, 3 of mantissa; 0x7f stands for 0. */
+/* Half the value of an 8-bit float without a sign (E4M3: 4 bits of exponent, 3 of mantissa); byte 0x7f stands for 0. */
 SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
 {
     const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
@@ -34,7 +34,7 @@ SPECDEC__INLINE float specdec__quant_half_of_e4m3(unsigned byte)
                     : (float)mantissa * (1.0f / 1024);
 }
 
-SPECDEC__RARE
+SPECDEC__RARELY_RUN
 /* Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -93,9 +93,9 @@ static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes
     memcpy(codes, from->codes, 32);
 }
 
-/* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32, bits 2*(i/32
-   % 4). */
-SPECDEC__INLINE int specdec__quant_crumb(const unsigned char *packed, int i)
+/* The two bits of element i (0..255) in 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32, bits
+   2*(i/32 % 4). */
+SPECDEC__INLINE int specdec__quant_two_bits(const unsigned char *packed, int i)
 {
     return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
 }
@@ -108,7 +108,7 @@ static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes
     int i;
 
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)specdec__quant_crumb(from->crumbs, i);
+        codes[i] = (int8_t)specdec__quant_two_bits(from->two_bits, i);
     for (i = 0; i < 16; i++) {
         scale[i] = d * (float)(from->scales[i] & 15);
         minimum[i] = -(dmin * (float)(from->scales[i] >> 4));
@@ -125,7 +125,7 @@ static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes
 
     (void)minimum;
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 - 4);
+        codes[i] = (int8_t)(specdec__quant_two_bits(from->two_bits, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 - 4);
     for (i = 0; i < 16; i++) {
         int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
         int high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
@@ -133,8 +133,8 @@ static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes
     }
 }
 
-/* Scale and minimum (6 bits each) of group i (0..7) from the 12 bytes of Q4_K and Q5_K. */
-SPECDEC__INLINE void specdec__quant_scales_k(const unsigned char *packed, int i, int *scale, int *minimum)
+/* Unpacks the scale and minimum (6 bits each) of group i (0..7) from the 12 bytes of Q4_K and Q5_K. */
+SPECDEC__INLINE void specdec__quant_unpack_scale_k(const unsigned char *packed, int i, int *scale, int *minimum)
 {
     if (i < 4) {
         *scale = packed[i] & 63;
@@ -145,14 +145,14 @@ SPECDEC__INLINE void specdec__quant_scales_k(const unsigned char *packed, int i,
     }
 }
 
-/* Scales and minimums of the eighths of a block of Q4_K or Q5_K. */
-static SPECDEC__UNUSED void specdec__quant_eighths_k(float d, float dmin, const unsigned char *packed, float *scale,
-                                                     float *minimum)
+/* Scales and minimums of the eight groups of a block of Q4_K or Q5_K. */
+static SPECDEC__UNUSED void specdec__quant_unpack_scales_k(float d, float dmin, const unsigned char *packed,
+                                                           float *scale, float *minimum)
 {
     int i, s, m;
 
     for (i = 0; i < 8; i++) {
-        specdec__quant_scales_k(packed, i, &s, &m);
+        specdec__quant_unpack_scale_k(packed, i, &s, &m);
         scale[i] = d * (float)s;
         minimum[i] = -(dmin * (float)m);
     }
@@ -164,7 +164,8 @@ static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes
     const specdec__block_q4_k *from = (const specdec__block_q4_k *)(const void *)block;
     int i;
 
-    specdec__quant_eighths_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale, minimum);
+    specdec__quant_unpack_scales_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale,
+                                   minimum);
     for (i = 0; i < 256; i++)
         codes[i] = (int8_t)(from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
 }
@@ -175,7 +176,8 @@ static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes
     const specdec__block_q5_k *from = (const specdec__block_q5_k *)(const void *)block;
     int i;
 
-    specdec__quant_eighths_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale, minimum);
+    specdec__quant_unpack_scales_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale,
+                                   minimum);
     for (i = 0; i < 256; i++) {
         int low = from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
         codes[i] = (int8_t)(low + (from->high[i % 32] >> (i / 32) & 1) * 16);
@@ -192,13 +194,13 @@ static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes
     (void)minimum;
     for (i = 0; i < 256; i++) {
         int low = from->nibbles[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-        codes[i] = (int8_t)(low + specdec__quant_crumb(from->crumbs, i) * 16 - 32);
+        codes[i] = (int8_t)(low + specdec__quant_two_bits(from->two_bits, i) * 16 - 32);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (float)(int8_t)from->scales[i];
 }
 
-/* IQ4_NL: d f16, 16 bytes of nibbles that index the table. */
+/* IQ4_NL: d f16, 16 bytes of nibbles that index specdec__quant_iq4_values. */
 static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq4_nl *from = (const specdec__block_iq4_nl *)(const void *)block;
@@ -211,7 +213,8 @@ static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* IQ4_XS: d f16, 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index the table. */
+/* IQ4_XS: d f16, the 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index
+   specdec__quant_iq4_values. */
 static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq4_xs *from = (const specdec__block_iq4_xs *)(const void *)block;
@@ -229,8 +232,8 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* Eight sign bits from seven: the eighth makes the number of set bits even. */
-SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
+/* The eight sign bits of which files hold seven: the eighth makes the number of set bits even. */
+SPECDEC__INLINE uint32_t specdec__quant_eight_signs(uint32_t seven)
 {
     uint32_t parity = seven ^ seven >> 4;
 
@@ -238,8 +241,8 @@ SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
     return seven | ((parity ^ parity >> 1) & 1) << 7;
 }
 
-/* Eight magnitudes (0..127), one a byte, to codes. Where bit k of signs is set, code k is negative; bit 0 is the
-   lowest. */
+/* Eight codes from eight magnitudes (0..127), one a byte, and eight signs: where bit k of signs is set, code k is
+   negative. Magnitude 0 is in the lowest byte. */
 SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -251,7 +254,8 @@ SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t sign
     specdec__store_u32(codes + 4, (uint32_t)(magnitudes >> 32));
 }
 
-/* The 8 magnitudes of a point of an IQ2 grid, one a byte: 2 bits m stand for 8, 25, 43 (8 + 17 * m + m / 2). */
+/* The 8 magnitudes of a point of an IQ2 grid, one a byte: the 2 bits m of a magnitude stand for 8, 25 or 43 (8 + 17 * m
+   + m / 2). */
 SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -262,8 +266,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
     return point * 17 + (point >> 1 & ones) + ones * 8;
 }
 
-/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs and a 4-bit
-   scale on top. */
+/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word with four times 7 signs and, above
+   them, a 4-bit scale. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xxs *from = (const specdec__block_iq2_xxs *)(const void *)block;
@@ -276,7 +280,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
         uint32_t word = specdec__load_u32(group + 4);
 
         specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xxs_grid[group[i % 4]]),
-                                 specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+                                 specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
     }
@@ -291,8 +295,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t seco
     return (points | points << 4) & UINT64_C(0x0F0F0F0F0F0F0F0F);
 }
 
-/* IQ3_XXS: d f16, 64 bytes that index the grid, for each of 8 groups a word of four 7-bit signs and a 4-bit scale on
-   top. Magnitude m stands for 8 * m + 4, the highest for two more. */
+/* IQ3_XXS: d f16, 64 bytes that index the grid, then for each of 8 groups a word with four times 7 signs and, above
+   them, a 4-bit scale. Magnitude m stands for 8 * m + 4, the largest one for two more. */
 static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq3_xxs *from = (const specdec__block_iq3_xxs *)(const void *)block;
@@ -308,13 +312,13 @@ static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *co
         uint64_t points = specdec__quant_iq3_points(grid[index[0]], grid[index[1]]);
 
         points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
-        specdec__quant_put_eight(points, specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        specdec__quant_put_eight(points, specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.25f * (float)(2 * (word >> 28) + 1));
     }
 }
 
-/* IQ3_S: d f16, 64 low bytes of indices of the grid, their 64 ninth bits, 32 bytes of signs, 8 nibbles of scales.
+/* IQ3_S: d f16, the 64 low bytes of grid indices, their 64 ninth bits, 32 bytes of signs, 8 nibbles of scales.
    Magnitude m stands for 2 * m + 1. */
 static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -335,7 +339,7 @@ static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *code
         scale[i] = d * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1);
 }
 
-/* IQ2_XS: d f16, 32 words of a 9-bit index of the grid and 7 signs, 16 nibbles of scales. */
+/* IQ2_XS: d f16, 32 words of a 9-bit grid index and 7 signs, 16 nibbles of scales. */
 static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xs *from = (const specdec__block_iq2_xs *)(const void *)block;
@@ -347,13 +351,13 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
         uint32_t word = specdec__load_u16(from->words[i]);
 
         specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xs_grid[word & 511]),
-                                 specdec__quant_even_signs(word >> 9), codes + 8 * i);
+                                 specdec__quant_eight_signs(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
 
-/* IQ2_S: d f16, 32 low bytes of indices of the grid, 32 bytes of signs, 32 pairs of bits on top of the indices, 16
+/* IQ2_S: d f16, the 32 low bytes of grid indices, 32 bytes of signs, the 32 pairs of high bits of the indices, 16
    nibbles of scales. */
 static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -371,22 +375,22 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
-/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats. Value: float * 2^(e - 127); codes are twice the
-   floats (Open Compute Project, Microscaling Formats, 2023). */
+/* MXFP4: an exponent e, 16 bytes of nibbles that are 4-bit floats (E2M1). Value: float * 2^(e - 127). Codes are twice
+   the floats (Open Compute Project, Microscaling Formats, 2023). */
 static void specdec__quant_decode_mxfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_mxfp4 *from = (const specdec__block_mxfp4 *)(const void *)block;
     int i;
 
     (void)minimum;
-    scale[0] = specdec__quant_power(from->exponent);
+    scale[0] = specdec__quant_half_of_e8m0(from->exponent);
     specdec__quant_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_fp4_values[codes[i]];
 }
 
-/* NVFP4: 4 scales that are 8-bit floats without a sign, for 16 values each 8 bytes of nibbles that are 4-bit floats;
-   codes are twice the floats. */
+/* NVFP4: 4 scales that are 8-bit floats without a sign (E4M3), then for each 16 values 8 bytes of nibbles that are
+   4-bit floats (E2M1). Codes are twice the floats. */
 static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_nvfp4 *from = (const specdec__block_nvfp4 *)(const void *)block;
@@ -399,7 +403,7 @@ static void specdec__quant_decode_nvfp4(const unsigned char *block, int8_t *code
         codes[i] = specdec__quant_fp4_values[from->nibbles[i / 16][i % 8] >> (i / 8 % 2 * 4) & 15];
 }
 
-/* Q1_0: d f16, 128 bits: 1 for d, 0 for -d. */
+/* Q1_0: d f16, 128 bits: value d for a set bit, else -d. */
 static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q1_0 *from = (const specdec__block_q1_0 *)(const void *)block;
@@ -411,7 +415,7 @@ static void specdec__quant_decode_q1_0(const unsigned char *block, int8_t *codes
         codes[i] = (int8_t)((from->bits[i / 8] >> (i % 8) & 1) * 2 - 1);
 }
 
-/* Q2_0: d f16, 64 times 2 bits: (bits - 1) * d. */
+/* Q2_0: d f16, 64 codes of 2 bits: value (bits - 1) * d. */
 static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q2_0 *from = (const specdec__block_q2_0 *)(const void *)block;
@@ -420,10 +424,10 @@ static void specdec__quant_decode_q2_0(const unsigned char *block, int8_t *codes
     (void)minimum;
     scale[0] = scale[1] = specdec__load_f16(from->d);
     for (i = 0; i < 64; i++)
-        codes[i] = (int8_t)((from->crumbs[i / 4] >> (i % 4 * 2) & 3) - 1);
+        codes[i] = (int8_t)((from->two_bits[i / 4] >> (i % 4 * 2) & 3) - 1);
 }
 
-/* TQ2_0: 64 bytes of 2 bits, d f16: (bits - 1) * d. */
+/* TQ2_0: 64 bytes of 2-bit codes, d f16: value (bits - 1) * d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *block, int8_t *codes, float *scale,
                                                            float *minimum)
 {
@@ -434,16 +438,16 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq2_0(const unsigned char *
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) - 1);
+        codes[i] = (int8_t)(specdec__quant_two_bits(from->two_bits, i) - 1);
 }
 
-SPECDEC__RARE_END
+SPECDEC__RARELY_RUN_END
 
-/* The types that follow are unpacked by their decoders with every instruction set. */
+/* No instruction set has kernels for the types that follow: these decoders unpack them everywhere. */
 
-/* Digits of base 3 of count bytes, less 1: first all first ones, then all second ones, and so on. A byte is a fraction,
-   over 256, whose first digits behind the point are these. */
-SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
+/* Unpacks `digits` base-3 digits, less 1, of each of `count` bytes: all first digits, then all second digits, and so
+   on. byte / 256 is a fraction whose first base-3 digits these are. */
+SPECDEC__INLINE void specdec__quant_unpack_trits(const unsigned char *bytes, int count, int digits, int8_t *codes)
 {
     static const unsigned char powers[5] = {1, 3, 9, 27, 81};
     int i, k;
@@ -453,7 +457,7 @@ SPECDEC__INLINE void specdec__quant_trits(const unsigned char *bytes, int count,
             codes[i] = (int8_t)(((uint16_t)((uint8_t)(bytes[i] * powers[k]) * 3) >> 8) - 1);
 }
 
-/* TQ1_0: 48 bytes of five digits of base 3, 4 bytes of four, d f16: (digit - 1) * d. */
+/* TQ1_0: 48 bytes of five base-3 digits, 4 bytes of four base-3 digits, d f16: value (digit - 1) * d. */
 SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *block, int8_t *codes, float *scale,
                                                            float *minimum)
 {
@@ -463,12 +467,13 @@ SPECDEC__VECTORISE static void specdec__quant_decode_tq1_0(const unsigned char *
     (void)minimum;
     for (i = 0; i < 8; i++)
         scale[i] = specdec__load_f16(from->d);
-    specdec__quant_trits(from->fives, 32, 5, codes);
-    specdec__quant_trits(from->fives + 32, 16, 5, codes + 160);
-    specdec__quant_trits(from->fours, 4, 4, codes + 240);
+    specdec__quant_unpack_trits(from->trits5, 32, 5, codes);
+    specdec__quant_unpack_trits(from->trits5 + 32, 16, 5, codes + 160);
+    specdec__quant_unpack_trits(from->trits4, 4, 4, codes + 240);
 }
 
-/* Eight values (-1, 0, 1) of a point of the grid of IQ1, times eight, plus 1 or, where minus is set, minus 1. */
+/* Eight codes of a point of the IQ1 grid: each of its values (-1, 0, 1) times eight, plus 1; minus 1 if `minus` is
+   set. */
 SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -482,8 +487,8 @@ SPECDEC__INLINE void specdec__quant_iq1_point(uint32_t index, uint32_t minus, in
     specdec__store_u32(codes + 4, (uint32_t)(point >> 32));
 }
 
-/* IQ1_S: d f16, 32 low bytes of indices of the grid, 8 words: four times 3 bits on top of the indices, 3 bits of a
-   scale, the sign of a shift. */
+/* IQ1_S: d f16, the 32 low bytes of grid indices, then 8 words: the 3 high bits of four indices, 3 bits of a scale, and
+   the sign of the shift of values by 1/8. */
 static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq1_s *from = (const specdec__block_iq1_s *)(const void *)block;
@@ -500,8 +505,8 @@ static void specdec__quant_decode_iq1_s(const unsigned char *block, int8_t *code
     }
 }
 
-/* IQ1_M: 32 low bytes of indices of the grid, 32 nibbles: 3 bits on top of an index and the sign of a shift; 4 words:
-   four times 3 bits of a scale, and four bits of d f16. */
+/* IQ1_M: the 32 low bytes of grid indices, 32 nibbles (the 3 high bits of an index and the sign of the shift of values
+   by 1/8), then 4 words: four scales of 3 bits each, and four bits of d f16. */
 static void specdec__quant_decode_iq1_m(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq1_m *from = (const specdec__block_iq1_m *)(const void *)block;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>quant/encode: encoders: floats to blocks of the types that can be written.
+ * >>quant/encode: encoders of the quantised types that can be written: from floats to blocks.
  * ================================================================================================================== */
 
 #pragma once
@@ -10,32 +10,33 @@
 #include "fit.h"
 #include "wide.h"
 
-/* Encoders try several scales. Each is the one that gives the value of largest magnitude one of these codes, before
-   rounding; most lie near either end of the range. With 5.1 and 3, for Q4_0, values that were IQ2_XXS before (8, 25, 43
-   times a scale) fall almost on whole codes. */
+/* The scales that an encoder tries for a group, each given by the code (before rounding) that the value of largest
+   magnitude would get; most lie near either end of the codes' range. 5.1 and 3 are for Q4_0 made from IQ2_XXS: its
+   values (8, 25, 43 times a scale) then fall almost on whole codes. */
 static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
 static const float specdec__quant_peaks_q5_0[] = {-16.8f, -16.4f, -16, -15.6f, -15.2f, 14.2f, 14.6f, 15, 15.4f, 15.8f};
 static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
 
-/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], the best of several tries.
-   peaks (tries): the codes that are tried for peak, the value of largest magnitude. 0 when all values are 0. */
+/* The scale s that minimises the sum of weight * (value - s * code)^2 over codes in [low, high], the best of several
+   tries. peak: the value of largest magnitude; peaks (tries): the codes that are tried for it. 0 when all values are
+   0. */
 SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *value,
                                                const specdec__pair *weight, const specdec__pair *weighted,
                                                double low, double high, const float *peaks, int tries, float peak)
 {
     double best = 0, scale = 0, unit = specdec__quant_inverse(peak);
-    double inverse[SPECDEC__QUANT_TRIES], gain[SPECDEC__QUANT_TRIES];
-    specdec__quant_trial s;
+    double inverse[SPECDEC__QUANT_MAX_TRIES], gain[SPECDEC__QUANT_MAX_TRIES];
+    specdec__quant_try_sums s;
     int t;
 
     if (!(peak - peak == 0))
         return peak;
-    for (t = 0; t < SPECDEC__QUANT_TRIES; t++)
+    for (t = 0; t < SPECDEC__QUANT_MAX_TRIES; t++)
         inverse[t] = t < tries ? (double)peaks[t] * unit : 0;
-    specdec__quant_try(pairs, value, weight, weighted, low, high, tries, inverse, &s);
+    specdec__quant_sum_tries(pairs, value, weight, weighted, low, high, tries, inverse, &s);
     for (t = 0; t < tries; t++)
         gain[t] = s.code_value[t] * s.code_value[t] / s.code_code[t];
-    for (t = 0; t < tries; t++) /* a NaN, from 0 / 0, is no gain */
+    for (t = 0; t < tries; t++) /* NaN (0 / 0) is not greater */
         if (gain[t] > best) {
             best = gain[t];
             scale = s.code_value[t] / s.code_code[t];
@@ -43,10 +44,10 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
-/* Weights of 32 values: |value| plus 1.25 times their mean, so that large values are met better, yet none is given up.
-   (On models of 135M to 1.1B, weights of 1 lose a sixth more, as KL divergence, at four bits.) Returns 0 for values
-   that are not finite. */
-SPECDEC__INLINE int specdec__quant_weigh(const float *values, float *weights)
+/* The weights of the squared errors of 32 values: |value| plus 1.25 times the mean magnitude, so that large values get
+   small errors, yet no value is ignored. (On models of 135M to 1.1B, weights of 1 lose a sixth more, as KL divergence,
+   at four bits.) Returns 0 for values that are not finite. */
+SPECDEC__INLINE int specdec__quant_error_weights(const float *values, float *weights)
 {
     double base = 0;
     int i;
@@ -59,7 +60,7 @@ SPECDEC__INLINE int specdec__quant_weigh(const float *values, float *weights)
     return base - base == 0;
 }
 
-/* 32 values to codes in [-half, half) and their scale d, a half float: the best of those tried. */
+/* Encodes 32 values as codes in [-half, half) and a scale d, a half float: the best one of those tried. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const float *values, int half,
                                                                            const float *peaks, int tries,
                                                                            unsigned char *d, unsigned char *codes)
@@ -68,9 +69,9 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const
     float weights[32];
     int i;
 
-    specdec__quant_weigh(values, weights);
-    specdec__quant_widen(16, values, value);
-    specdec__quant_widen(16, weights, weight);
+    specdec__quant_error_weights(values, weights);
+    specdec__quant_floats_to_pairs(16, values, value);
+    specdec__quant_floats_to_pairs(16, weights, weight);
     for (i = 0; i < 16; i++)
         weighted[i] = weight[i] * value[i];
     specdec__store_u16(d, specdec__f16_from_float(specdec__quant_fit_scale(16, value, weight, weighted, -half, half - 1,
@@ -79,7 +80,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_scaled_codes(const
     specdec__quant_codes(16, -half, half - 1, specdec__quant_inverse(specdec__load_f16(d)), value, codes);
 }
 
-/* Q4_0: codes from -8 to 7. */
+/* Encodes a block of Q4_0: codes from -8 to 7. */
 static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
@@ -91,7 +92,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsi
         to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
 
-/* 32 codes of 5 bits: the lower four of code i and of code i + 16 into nibbles[i], the fifth into bit i of a word. */
+/* Packs 32 codes of 5 bits: the lower four bits of codes i and i + 16 into nibbles[i], the fifth bit of code i into bit
+   i of a word. */
 static void specdec__quant_pack_five_bits(const unsigned char *codes, unsigned char *high, unsigned char *nibbles)
 {
     uint32_t bits = 0;
@@ -104,7 +106,7 @@ static void specdec__quant_pack_five_bits(const unsigned char *codes, unsigned c
         nibbles[i] = (unsigned char)((codes[i] & 15) | (codes[i + 16] & 15) << 4);
 }
 
-/* Q5_0: codes from -16 to 15. */
+/* Encodes a block of Q5_0: codes from -16 to 15. */
 static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsigned char *block)
 {
     specdec__block_q5_0 *to = (specdec__block_q5_0 *)(void *)block;
@@ -117,7 +119,8 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_0(const float *values, unsi
     specdec__quant_pack_five_bits(codes, to->high, to->nibbles);
 }
 
-/* The scale of a group of Q6_K (16 values). Weights are squared values: large values must be met best. */
+/* The scale of a group of Q6_K (16 values). The weights of squared errors are squared values, so that large values get
+   the smallest errors. */
 SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 {
     specdec__pair value[8], weight[8], weighted[8];
@@ -126,15 +129,16 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 
     for (i = 0; i < 16; i++)
         squares[i] = values[i] * values[i];
-    specdec__quant_widen(8, values, value);
-    specdec__quant_widen(8, squares, weight);
+    specdec__quant_floats_to_pairs(8, values, value);
+    specdec__quant_floats_to_pairs(8, squares, weight);
     for (i = 0; i < 8; i++)
         weighted[i] = weight[i] * value[i];
     return specdec__quant_fit_scale(8, value, weight, weighted, -32, 31, specdec__quant_peaks_q6_k, 10,
                                     specdec__quant_peak(16, values));
 }
 
-/* Q6_K: the best scale of every group, then the largest of them over 128 as the scale of the block. */
+/* Encodes a block of Q6_K: the best scale of every group, then the largest of these scales over 128 as the scale of the
+   block. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
 {
     specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
@@ -151,7 +155,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
         int scale = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), -128, 127);
 
         to->scales[g] = (unsigned char)scale;
-        specdec__quant_widen(8, values + 16 * g, wide);
+        specdec__quant_floats_to_pairs(8, values + 16 * g, wide);
         specdec__quant_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide, codes + 16 * g);
     }
     for (i = 0; i < 256; i++)
@@ -160,22 +164,22 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const 
         to->nibbles[i] = (unsigned char)((codes[i / 64 * 128 + i % 64] & 15) | codes[i / 64 * 128 + 64 + i % 64] << 4);
     for (i = 0; i < 64; i++) {
         const unsigned char *from = codes + i / 32 * 128 + i % 32;
-        to->crumbs[i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
+        to->two_bits[i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
     }
 }
 
-/* Scale s >= 0 and minimum m that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes from 0
-   to highest. m >= 0, unless it is free to be anything. */
+/* The scale s >= 0 and minimum m that minimise the sum of weight * (value - (s * code - m))^2 over 32 values with codes
+   from 0 to highest. m >= 0, unless is_free. */
 SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, int highest, int is_free,
                                                          float *scale_out, float *minimum_out)
 {
     float low, high, above[32], weights[32];
-    double sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_TRIES];
+    double sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_MAX_TRIES];
     specdec__pair value[16], weight[16], weighted[16];
-    specdec__quant_trial s;
-    int i, t, is_finite = specdec__quant_weigh(values, weights);
+    specdec__quant_try_sums s;
+    int i, t, is_finite = specdec__quant_error_weights(values, weights);
 
-    specdec__quant_extent(32, values, is_free ? specdec__float_from_bits(0x7F800000u) : 0, &low, &high);
+    specdec__quant_range(32, values, is_free ? specdec__float_from_bits(0x7F800000u) : 0, &low, &high);
     *scale_out = 0;
     *minimum_out = -low;
     if (!(high > low) || !is_finite)
@@ -185,14 +189,14 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
         sum += (double)weights[i];
         value_sum += (double)weights[i] * (double)values[i];
     }
-    specdec__quant_widen(16, values, weighted);
-    specdec__quant_widen(16, weights, weight);
-    specdec__quant_widen(16, above, value);
+    specdec__quant_floats_to_pairs(16, values, weighted);
+    specdec__quant_floats_to_pairs(16, weights, weight);
+    specdec__quant_floats_to_pairs(16, above, value);
     for (i = 0; i < 16; i++)
         weighted[i] *= weight[i];
     for (t = 0; t < 12; t++) /* from highest - 1 to highest + 1, which comes twice */
         inverse[t] = (double)(10 * highest - 10 + 2 * specdec__min_int(t, 10)) / 10 / ((double)high - (double)low);
-    specdec__quant_try(16, value, weight, weighted, 0, highest, 12, inverse, &s);
+    specdec__quant_sum_tries(16, value, weight, weighted, 0, highest, 12, inverse, &s);
     for (t = 0; t < 12; t++) {
         double all = specdec__product(sum, s.code_code[t]), rest = all - specdec__product(s.code[t], s.code[t]);
         double scale = 0, minimum = -1, gain;
@@ -214,7 +218,8 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, in
     }
 }
 
-/* 32 values to codes from 0 to highest, a scale and a minimum, both half floats: value = scale * code + minimum. */
+/* Encodes 32 values as codes from 0 to highest, a scale and a minimum, both half floats: value = scale * code +
+   minimum. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_affine_codes(const float *values, int highest,
                                                                            unsigned char *d, unsigned char *minimum,
                                                                            unsigned char *codes)
@@ -226,14 +231,14 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_affine_codes(const
     specdec__quant_fit_affine(values, highest, 1, &scale, &below);
     specdec__store_u16(d, specdec__f16_from_float(scale));
     specdec__store_u16(minimum, specdec__f16_from_float(-below));
-    lowest = specdec__quant_both(specdec__load_f16(minimum));
-    specdec__quant_widen(16, values, above);
+    lowest = specdec__quant_same_pair(specdec__load_f16(minimum));
+    specdec__quant_floats_to_pairs(16, values, above);
     for (i = 0; i < 16; i++)
         above[i] -= lowest;
     specdec__quant_codes(16, 0, highest, specdec__quant_inverse(specdec__load_f16(d)), above, codes);
 }
 
-/* Q4_1: the best scale and minimum of the block. */
+/* Encodes a block of Q4_1: the best scale and minimum for codes from 0 to 15. */
 static SPECDEC__UNUSED void specdec__quant_encode_q4_1(const float *values, unsigned char *block)
 {
     specdec__block_q4_1 *to = (specdec__block_q4_1 *)(void *)block;
@@ -245,7 +250,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_1(const float *values, unsi
         to->nibbles[i] = (unsigned char)(codes[i] | codes[i + 16] << 4);
 }
 
-/* Q5_1: the same with five bits. */
+/* Encodes a block of Q5_1: the best scale and minimum for codes from 0 to 31. */
 static SPECDEC__UNUSED void specdec__quant_encode_q5_1(const float *values, unsigned char *block)
 {
     specdec__block_q5_1 *to = (specdec__block_q5_1 *)(void *)block;
@@ -267,8 +272,8 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
-/* 256 values in eight groups to codes from 0 to highest: the best scale and minimum of every group, rounded to 6 bits,
-   in units of d and dmin, half floats. */
+/* Encodes 256 values in eight groups as codes from 0 to highest: the best scale and minimum of every group, rounded to
+   6 bits in units of d and dmin, half floats. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const float *values, int highest,
                                                                           unsigned char *d_out, unsigned char *dmin_out,
                                                                           unsigned char *packed, unsigned char *codes)
@@ -286,7 +291,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const 
     for (g = 0; g < 8; g++) {
         scale[g] = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), 0, 63);
         minimum[g] = specdec__quant_round((double)minimums[g] * specdec__quant_inverse(dmin), 0, 63);
-        specdec__quant_widen(16, values + 32 * g, above);
+        specdec__quant_floats_to_pairs(16, values + 32 * g, above);
         for (i = 0; i < 16; i++)
             above[i] += (double)dmin * (double)minimum[g];
         specdec__quant_codes(16, 0, highest, specdec__quant_inverse((double)d * (double)scale[g]), above,
@@ -295,7 +300,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_group_codes(const 
     specdec__quant_pack_scales_k(scale, minimum, packed);
 }
 
-/* Q4_K: codes from 0 to 15. */
+/* Encodes a block of Q4_K: codes from 0 to 15. */
 static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
     specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
@@ -307,7 +312,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsi
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
-/* Q5_K: codes from 0 to 31; the fifth bits of group g are bits g of high. */
+/* Encodes a block of Q5_K: codes from 0 to 31; the fifth bits of group g are bits g of `high`. */
 static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsigned char *block)
 {
     specdec__block_q5_k *to = (specdec__block_q5_k *)(void *)block;
@@ -323,10 +328,10 @@ static SPECDEC__UNUSED void specdec__quant_encode_q5_k(const float *values, unsi
             (unsigned char)((codes[i / 32 * 64 + i % 32] & 15) | (codes[i / 32 * 64 + 32 + i % 32] & 15) << 4);
 }
 
-/* Ternary codes (-1, 0, 1) of 256 values and their scale: the ones of the smallest squared error. Of the k largest
-   magnitudes, whose sum is s, the best scale is s / k, which leaves an error of all squares less s^2 / k; k is the one
-   that leaves least. */
-static SPECDEC__UNUSED void specdec__quant_ternary(const float *values, unsigned char *d, unsigned char *codes)
+/* The ternary codes (-1, 0, 1), plus 1, of 256 values, and their scale, with the smallest squared error. If the codes
+   of the k largest magnitudes, whose sum is s, are not 0, the best scale is s / k, and s^2 / k is subtracted from the
+   error: the best k maximises it. */
+static SPECDEC__UNUSED void specdec__quant_ternary_codes(const float *values, unsigned char *d, unsigned char *codes)
 {
     static const int gaps[] = {109, 41, 19, 5, 1};
     float size[256], scale = 0;
@@ -335,7 +340,7 @@ static SPECDEC__UNUSED void specdec__quant_ternary(const float *values, unsigned
 
     for (i = 0; i < 256; i++)
         size[i] = values[i] < 0 ? -values[i] : values[i];
-    for (g = 0; g < 5; g++) /* Shell's sort, the largest first */
+    for (g = 0; g < 5; g++) /* Shell sort, the largest magnitude first */
         for (i = gaps[g]; i < 256; i++) {
             const float one = size[i];
 
@@ -356,23 +361,23 @@ static SPECDEC__UNUSED void specdec__quant_ternary(const float *values, unsigned
         codes[i] = (unsigned char)(1 + (values[i] > scale) - (values[i] < -scale));
 }
 
-/* TQ2_0: codes + 1 in two bits. */
+/* Encodes a block of TQ2_0: codes + 1 in two bits. */
 static SPECDEC__UNUSED void specdec__quant_encode_tq2_0(const float *values, unsigned char *block)
 {
     specdec__block_tq2_0 *to = (specdec__block_tq2_0 *)(void *)block;
     unsigned char codes[256];
     int i;
 
-    specdec__quant_ternary(values, to->d, codes);
+    specdec__quant_ternary_codes(values, to->d, codes);
     for (i = 0; i < 64; i++) {
         const unsigned char *from = codes + i / 32 * 128 + i % 32;
 
-        to->crumbs[i] = (unsigned char)(from[0] | from[32] << 2 | from[64] << 4 | from[96] << 6);
+        to->two_bits[i] = (unsigned char)(from[0] | from[32] << 2 | from[64] << 4 | from[96] << 6);
     }
 }
 
-/* Digits of base 3 that lie `apart`, the first one highest, of five in all: the smallest fraction over 256 that begins
-   with them. */
+/* Packs `count` base-3 digits, `apart` bytes apart, into a byte that has room for five, the first one highest: the
+   smallest fraction over 256 that begins with them. */
 static unsigned char specdec__quant_pack_trits(const unsigned char *digits, int count, int apart)
 {
     unsigned value = 0;
@@ -383,23 +388,23 @@ static unsigned char specdec__quant_pack_trits(const unsigned char *digits, int 
     return (unsigned char)((value * 256 + 242) / 243);
 }
 
-/* TQ1_0: codes + 1 as digits of base 3, five in a byte, of the last 16 values four. */
+/* Encodes a block of TQ1_0: codes + 1 as base-3 digits, five a byte; the last 16 values four a byte. */
 static SPECDEC__UNUSED void specdec__quant_encode_tq1_0(const float *values, unsigned char *block)
 {
     specdec__block_tq1_0 *to = (specdec__block_tq1_0 *)(void *)block;
     unsigned char codes[256];
     int i;
 
-    specdec__quant_ternary(values, to->d, codes);
+    specdec__quant_ternary_codes(values, to->d, codes);
     for (i = 0; i < 32; i++)
-        to->fives[i] = specdec__quant_pack_trits(codes + i, 5, 32);
+        to->trits5[i] = specdec__quant_pack_trits(codes + i, 5, 32);
     for (i = 0; i < 16; i++)
-        to->fives[32 + i] = specdec__quant_pack_trits(codes + 160 + i, 5, 16);
+        to->trits5[32 + i] = specdec__quant_pack_trits(codes + 160 + i, 5, 16);
     for (i = 0; i < 4; i++)
-        to->fours[i] = specdec__quant_pack_trits(codes + 240 + i, 4, 4);
+        to->trits4[i] = specdec__quant_pack_trits(codes + 240 + i, 4, 4);
 }
 
-/* Q1_0: the mean magnitude and the signs, which give the smallest squared error. */
+/* Encodes a block of Q1_0: the signs, and the mean magnitude as scale, which gives the smallest squared error. */
 static SPECDEC__UNUSED void specdec__quant_encode_q1_0(const float *values, unsigned char *block)
 {
     specdec__block_q1_0 *to = (specdec__block_q1_0 *)(void *)block;
@@ -414,7 +419,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_q1_0(const float *values, unsi
     specdec__store_u16(to->d, specdec__f16_from_float((float)(sum / 128)));
 }
 
-/* Q2_0: codes from -1 to 2, the best of scales that give either end's values, or ternary ones, these codes. */
+/* Encodes a block of Q2_0: codes from -1 to 2, with the best of several scales. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const float *values, unsigned char *block)
 {
     static const float peaks[] = {2, 1.8f, 1.6f, 1.4f, 1.2f, 1, 2.2f, 2.5f, 0.8f, -1, -1.2f, -1.4f};
@@ -423,7 +428,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const 
     unsigned char codes[64];
     int i;
 
-    specdec__quant_widen(32, values, value);
+    specdec__quant_floats_to_pairs(32, values, value);
     specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_fit_scale(
                                   32, value, NULL, value, -1, 2, peaks, 12, specdec__quant_peak(64, values))));
     for (i = 0; i < 2; i++)
@@ -432,12 +437,12 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q2_0(const 
     for (i = 0; i < 64; i++)
         codes[i] = (unsigned char)(codes[i] + 1);
     for (i = 0; i < 16; i++)
-        to->crumbs[i] = (unsigned char)(codes[4 * i] | codes[4 * i + 1] << 2 | codes[4 * i + 2] << 4 |
-                                        codes[4 * i + 3] << 6);
+        to->two_bits[i] = (unsigned char)(codes[4 * i] | codes[4 * i + 1] << 2 | codes[4 * i + 2] << 4 |
+                                          codes[4 * i + 3] << 6);
 }
 
-/* The nibbles of 32 values as 4-bit floats times 2 * unit, the nearest of them, of two the one with the smaller
-   magnitude. Returns the sum of squared errors. */
+/* Encodes 32 values as nibbles: the nearest 4-bit floats (E2M1) times 2 * unit, the smaller magnitude at a tie. Returns
+   the sum of squared errors. */
 static double specdec__quant_fp4_nibbles(const float *values, double unit, unsigned char *nibbles)
 {
     double error = 0;
@@ -456,8 +461,8 @@ static double specdec__quant_fp4_nibbles(const float *values, double unit, unsig
     return error;
 }
 
-/* MXFP4: of the exponents that give the largest magnitude one of the larger floats, the one of the smallest squared
-   error. */
+/* Encodes a block of MXFP4: tries the exponents with which the largest magnitude becomes one of the larger floats, and
+   takes the one with the smallest squared error. */
 static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, unsigned char *block)
 {
     specdec__block_mxfp4 *to = (specdec__block_mxfp4 *)(void *)block;
@@ -469,7 +474,7 @@ static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, uns
     memset(best, 0, sizeof best);
     to->exponent = 0;
     for (e = specdec__max_int(peak - 3, 0); e <= specdec__min_int(specdec__max_int(peak - 1, 0), 254); e++) {
-        error = specdec__quant_fp4_nibbles(values, (double)specdec__quant_power((unsigned)e), nibbles);
+        error = specdec__quant_fp4_nibbles(values, (double)specdec__quant_half_of_e8m0((unsigned)e), nibbles);
         if (least < 0 || error < least) {
             least = error;
             to->exponent = (unsigned char)e;
@@ -480,12 +485,12 @@ static SPECDEC__UNUSED void specdec__quant_encode_mxfp4(const float *values, uns
         to->nibbles[i] = (unsigned char)(best[i] | best[i + 16] << 4);
 }
 
-/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but a block
-   with NaNs, or with what half floats cannot hold, may come back as anything. */
+/* Encodes values (block) into a block (bytes), with the smallest (weighted) squared error found. Any input gives some
+   block; one with NaNs, or with values too large for half floats, need not resemble them. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
 
-/* The encoder of a type, NULL for plain floats and for types that are only read. A function, not a row of a table: a
-   program that encodes nothing holds no encoder. */
+/* The encoder of a type. NULL for plain floats and for types that are only read. A function instead of a table, so that
+   a program that encodes nothing links no encoder. */
 static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
 {
 #ifdef SPECDEC_NO_ENCODERS
@@ -511,7 +516,7 @@ static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const s
 #endif
 }
 
-/* A row of floats (elements, a multiple of the block) to a plain type or one that has an encoder. */
+/* Converts a row of floats (elements, a multiple of the block) to a plain type, or to one that has an encoder. */
 static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type, const float *values,
                                                       size_t elements, void *row)
 {

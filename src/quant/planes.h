@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>quant/planes: tiles of Q8_0 as two planes, the upper five bits of every code and the lower three, so that the upper
- *     ones can be read alone; and how far the lower ones can move the product of a row.
+ * >>quant/planes: tiles of Q8_0 split into two planes: the upper five bits of every code, which can be read alone, and
+ *     the lower three bits; and bounds of how far the lower plane can move the product of a row.
  * ================================================================================================================== */
 
 #pragma once
@@ -8,25 +8,26 @@
 #include "../base/op.h"
 #include "types.h"
 
-/* A code c is 8 h + l - 128, h (5 bits) and l (3 bits) unsigned. Of a block of 32 values of 16 rows, group g are values
-   4 g to 4 g + 3 of all rows: 64 bytes of a tile. Upper plane: scales (16 half floats), the upper four bits of h (four
-   lines of 64 bytes: group 2 i in the low nibbles of line i, group 2 i + 1 in the high ones), its lowest bit (a line:
-   bit g is that of group g). Lower plane: three lines, bit g of line k is bit k of l of group g. The upper
-   planes of all tiles of a matrix lie one after the other, the lower ones before them in the opposite order: from where
-   the upper ones begin (`planes` below) both can be found. Together they are as long as the tile. */
-#define SPECDEC__PLANE_UPPER 352 /* bytes of a block */
-#define SPECDEC__PLANE_LOWER 192
-#define SPECDEC__PLANE_MIDDLE 4  /* what stands for l where only h is read */
-#define SPECDEC__SCREEN_ROWS 40000 /* an output matrix of fewer rows is read whole */
-#define SPECDEC__PLANE_PARTS 4   /* of a row's columns, of which each has a bound of its own */
+/* A code c is 8 h + l - 128, with h (5 bits) and l (3 bits) unsigned. In a block of 32 columns of 16 rows, group g is
+   columns 4 g to 4 g + 3 of all rows: 64 codes. The upper plane holds the scales (16 half floats), the upper four bits
+   of h (four lines of 64 bytes: group 2 i in the low nibbles of line i, group 2 i + 1 in the high nibbles), and the
+   lowest bit of h (one line: bit g of a byte belongs to group g). The lower plane holds three lines: bit g of line k is
+   bit k of l of group g. The upper planes of all tiles of a matrix lie one after the other; the lower planes lie before
+   them, in the opposite order. `planes` below is the address where the upper planes begin, from which both can be
+   found. Together they are as long as the tiles. */
+#define SPECDEC__PLANE_UPPER 352 /* bytes of a block in the upper plane */
+#define SPECDEC__PLANE_LOWER 192 /* bytes of a block in the lower plane */
+#define SPECDEC__PLANE_MIDDLE 4  /* stands for l where only the upper plane is read */
+#define SPECDEC__SCREEN_MIN_ROWS 40000 /* an output matrix with fewer rows is not split */
+#define SPECDEC__PLANE_PARTS 4   /* parts of a row's columns; a row has a bound for each part */
 
-/* Where the block of the lower plane lies to one of the upper plane. */
+/* The lower plane's block that belongs to a block of the upper plane. */
 SPECDEC__INLINE const unsigned char *specdec__plane_lower(const unsigned char *planes, const unsigned char *upper)
 {
     return planes - ((size_t)(upper - planes) / SPECDEC__PLANE_UPPER + 1) * SPECDEC__PLANE_LOWER;
 }
 
-/* Bit `bit` of 64 codes becomes bit `to` of the bytes of a line. */
+/* Copies bit `bit` of each of 64 codes to bit `to` of the bytes of a line. */
 SPECDEC__INLINE void specdec__plane_put_bits(const unsigned char *codes, int bit, int to, unsigned char *line)
 {
     int i;
@@ -35,7 +36,7 @@ SPECDEC__INLINE void specdec__plane_put_bits(const unsigned char *codes, int bit
         line[i] = (unsigned char)(line[i] | ((codes[i] ^ 0x80) >> bit & 1) << to);
 }
 
-/* Block b of a matrix, counted through all tiles, becomes part of its planes. */
+/* Splits block b of a matrix, counted through all tiles, into the two planes. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsigned char *block, size_t b,
                                                                      unsigned char *planes)
 {
@@ -55,13 +56,13 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__planes_split(const unsig
     }
 }
 
-/* The root of x >= 0, at least, but for 1e-15 of it; 1e300 for what is no number. */
-static SPECDEC__UNUSED double specdec__plane_root(double x)
+/* An upper bound of the square root of x >= 0, but for a relative error of 1e-15; 1e300 for NaN and for x >= 1e300. */
+static SPECDEC__UNUSED double specdec__plane_square_root(double x)
 {
     return !(x < 1e300) ? 1e300 : x > 1e-290 ? x * specdec__inverse_root(x) : 1e-145;
 }
 
-/* The least bfloat16 that is not below x, x >= 0; infinity for what is no number. */
+/* An upper bound of x >= 0 as a bfloat16; infinity for NaN and for x >= 1e38. */
 static SPECDEC__UNUSED uint16_t specdec__plane_round_up(double x)
 {
     float value;
@@ -72,7 +73,8 @@ static SPECDEC__UNUSED uint16_t specdec__plane_round_up(double x)
     return (uint16_t)((specdec__bits_from_float(value) + 0xFFFFu) >> 16);
 }
 
-/* The bounds of a row of Q8_0 (blocks), by part of its columns (part: of each): see >>forward/screen. */
+/* The bounds of a row of Q8_0 (blocks), one for each part of its columns, out (SPECDEC__PLANE_PARTS): see
+   >>forward/screen. part: the part of each column. */
 static SPECDEC__UNUSED void specdec__planes_bound(const unsigned char *row, int blocks, const unsigned char *part,
                                                   uint16_t *out)
 {
@@ -91,13 +93,13 @@ static SPECDEC__UNUSED void specdec__planes_bound(const unsigned char *row, int 
     }
     for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
         rest += lost[i];
-    rounding = (double)(blocks + 8) * 4.8e-7 * (specdec__plane_root(all) + specdec__plane_root(rest));
+    rounding = (double)(blocks + 8) * 4.8e-7 * (specdec__plane_square_root(all) + specdec__plane_square_root(rest));
     for (i = 0; i < SPECDEC__PLANE_PARTS; i++)
-        out[i] = specdec__plane_round_up(specdec__plane_root(lost[i]) + rounding);
+        out[i] = specdec__plane_round_up(specdec__plane_square_root(lost[i]) + rounding);
 }
 
-/* Which part of a row's bound its columns belong to: the heavier a column's weight, before which states are normed, the
-   more of a state's energy lies there, and the smaller its part. norm NULL: columns are alike. */
+/* Divides columns into parts by the weight of the norm before the matrix: the larger a column's weight, the more of a
+   state's energy lies in it, and the smaller its part. norm NULL: columns are divided in order. */
 static SPECDEC__UNUSED void specdec__planes_parts(const float *norm, int columns, unsigned char *part)
 {
     int i, k, before;

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>quant/table: the table of types: looking up, sizes, rows of any type to floats.
+ * >>quant/table: the table of quantised types: looks types up, computes sizes, converts rows of any type to floats.
  * ================================================================================================================== */
 
 #pragma once
@@ -7,12 +7,13 @@
 #include "types.h"
 #include "decode.h"
 
-#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
+/* The table row of each type. */
+#define SPECDEC__QUANT_TABLE_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
     {number, #name, block, bytes, granule, bits, has_minimum, \
      SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
-static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
+static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_TABLE_ROW)};
 
-/* The row of a type number, or NULL when it is not read. */
+/* The row of a type by its number in files. NULL for types without a row. */
 static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
 {
     size_t i;
@@ -23,16 +24,21 @@ static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t n
     return NULL;
 }
 
-/* Was a type left out by SPECDEC_TYPES? */
-SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { return type->granule && !type->decode; }
+/* Whether SPECDEC_TYPES leaves a type out. */
+SPECDEC__INLINE int specdec__quant_is_left_out(const specdec__quant_type *type)
+{
+    return type->granule && !type->decode;
+}
 
-/* Types of files that are not read: their names, what is nearest of those that are, and their sizes; bytes 0: of a type
-   that has gone from the format. */
+/* A type of GGUF that this library does not support. */
 typedef struct specdec__quant_unsupported {
-    unsigned short number, block, bytes;
-    const char *name, *near_it;
+    unsigned short number;
+    unsigned short block, bytes; /* elements and bytes of a block; bytes 0: the type was removed from the format */
+    const char *name;
+    const char *nearest;         /* name of the most similar supported type */
 } specdec__quant_unsupported;
 
+/* All unsupported types. */
 static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {4, 1, 0, "Q4_2", "Q4_0"},          {5, 1, 0, "Q4_3", "Q4_1"},          {9, 32, 36, "Q8_1", "Q8_0"},
     {15, 256, 292, "Q8_K", "Q8_0"},     {24, 1, 1, "I8", "F32"},            {25, 1, 2, "I16", "F32"},
@@ -40,7 +46,7 @@ static const specdec__quant_unsupported specdec__quant_unsupported_types[] = {
     {31, 1, 0, "Q4_0_4_4", "Q4_0"},     {32, 1, 0, "Q4_0_4_8", "Q4_0"},     {33, 1, 0, "Q4_0_8_8", "Q4_0"},
     {36, 1, 0, "IQ4_NL_4_4", "IQ4_NL"}, {37, 1, 0, "IQ4_NL_4_8", "IQ4_NL"}, {38, 1, 0, "IQ4_NL_8_8", "IQ4_NL"}};
 
-/* The row of a type that is not read, or NULL when it is not even known. */
+/* The row of an unsupported type by its number in files. NULL for unknown numbers. */
 static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_unsupported(uint32_t number)
 {
     size_t i;
@@ -51,14 +57,14 @@ static SPECDEC__UNUSED const specdec__quant_unsupported *specdec__quant_find_uns
     return NULL;
 }
 
-/* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
-   the size does not fit; 0 for types whose size is not known. */
+/* Bytes of a tensor of `elements` elements in rows of `row` elements. SIZE_MAX if a row is no multiple of the block, or
+   the size overflows; 0 for types whose size is not known. */
 static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
-    const specdec__quant_unsupported *stranger = type ? NULL : specdec__quant_find_unsupported(number);
-    const size_t block = type ? (size_t)type->block : stranger ? stranger->block : 1,
-                 bytes = type ? (size_t)type->bytes : stranger ? stranger->bytes : 0;
+    const specdec__quant_unsupported *unsupported = type ? NULL : specdec__quant_find_unsupported(number);
+    const size_t block = type ? (size_t)type->block : unsupported ? unsupported->block : 1,
+                 bytes = type ? (size_t)type->bytes : unsupported ? unsupported->bytes : 0;
 
     if (!bytes)
         return 0;
@@ -67,12 +73,12 @@ static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t ele
     return (size_t)(elements / block) * bytes;
 }
 
-/* One quantised block to floats, out (block). Granules are multiples of 16. */
+/* Converts a quantised block to floats, out (block). Granules are multiples of 16 elements. */
 SPECDEC__VECTORISE static void specdec__quant_block_to_float(const specdec__quant_type *type,
                                                              const unsigned char *block, float *out)
 {
-    int8_t codes[SPECDEC__QUANT_BLOCK];
-    float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+    int8_t codes[SPECDEC__QUANT_MAX_BLOCK];
+    float scale[SPECDEC__QUANT_MAX_GRANULES], minimum[SPECDEC__QUANT_MAX_GRANULES];
     int i, k;
 
     type->decode(block, codes, scale, minimum);
@@ -88,7 +94,7 @@ SPECDEC__VECTORISE static void specdec__quant_block_to_float(const specdec__quan
     }
 }
 
-/* A row of elements (a multiple of the block) of any type to floats, out (elements). */
+/* Converts a row of elements (a multiple of the block) of any type to floats, out (elements). */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const specdec__quant_type *type,
                                                                        const void *row, size_t elements, float *out)
 {

@@ -1,13 +1,13 @@
 /* =====================================================================================================================
- * >>quant/types: GGUF block formats: a row for each type, the structs of the blocks, grids of the IQ types.
+ * >>quant/types: GGUF's quantised types: a table row for each type, the structs of their blocks, the grids of IQ types.
  * ================================================================================================================== */
 
 #pragma once
 #include "../base/base.h"
 
-/* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
-   alone follows from its row. To add a type, write the struct of its block, its decoder and a row. It then runs on
-   every instruction set; faster kernels for it may be entered in the tables of >>kernel/dispatch. */
+/* Every type that files may have, a row each, in the order of their numbers in files (ggml_type). All facts of a type
+   follow from its row. To add a type, write the struct of its block, its decoder and a row. It then runs on every
+   instruction set; faster kernels for it may be entered in the tables of >>kernel/dispatch. */
 #define SPECDEC__QUANT_TYPES(X) \
     /* number, name, block, bytes, granule, bits, has_minimum, decode, fields: see specdec__quant_type */ \
     X(0, F32, 1, 4, 0, 0, 0, NULL, {4, 1}) \
@@ -58,14 +58,15 @@
     X(41, Q1_0, 128, sizeof(specdec__block_q1_0), 32, 2, 0, specdec__quant_decode_q1_0, \
       {2, 1}, {SPECDEC__QUANT_BITS32, 4}) \
     X(42, Q2_0, 64, sizeof(specdec__block_q2_0), 32, 2, 0, specdec__quant_decode_q2_0, \
-      {2, 1}, {SPECDEC__QUANT_TWOS32, 4})
+      {2, 1}, {SPECDEC__QUANT_PAIRS32, 4})
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
-SPECDEC__STATIC_ASSERT(types_fit_masks, SPECDEC__TYPE_COUNT <= 56); /* of 64 bits, behind them the kinds of panels */
-enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hold no weights */
+SPECDEC__STATIC_ASSERT(types_fit_masks, SPECDEC__TYPE_COUNT <= 56); /* 64-bit masks: types, then kinds of panels */
+enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* types of tensors that hold no weights */
 
-/* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
+/* SPECDEC__HAS(name): 1 if SPECDEC_TYPES does not leave the type out. A constant, so that no machine code remains of
+   types that are left out. */
 #ifdef SPECDEC_TYPES
 #define SPECDEC__QUANT_WANT(name) | UINT64_C(1) << SPECDEC__TYPE_##name
 #define SPECDEC__QUANT_WANTED \
@@ -76,43 +77,45 @@ enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hol
 #endif
 #define SPECDEC__HAS(name) ((int)(SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1))
 
-#define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
-#define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
-#define SPECDEC__QUANT_BYTES 210    /* bytes of a quantised block, at most */
-#define SPECDEC__QUANT_ROWS 16      /* rows of a tile */
-#define SPECDEC__QUANT_FIELDS 4     /* fields of a block, at most */
+#define SPECDEC__QUANT_MAX_BLOCK 256    /* elements of a block, at most */
+#define SPECDEC__QUANT_MAX_GRANULES 16  /* granules of a block, at most */
+#define SPECDEC__QUANT_MAX_BYTES 210    /* bytes of a quantised block, at most */
+#define SPECDEC__TILE_ROWS 16      /* rows of a tile */
+#define SPECDEC__QUANT_MAX_FIELDS 4     /* fields of a block, at most */
 #define SPECDEC__QUANT_BITS32 32    /* unit of a field: a 32-bit word whose bits are transposed from 8x4 to 4x8 */
-#define SPECDEC__QUANT_TWOS32 64    /* the same: a 32-bit word whose pairs of bits are transposed, 4x4 */
+#define SPECDEC__QUANT_PAIRS32 64    /* unit of a field: a 32-bit word whose pairs of bits are transposed, 4x4 */
 
-/* One field of a block: count units of unit bytes each (or of words whose bits are transposed), kept together by the
-   tiles. */
+/* A field of a block: `count` units of `unit` bytes each. Tiles interleave the units of 16 rows. */
 typedef struct specdec__quant_field {
-    unsigned char unit, count; /* 1, 2, 4, SPECDEC__QUANT_BITS32 or SPECDEC__QUANT_TWOS32; 0 ends the list. In the last
-                                  16 bytes of a block, units begin whole units before its end */
+    unsigned char unit; /* bytes: 1, 2 or 4; or SPECDEC__QUANT_BITS32 or _PAIRS32; 0 ends the list of fields. A unit in
+                           the last 16 bytes of a block begins a whole number of units before the block's end */
+    unsigned char count;
 } specdec__quant_field;
 
-/* Bytes of a unit of a field. */
+/* Bytes of a unit of a field; words with transposed bits have 4. */
 SPECDEC__INLINE size_t specdec__quant_unit_bytes(int unit) { return unit > 4 ? 4 : (size_t)unit; }
 
-/* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum). */
+/* Decodes a block into codes (block) and, for each granule, a scale and a minimum (block / granule each). minimum is
+   left alone by types without minimums. */
 typedef void specdec__quant_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
 
-/* What is known of a type. Element i of a block is exactly scale[i / granule] * code[i] + minimum[i / granule]; the
-   product never rounds, so it does not matter whether a compiler fuses it with the sum. */
+/* The facts of a type. Element i of a block is exactly scale[i / granule] * code[i] + minimum[i / granule]. The product
+   never rounds, so it does not matter whether a compiler fuses it with the sum. */
 typedef struct specdec__quant_type {
     uint32_t number;    /* SPECDEC__TYPE_... */
-    const char *name;   /* as everybody writes it: "Q4_0" */
+    const char *name;   /* as in llama.cpp: "Q4_0" */
     uint16_t block;     /* elements of a block */
     uint16_t bytes;     /* bytes of a block */
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
-    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2), of two
-                           bits in [-1, 2] */
-    uint16_t has_minimum; /* a code has no more than 5 bits then: sums of wider codes know no minimums */
+    uint16_t bits;      /* bits of a code. Codes with a minimum are in [0, 2^bits), other codes in [-2^bits / 2, 2^bits
+                           / 2), other codes of two bits in [-1, 2] */
+    uint16_t has_minimum; /* 1: granules have minimums; then codes have at most 5 bits, as sums of wider codes know no
+                             minimums */
     specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
-    specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
+    specdec__quant_field fields[SPECDEC__QUANT_MAX_FIELDS]; /* in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
-/* What is added to a code of a type to make it unsigned. */
+/* The number that makes a type's codes unsigned when it is added to them. */
 SPECDEC__UNUSED SPECDEC__INLINE int specdec__quant_bias(int bits, int has_minimum)
 {
     return has_minimum ? 0 : bits == 2 ? 1 : 1 << (bits - 1);
@@ -130,8 +133,8 @@ SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
     return specdec__float_from_bits(sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | mantissa << 13);
 }
 
-/* Float to half float, to nearest even; from 65520 on infinite, a NaN stays a NaN. All cases are computed, so that
-   loops become vectors: below 2^-14, the sum with 1/2 rounds where a half float ends. */
+/* Float to half float, to nearest even. From 65520 on infinity; a NaN stays a NaN. All cases are computed without a
+   branch, so that loops can be vectorised; below 2^-14, adding 1/2 to the float rounds it to a subnormal half float. */
 SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
 {
     int32_t bits = (int32_t)(specdec__bits_from_float(value) & 0x7FFFFFFFu);
@@ -162,22 +165,26 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
 }
 
 /* The half float at an address. */
-SPECDEC__RARE_INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
+SPECDEC__RARELY_RUN_INLINE float specdec__load_f16(const void *at)
+{
+    return specdec__float_from_f16(specdec__load_u16(at));
+}
 
-/* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as
-   long. */
+/* Blocks as files hold them, little-endian. d and dmin are half floats; nibbles, two_bits, trits5 and trits4 are packed
+   codes of 4 bits, of 2 bits, and five or four base-3 digits a byte. A tile has the same fields in the same order, each
+   16 times as long. */
 typedef struct specdec__block_q4_0 { unsigned char d[2], nibbles[16]; } specdec__block_q4_0;
 typedef struct specdec__block_q4_1 { unsigned char d[2], minimum[2], nibbles[16]; } specdec__block_q4_1;
 typedef struct specdec__block_q5_0 { unsigned char d[2], high[4], nibbles[16]; } specdec__block_q5_0;
 typedef struct specdec__block_q5_1 { unsigned char d[2], minimum[2], high[4], nibbles[16]; } specdec__block_q5_1;
 typedef struct specdec__block_q8_0 { unsigned char d[2], codes[32]; } specdec__block_q8_0;
-typedef struct specdec__block_q2_k { unsigned char scales[16], crumbs[64], d[2], dmin[2]; } specdec__block_q2_k;
-typedef struct specdec__block_q3_k { unsigned char high[32], crumbs[64], scales[12], d[2]; } specdec__block_q3_k;
+typedef struct specdec__block_q2_k { unsigned char scales[16], two_bits[64], d[2], dmin[2]; } specdec__block_q2_k;
+typedef struct specdec__block_q3_k { unsigned char high[32], two_bits[64], scales[12], d[2]; } specdec__block_q3_k;
 typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
 typedef struct specdec__block_q5_k {
     unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128];
 } specdec__block_q5_k;
-typedef struct specdec__block_q6_k { unsigned char nibbles[128], crumbs[64], scales[16], d[2]; } specdec__block_q6_k;
+typedef struct specdec__block_q6_k { unsigned char nibbles[128], two_bits[64], scales[16], d[2]; } specdec__block_q6_k;
 typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
 typedef struct specdec__block_iq2_xs { unsigned char d[2], words[32][2], scales[8]; } specdec__block_iq2_xs;
 typedef struct specdec__block_iq2_s {
@@ -192,25 +199,26 @@ typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibb
 
 typedef struct specdec__block_iq1_s { unsigned char d[2], index[32], high[8][2]; } specdec__block_iq1_s;
 typedef struct specdec__block_iq1_m { unsigned char index[32], high[16], scales[4][2]; } specdec__block_iq1_m;
-typedef struct specdec__block_tq1_0 { unsigned char fives[48], fours[4], d[2]; } specdec__block_tq1_0;
-typedef struct specdec__block_tq2_0 { unsigned char crumbs[64], d[2]; } specdec__block_tq2_0;
+typedef struct specdec__block_tq1_0 { unsigned char trits5[48], trits4[4], d[2]; } specdec__block_tq1_0;
+typedef struct specdec__block_tq2_0 { unsigned char two_bits[64], d[2]; } specdec__block_tq2_0;
 typedef struct specdec__block_mxfp4 { unsigned char exponent, nibbles[16]; } specdec__block_mxfp4;
 typedef struct specdec__block_nvfp4 { unsigned char scales[4], nibbles[4][8]; } specdec__block_nvfp4;
 typedef struct specdec__block_q1_0 { unsigned char d[2], bits[16]; } specdec__block_q1_0;
-typedef struct specdec__block_q2_0 { unsigned char d[2], crumbs[16]; } specdec__block_q2_0;
+typedef struct specdec__block_q2_0 { unsigned char d[2], two_bits[16]; } specdec__block_q2_0;
 
-/* Twice the 16 values of a 4-bit float (E2M1), of which MXFP4 and NVFP4 are made. */
+/* Twice the 16 values of a 4-bit float (E2M1), the codes of MXFP4 and NVFP4. */
 static const int8_t specdec__quant_fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-/* The 16 values of IQ4_NL and IQ4_XS. */
+/* The 16 codes of IQ4_NL and IQ4_XS, by nibble. */
 static const int8_t specdec__quant_iq4_values[16] = {
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
-/* Grids of IQ2 are lists of sixteen points a time, X(sixteen points): they become tables of points, or of their
+/* The grids of IQ2 are macros that pass sixteen points at a time to X: they become tables of points, or of their
    magnitudes. */
 #define SPECDEC__QUANT_POINTS(...) __VA_ARGS__,
 
-/* The 256 points of IQ2_XXS: 8 magnitudes a point, 2 bits each (0, 1, 2 for 8, 25, 43), the first one lowest. */
+/* The 256 grid points of IQ2_XXS: 8 magnitudes a point, 2 bits each (0, 1, 2 for 8, 25, 43), the first one in the
+   lowest bits. */
 #define SPECDEC__QUANT_IQ2_XXS_GRID(X) \
     X(0, 2, 5, 8, 10, 17, 20, 32, 34, 40, 42, 65, 68, 80, 88, 97) \
     X(100, 128, 130, 138, 162, 257, 260, 272, 277, 320, 388, 408, 512, 514, 546, 642) \
@@ -230,7 +238,8 @@ static const int8_t specdec__quant_iq4_values[16] = {
     X(37248, 37445, 37888, 37922, 37956, 38225, 39041, 39200, 40962, 41040, 41093, 41225, 41472, 42008, 43088, 43268)
 static const uint16_t specdec__quant_iq2_xxs_grid[256] = {SPECDEC__QUANT_IQ2_XXS_GRID(SPECDEC__QUANT_POINTS)};
 
-/* The 256 points of IQ3_XXS: 4 magnitudes a point, 4 bits each (0..7 for 4, 12, .. 52, 62), the first one lowest. */
+/* The 256 grid points of IQ3_XXS: 4 magnitudes a point, 4 bits each (0..7 for 4, 12, .. 52, 62), the first one in the
+   lowest bits. */
 static const uint16_t specdec__quant_iq3_xxs_grid[256] = {
     0, 2, 4, 17, 19, 23, 32, 34, 49, 66, 115, 117,
     257, 259, 272, 274, 289, 293, 304, 306, 321, 340, 368, 512,
@@ -255,7 +264,8 @@ static const uint16_t specdec__quant_iq3_xxs_grid[256] = {
     28754, 28966, 28992, 29202, 29253, 29266, 29440, 29461, 29491, 29536, 29729, 29761,
     29952, 29954, 29988, 30256};
 
-/* The 512 points of IQ3_S: 4 magnitudes a point, 4 bits each (0..7 for 1, 3, .. 15), the first one lowest. */
+/* The 512 grid points of IQ3_S: 4 magnitudes a point, 4 bits each (0..7 for 1, 3, .. 15), the first one in the lowest
+   bits. */
 static const uint16_t specdec__quant_iq3_s_grid[512] = {
     0, 1, 2, 5, 7, 16, 17, 18, 20, 22, 32, 33, 37, 51,
     64, 66, 69, 71, 81, 83, 96, 98, 113, 116, 119, 256, 257, 258,
@@ -295,7 +305,7 @@ static const uint16_t specdec__quant_iq3_s_grid[512] = {
     28997, 29185, 29188, 29200, 29206, 29217, 29232, 29265, 29442, 29490, 29493, 29523, 29697, 29701,
     29715, 29728, 29776, 29986, 30018, 30210, 30257, 30464};
 
-/* The 512 points of IQ2_XS, as those of IQ2_XXS. */
+/* The 512 grid points of IQ2_XS, coded as those of IQ2_XXS. */
 #define SPECDEC__QUANT_IQ2_XS_GRID(X) \
     X(0, 2, 5, 8, 10, 17, 20, 22, 25, 32, 34, 37, 40, 65, 68, 70) \
     X(73, 80, 82, 85, 88, 97, 100, 128, 130, 133, 136, 145, 148, 153, 160, 257) \
@@ -331,7 +341,7 @@ static const uint16_t specdec__quant_iq3_s_grid[512] = {
     X(42133, 42597, 42648, 43018, 43040, 43042, 43048, 43168, 43176, 43268, 43396, 43398, 43560, 43562, 43665, 43690)
 static const uint16_t specdec__quant_iq2_xs_grid[512] = {SPECDEC__QUANT_IQ2_XS_GRID(SPECDEC__QUANT_POINTS)};
 
-/* The 1024 points of IQ2_S, as those of IQ2_XXS. */
+/* The 1024 grid points of IQ2_S, coded as those of IQ2_XXS. */
 #define SPECDEC__QUANT_IQ2_S_GRID(X) \
     X(0, 2, 5, 8, 10, 17, 20, 22, 25, 32, 34, 37, 40, 65, 68, 70) \
     X(73, 80, 82, 85, 88, 97, 100, 102, 105, 128, 130, 133, 136, 145, 148, 160) \
@@ -399,7 +409,8 @@ static const uint16_t specdec__quant_iq2_xs_grid[512] = {SPECDEC__QUANT_IQ2_XS_G
     X(42148, 42240, 42265, 42577, 43018, 43048, 43170, 43348, 43398, 43528, 43530, 43552, 43554, 43560, 43656, 43690)
 static const uint16_t specdec__quant_iq2_s_grid[1024] = {SPECDEC__QUANT_IQ2_S_GRID(SPECDEC__QUANT_POINTS)};
 
-/* The 2048 points of IQ1_S and IQ1_M: 8 values a point, 2 bits each (0, 1, 2 for -1, 0, 1), the first one lowest. */
+/* The 2048 grid points of IQ1_S and IQ1_M: 8 values a point, 2 bits each (0, 1, 2 for -1, 0, 1), the first one in the
+   lowest bits. */
 static const uint16_t specdec__quant_iq1_grid[2048] = {
     0, 2, 5, 8, 10, 17, 21, 32, 34, 40, 42, 69, 81, 84, 86, 101, 128, 130, 136, 138, 149, 160, 162, 168, 170, 260, 261,
     273, 276, 278, 281, 282, 293, 321, 326, 329, 338, 341, 346, 353, 356, 358, 360, 389, 401, 404, 406, 421, 512, 514,

@@ -1,5 +1,5 @@
 /* =====================================================================================================================
- * >>quant/wide: the same sums, four scales at a time with AVX2.
+ * >>quant/wide: the sums by which encoders compare scales (>>quant/fit), for four scales at a time with AVX2.
  * ================================================================================================================== */
 
 #pragma once
@@ -7,24 +7,26 @@
 #include "../base/os.h"
 #include "fit.h"
 
-/* Encoders spend most of their time on these sums: with AVX2, where there is AVX2. */
+/* Encoders spend most of their time on these sums, so they use AVX2 if the processor has it. */
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
 #define SPECDEC__QUANT_WIDE
 #endif
 #ifdef SPECDEC__QUANT_WIDE
 #ifdef __x86_64__
-#define SPECDEC__WIDE __attribute__((target("avx2,fma")))
-typedef double specdec__wide_four __attribute__((vector_size(32)));
+#define SPECDEC__TARGET_AVX2_FMA __attribute__((target("avx2,fma")))
+/* A vector of four doubles. */
+typedef double specdec__wide_doubles __attribute__((vector_size(32)));
 
-/* Adds one element to the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because the
-   products are exact: the bits are those of specdec__quant_add. */
-SPECDEC__INLINE SPECDEC__WIDE void
-specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighted,
-                  const specdec__wide_four *scaled, double low, double high)
+/* Adds an element to the three sums of four tries: code_value, code_code, code. scaled: value * inverse of each try.
+   Fused multiply-adds give the bits of specdec__quant_add, because the products are exact. */
+SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void
+specdec__wide_add(specdec__wide_doubles *sums, const double *weight, double weighted,
+                  const specdec__wide_doubles *scaled, double low, double high)
 {
-    const specdec__wide_four lowest = {low, low, low, low}, highest = {high, high, high, high};
-    const specdec__wide_four product = {weighted, weighted, weighted, weighted};
-    specdec__wide_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
+    const specdec__wide_doubles lowest = {low, low, low, low}, highest = {high, high, high, high};
+    const specdec__wide_doubles product = {weighted, weighted, weighted, weighted};
+    specdec__wide_doubles code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest);
+    specdec__wide_doubles weight_code;
 
     code = (code + 6755399441055744.0) - 6755399441055744.0;
     weight_code = weight ? *weight * code : code;
@@ -33,21 +35,22 @@ specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighte
     sums[2] += weight_code;
 }
 
-/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
-SPECDEC__INLINE SPECDEC__WIDE void
-specdec__wide_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
-                  const specdec__pair *weighted, double low, double high, int tries,
-                  const double *inverse, specdec__quant_trial *trial)
+/* As specdec__quant_sum_tries_by_two, for four tries at a time. inverse: (SPECDEC__QUANT_MAX_TRIES), 0 from `tries`
+   on. */
+SPECDEC__INLINE SPECDEC__TARGET_AVX2_FMA void
+specdec__wide_sum_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                        const specdec__pair *weighted, double low, double high, int tries,
+                        const double *inverse, specdec__quant_try_sums *trial)
 {
-    const specdec__wide_four zero = {0, 0, 0, 0};
+    const specdec__wide_doubles zero = {0, 0, 0, 0};
     int i, t;
 
     for (t = 0; t < tries; t += 4) {
-        specdec__wide_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
+        specdec__wide_doubles even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
 
         memcpy(&inverses, inverse + t, sizeof inverses);
         for (i = 0; i < pairs; i++) {
-            specdec__wide_four a = inverses * value[i][0], b = inverses * value[i][1];
+            specdec__wide_doubles a = inverses * value[i][0], b = inverses * value[i][1];
             double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
 
             specdec__wide_add(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
@@ -61,32 +64,32 @@ specdec__wide_try(int pairs, const specdec__pair *value, const specdec__pair *we
     }
 }
 
-/* Without and with weights: two loops. */
-static SPECDEC__WIDE __attribute__((noinline)) void
-specdec__wide_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
-                    const specdec__pair *weighted, double low, double high, int tries,
-                    const double *inverse, specdec__quant_trial *trial)
+/* As specdec__wide_sum_tries, compiled as two loops: with weights, and with weights of 1. */
+static SPECDEC__TARGET_AVX2_FMA __attribute__((noinline)) void
+specdec__wide_sum_weighted_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                                 const specdec__pair *weighted, double low, double high, int tries,
+                                 const double *inverse, specdec__quant_try_sums *trial)
 {
     if (weight)
-        specdec__wide_try(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+        specdec__wide_sum_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
     else
-        specdec__wide_try(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
+        specdec__wide_sum_tries(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
 }
 #endif
 
-/* The one of the two that suits this processor. */
-static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
-                               const specdec__pair *weighted, double low, double high, int tries,
-                               const double *inverse, specdec__quant_trial *trial)
+/* The sums of all tries, by the function that suits this processor. */
+static void specdec__quant_sum_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                                     const specdec__pair *weighted, double low, double high, int tries,
+                                     const double *inverse, specdec__quant_try_sums *trial)
 {
-#ifdef SPECDEC__WIDE
+#ifdef SPECDEC__TARGET_AVX2_FMA
     if (SPECDEC__OS_WIDE_STACK && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        specdec__wide_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+        specdec__wide_sum_weighted_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
         return;
     }
 #endif
-    specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+    specdec__quant_sum_tries_by_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
 }
 #else
-#define specdec__quant_try specdec__quant_try_two
+#define specdec__quant_sum_tries specdec__quant_sum_tries_by_two
 #endif

@@ -139,8 +139,8 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that it proposes is accepted */
     int size, depth; /* default size and depth of its trees when it drafts alone */
-    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept of them):
-                  index `views` + i is the i-th. 0: it stores nothing of them */
+    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept_views of
+                  them): index `views` + i is the i-th. 0: it stores nothing of them */
     int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,

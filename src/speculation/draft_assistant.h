@@ -30,7 +30,7 @@ typedef struct specdec__draft_assistant {
     const specdec__context *target;
     float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
-    float *reads;   /* (tree size, specdec__forward_read_stride): embeddings, and the states before */
+    float *reads;   /* (tree size, specdec__forward_states_stride): embeddings, and the states before */
     int place, n;   /* of the current level: index of its first state, and number of states */
     /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
@@ -49,7 +49,7 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
 {
     const specdec__reads *reads = &m->context.model->reads;
     const specdec__matrix *table = m->target->embedding;
-    float *row = m->reads + (size_t)i * (size_t)specdec__forward_read_stride(m->context.model);
+    float *row = m->reads + (size_t)i * (size_t)specdec__forward_states_stride(m->context.model);
 
     specdec__quant_to_float(table->type, table->file + (size_t)token * table->row_bytes, (size_t)reads->width, row);
     m->target->kernels->scale(row, m->target->model->fact[SPECDEC__EMBEDDING_SCALE], reads->width);
@@ -267,7 +267,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
     m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
-    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_read_stride(d->model));
+    m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)

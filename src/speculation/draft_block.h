@@ -34,7 +34,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__draft_block {
     specdec__levels levels;
     specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
-    float *reads;         /* (nodes of a step, specdec__forward_read_stride): states of tokens */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): states of tokens */
     float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
     float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
@@ -247,9 +247,9 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     for (i = 0; i < b->size; i++) {
         c->tokens[i] = i ? b->mask_token : drafts->tokens[0];
         c->parents[i] = i - 1;
-        c->wanted[i] = i >= b->draft_row && i < b->draft_row + rows;
+        c->wants_logits[i] = i >= b->draft_row && i < b->draft_row + rows;
     }
-    batch.wanted = c->wanted;
+    batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
     specdec__view_free_reserved(view, &c->kv);
     return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
@@ -319,7 +319,7 @@ static specdec_result specdec__draft_block_follow(specdec__drafter *d, const spe
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[heard->at];
     const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
-    const size_t stride = (size_t)specdec__forward_read_stride(d->model);
+    const size_t stride = (size_t)specdec__forward_states_stride(d->model);
     const int end = heard->from + heard->n;
     specdec_result result = SPECDEC_OK;
     int i, from, to;
@@ -377,7 +377,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
     const specdec__block_model *b = &model->block;
-    const size_t stride = (size_t)specdec__forward_read_stride(model);
+    const size_t stride = (size_t)specdec__forward_states_stride(model);
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;

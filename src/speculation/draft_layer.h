@@ -25,8 +25,8 @@ SPECDEC__FOR_SIZE
 
 typedef struct specdec__draft_pairs {
     specdec__view view; /* keys of the pairs that were run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on; NULL:
-                           none, of a kept sequence */
+    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_states_stride): of `count` pairs from `from` on;
+                           NULL: none, of a kept sequence */
     int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
 } specdec__draft_pairs;
 
@@ -34,7 +34,7 @@ typedef struct specdec__draft_layer {
     specdec__levels levels;
     specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
-    float *reads;                /* (tree size, specdec__forward_read_stride): such states, where a step reads them as
+    float *reads;                /* (tree size, specdec__forward_states_stride): such states, where a step reads them as
                                     the target's; NULL: they are its residual stream at once */
     int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
     specdec__context context;
@@ -58,7 +58,7 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
     t->count = 0;
     if (t->from || !m->lead || !t->states)
         return;
-    memset(t->states, 0, (size_t)specdec__forward_read_stride(m->context.model) * sizeof *t->states);
+    memset(t->states, 0, (size_t)specdec__forward_states_stride(m->context.model) * sizeof *t->states);
     t->count = 1;
 }
 
@@ -114,7 +114,7 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
     float *to = m->reads ? m->reads : c->x;
-    const int stride = m->reads ? specdec__forward_read_stride(d->model) : c->e;
+    const int stride = m->reads ? specdec__forward_states_stride(d->model) : c->e;
     specdec__batch batch;
     specdec_result result;
     int i;
@@ -161,7 +161,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
     t->from = other->from;
     t->count = specdec__min_int(other->count, length + m->lead - other->from);
     memcpy(t->states, other->states,
-           (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
+           (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
 
 /* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
@@ -187,7 +187,7 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
                                                   specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
-    const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
+    const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
     const int end = specdec__min_int(t->from + t->count, heard->count - 1 + m->lead);
     specdec_result result;
     int gone;
@@ -217,7 +217,7 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
         const float *from = d->taps.out + (size_t)node * (size_t)width;
         specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
                                                                  : specdec__draft_layer_forget(m, heard, error);
-        float *to = t->states + (size_t)t->count * (size_t)specdec__forward_read_stride(d->model);
+        float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
             return result;
@@ -255,7 +255,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     specdec__draft_layer counted, *m = SPECDEC__TAKE(arena, specdec__draft_layer, 1);
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
-    const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
+    const size_t stride = (size_t)specdec__forward_states_stride(model), size = (size_t)setup->config->tree_size;
     specdec_result result = specdec__draft_layer_check(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;

@@ -46,7 +46,7 @@ static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
     int i;
 
     for (i = 0; i < n; i++)
-        hash = specdec__mix((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
+        hash = specdec__mix_bits((hash ^ (uint32_t)tail[i]) * 0x9e3779b97f4a7c15u);
     return (uint32_t)(hash >> 32);
 }
 

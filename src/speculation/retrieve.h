@@ -133,8 +133,8 @@ static void specdec__retrieve_by_few(const specdec__context *c, const specdec__a
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
-                       t->scratch->scores);
+    c->kernels->key_scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+                           t->scratch->scores);
 }
 
 /* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
@@ -198,7 +198,7 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
             specdec__retrieve_segment(c, &t, r, &s->segment[i],
                                       specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
         for (q = 0; q < t.count; q++)
-            c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
+            c->kernels->add_scaled(scores, 1 / c->kernels->sum16(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
     }
 }

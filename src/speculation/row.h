@@ -184,8 +184,8 @@ static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_can
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
 
-    row->kernels->mass(row->logits, limit.token, row->highest, specdec__float_from_bits(bits + 1), lanes);
-    row->kernels->mass(row->logits + limit.token, row->size - limit.token, row->highest, limit.logit, lanes);
+    row->kernels->add_weights(row->logits, limit.token, row->highest, specdec__float_from_bits(bits + 1), lanes);
+    row->kernels->add_weights(row->logits + limit.token, row->size - limit.token, row->highest, limit.logit, lanes);
     for (i = 0; i < 16; i++) {
         mass.all += lanes[i];
         mass.before += lanes[16 + i];
@@ -256,8 +256,9 @@ static int specdec__row_search(const specdec__row *row, uint64_t noise_row, cons
 
     for (from = 0; from < row->size && k > 0; from = end) {
         if (held == k)
-            from += row->kernels->outdone(row->logits + from, row->size - from, row->highest, 1.0f / row->temperature,
-                                          best[k - 1].logit, noise_row, (uint32_t)from);
+            from += row->kernels->count_unreachable(row->logits + from, row->size - from, row->highest,
+                                                    1.0f / row->temperature, best[k - 1].logit, noise_row,
+                                                    (uint32_t)from);
         end = specdec__min_int(from + 64, row->size);
         for (i = from; i < end; i++) {
             specdec_candidate candidate;
@@ -328,7 +329,7 @@ static void specdec__row_weights(specdec__row *row, float *p)
     if (row->temperature > 0 && row->top_p > 0)
         specdec__row_nucleus(row);
     if (row->temperature > 0)
-        row->kernels->weights(row->logits, row->size, row->highest, row->temperature, p);
+        row->kernels->token_weights(row->logits, row->size, row->highest, row->temperature, p);
     else
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }

@@ -54,9 +54,9 @@ SPECDEC__FOR_SPEED
 /* The part of the noise that depends on seed and position only; the same for all tokens of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
-    uint64_t key = specdec__mix(seed + 0x9e3779b97f4a7c15u);
+    uint64_t key = specdec__mix_bits(seed + 0x9e3779b97f4a7c15u);
 
-    return specdec__mix(key ^ specdec__mix(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
+    return specdec__mix_bits(key ^ specdec__mix_bits(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
 /* 32 random bits, a function of (seed, position, token) that is the same on all machines. Token ids are below 2^31;
@@ -66,7 +66,7 @@ static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position,
     return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
 
-/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MOST]. Works on 1 - u near 1. */
+/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MAXIMUM]. Works on 1 - u near 1. */
 static float specdec__sample_gumbel_from(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
@@ -171,7 +171,7 @@ static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
 
-    if (candidate.logit + SPECDEC__NOISE_MOST < worst)
+    if (candidate.logit + SPECDEC__NOISE_MAXIMUM < worst)
         return held;
     bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
     if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)

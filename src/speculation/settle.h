@@ -106,7 +106,7 @@ static int specdec__settle_scale(specdec__settling *w, int from, int end)
     const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
     int i, good = 1;
 
-    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->sound(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
+    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
         return 0;
     for (i = from; i < end && end - from < SPECDEC__SETTLE_RUN; i++)
         good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
@@ -234,8 +234,8 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
         held = specdec__sample_try(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
-        i += w->context->kernels->outdone(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
-                                          (uint32_t)i);
+        i += w->context->kernels->count_unreachable(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
+                                                    (uint32_t)i);
         end = specdec__min_int(i + 64, w->vocab);
         for (; i < end; i++) {
             specdec_candidate lifted;
@@ -285,7 +285,7 @@ static int specdec__settle_find(specdec__settling *w, const specdec__settle_need
 static void specdec__settle_whole(specdec__context *c)
 {
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
-    c->screen.whole_steps++;
+    c->screen.rows_whole++;
     c->screen.saved -= specdec__screen_plane_bytes(c, SPECDEC__PLANE_UPPER + SPECDEC__PLANE_LOWER);
     specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }

@@ -49,7 +49,7 @@ typedef struct specdec__short {
 static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
 {
     const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
-    const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__QUANT_ROWS);
+    const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
     const size_t bytes = full->row_bytes * (size_t)full->rows;
 
     if (wanted < 0 || rows >= full->rows || (!wanted && (rows > full->rows / 2 || bytes < level / 8)))
@@ -66,7 +66,7 @@ static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int
     s->row[token] = row;
     s->ids[row] = token;
     s->worth[row] = (unsigned char)worth;
-    s->stale[row / SPECDEC__QUANT_ROWS] = 1;
+    s->stale[row / SPECDEC__TILE_ROWS] = 1;
     return before;
 }
 
@@ -92,14 +92,14 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     s->matrix = *full;
     s->matrix.rows = rows;
     s->matrix.bounds = NULL;
-    s->tiles = (unsigned char *)specdec__arena_reserve(arena, (size_t)(rows / SPECDEC__QUANT_ROWS), tile_bytes,
+    s->tiles = (unsigned char *)specdec__arena_reserve(arena, (size_t)(rows / SPECDEC__TILE_ROWS), tile_bytes,
                                                        SPECDEC__CACHE_LINE);
     s->matrix.tiles = s->tiles;
     s->side_by_side = SPECDEC__TAKE(arena, unsigned char, tile_bytes);
     s->ids = SPECDEC__TAKE(arena, int32_t, rows);
     s->row = SPECDEC__TAKE(arena, int32_t, full->rows);
     s->worth = SPECDEC__TAKE(arena, unsigned char, rows);
-    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__QUANT_ROWS);
+    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__TILE_ROWS);
     s->counted = SPECDEC__TAKE(arena, int32_t, texts);
     s->rest = level > bytes ? (double)(level - bytes) : 0;
     s->hand = rows - 1;
@@ -108,7 +108,7 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
         s->row[i] = i < rows ? i : -1;
     for (i = 0; s->stale && s->ids && i < rows; i++) {
         s->ids[i] = i;
-        s->stale[i / SPECDEC__QUANT_ROWS] = 1;
+        s->stale[i / SPECDEC__TILE_ROWS] = 1;
     }
     for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
         if (s->hand > rows / 2 &&
@@ -160,13 +160,13 @@ static void specdec__short_copy(specdec__short *s)
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
     int t, i;
 
-    for (t = 0; t < m->rows / SPECDEC__QUANT_ROWS; t++) {
+    for (t = 0; t < m->rows / SPECDEC__TILE_ROWS; t++) {
         if (!s->stale[t])
             continue;
-        for (i = 0; i < SPECDEC__QUANT_ROWS; i++)
+        for (i = 0; i < SPECDEC__TILE_ROWS; i++)
             memcpy(s->side_by_side + (size_t)i * m->row_bytes,
-                   s->full->file + (size_t)s->ids[t * SPECDEC__QUANT_ROWS + i] * m->row_bytes, m->row_bytes);
-        specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__QUANT_ROWS, blocks,
+                   s->full->file + (size_t)s->ids[t * SPECDEC__TILE_ROWS + i] * m->row_bytes, m->row_bytes);
+        specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__TILE_ROWS, blocks,
                                   s->tiles + (size_t)t * tile_bytes);
         s->stale[t] = 0;
     }

@@ -32,7 +32,7 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
    token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
    b, c >= 0. */
 typedef struct specdec__verify_state {
-    specdec__residuals_function *residuals;
+    specdec__add_residuals_function *residuals;
     const specdec_choice *choice;
     float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
     double draft_share;
@@ -158,7 +158,7 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
 }
 
 /* Starts over with the whole of P and Q. */
-static void specdec__verify_start(specdec__verify_state *state, specdec__residuals_function *residuals,
+static void specdec__verify_start(specdec__verify_state *state, specdec__add_residuals_function *residuals,
                                   const specdec_choice *choice)
 {
     memset(state, 0, sizeof *state);
@@ -199,7 +199,7 @@ static int specdec__verify_accept(const specdec__verify_state *state, int32_t to
 
 /* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
    the draft could not have drawn are passed over. */
-static void specdec__verify_sequoia(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                     specdec_verdict *verdict)
 {
     specdec__verify_state state;
@@ -228,7 +228,7 @@ static void specdec__verify_sequoia(specdec__residuals_function *residuals, cons
 }
 
 /* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
-static void specdec__verify_specinfer(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_specinfer(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                       specdec_verdict *verdict)
 {
     specdec__verify_state state;
@@ -326,7 +326,7 @@ static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, d
 }
 
 /* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
-static void specdec__verify_spectr(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_spectr(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
     specdec__verify_state state;
@@ -356,7 +356,7 @@ static void specdec__verify_spectr(specdec__residuals_function *residuals, const
 }
 
 /* The target draws for itself; a child that equals its token is accepted. */
-static void specdec__verify_top_k(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
     specdec__verify_state state;
@@ -375,7 +375,7 @@ static void specdec__verify_top_k(specdec__residuals_function *residuals, const 
 #endif
 
 /* The target's most probable token; of equals the lowest. */
-static void specdec__verify_greedy(specdec__residuals_function *residuals, const specdec_choice *choice,
+static void specdec__verify_greedy(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
     int token, best = 0;
@@ -389,7 +389,7 @@ static void specdec__verify_greedy(specdec__residuals_function *residuals, const
 
 /* A row for each rule, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
-    void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
+    void (*verify)(specdec__add_residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
     {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
@@ -459,7 +459,7 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
         result = specdec__verify_check_weights(choice->draft, choice->vocab, "draft", error);
     }
     if (!result)
-        specdec__verify_rules[rule].verify(specdec__scalar_residuals, choice, verdict);
+        specdec__verify_rules[rule].verify(specdec__scalar_add_residuals, choice, verdict);
     return result;
 }
 

@@ -29,7 +29,7 @@ enum {
 /* How a family of models writes tool calls. NULL: the mark is not written. */
 typedef struct specdec__calls {
     const char *name;
-    int form, flags;
+    int form, flags; /* SPECDEC__CALLS_... */
     const char *section, *mark, *id; /* in front of all calls; in front of each call; between a call's identifier and
                                         its name */
     const char *middle;              /* between name and arguments; "": white space or "<" */

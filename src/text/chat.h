@@ -116,6 +116,7 @@ typedef struct specdec__chat {
     specdec__bytes culprit;             /* the part of the template that caused the failure */
 } specdec__chat;
 
+/* Sizes of buffers for recognising a template. */
 enum {
     SPECDEC__CHAT_OUTPUT_BYTES = 8192, /* bytes that a template may write while it is compared with formats */
     SPECDEC__CHAT_KEPT_BYTES = 4096 /* bytes of the template's texts that are kept */
@@ -130,12 +131,12 @@ typedef struct specdec__chat_found {
 /* Working memory for recognising a template; memory[bytes] is for running the template. */
 typedef struct specdec__chat_work {
     specdec__template running_template;
-    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES];
-    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8];
+    char output[SPECDEC__CHAT_OUTPUT_BYTES], expected[SPECDEC__CHAT_OUTPUT_BYTES]; /* of the template; of a format */
+    unsigned char plain[SPECDEC__CHAT_OUTPUT_BYTES / 8]; /* a bit for each byte of output, 1: it comes from a message */
     specdec__chat_found *found;
     void *memory;
-    size_t bytes;
-    int64_t local_time;
+    size_t memory_bytes;
+    int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__chat_work;
 
 /* A rendered conversation: text[size], and plain[], a bit for each byte of the text; 1: the byte is a message's and
@@ -372,7 +373,8 @@ static void specdec__chat_define_names(specdec__template *t, specdec__bytes bos,
 static void specdec__chat_run_template(specdec__chat_work *w, specdec__bytes text, specdec__bytes bos,
                                        specdec__bytes eos, const specdec_message *messages, int count)
 {
-    specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+    specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+                            sizeof w->output);
     w->running_template.local_time = w->local_time;
     specdec__chat_define_names(&w->running_template, bos, eos, 1);
     specdec__template_define_name(&w->running_template, specdec__template_string_value("tools"),

@@ -26,11 +26,11 @@ static specdec__bytes specdec__text_bytes(specdec_text text)
 
 /* A JSON text that is being read into a specdec_chat_input, whose parts are put into the arena. */
 typedef struct specdec__reader {
-    specdec__json j;
+    specdec__json json;
     specdec__arena *arena;
     specdec_error *error;
     int message;          /* number of the message being read, for errors; -1: none */
-    specdec_result failed;
+    specdec_result failed; /* the first error; SPECDEC_OK: none */
 } specdec__reader;
 
 /* Stores an error, unless an earlier one is stored. */
@@ -55,9 +55,9 @@ static void *specdec__reader_take_memory(specdec__reader *r, size_t count, size_
 /* The node of an object's member; 0: the member is absent or null. */
 static size_t specdec__reader_find_member(const specdec__reader *r, size_t object, const char *name)
 {
-    const size_t node = specdec__json_find_member(&r->j, object, name);
+    const size_t node = specdec__json_find_member(&r->json, object, name);
 
-    return node && r->j.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
+    return node && r->json.nodes[node].kind != SPECDEC__JSON_NULL ? node : 0;
 }
 
 /* The value of a JSON string, copied with a terminating zero; empty for node 0. what: its name for errors. */
@@ -69,15 +69,15 @@ static specdec_text specdec__reader_read_string(specdec__reader *r, size_t node,
 
     if (!node)
         return text;
-    if (r->j.nodes[node].kind != SPECDEC__JSON_STRING) {
+    if (r->json.nodes[node].kind != SPECDEC__JSON_STRING) {
         specdec__reader_fail(r, what);
         return text;
     }
-    most = r->j.nodes[node].to - r->j.nodes[node].from;
+    most = r->json.nodes[node].to - r->json.nodes[node].from;
     bytes = (char *)specdec__reader_take_memory(r, most, 1);
     if (bytes) {
         text.bytes = bytes;
-        text.length = specdec__json_string_value(&r->j, node, bytes, most - 1);
+        text.length = specdec__json_string_value(&r->json, node, bytes, most - 1);
     }
     return text;
 }
@@ -90,7 +90,7 @@ static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t no
 
     if (!node)
         return text;
-    raw = specdec__json_raw_text(&r->j, node);
+    raw = specdec__json_raw_text(&r->json, node);
     text.bytes = (const char *)raw.data;
     text.length = raw.size;
     return text;
@@ -100,7 +100,7 @@ static specdec_text specdec__reader_raw_text(const specdec__reader *r, size_t no
 static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node)
 {
     static const char wrong[] = "its content is no text: only parts of type \"text\" are read";
-    const specdec__json_node *nodes = r->j.nodes;
+    const specdec__json_node *nodes = r->json.nodes;
     specdec_text text = {NULL, 0};
     size_t part = node + 1, room;
     uint32_t i;
@@ -110,18 +110,18 @@ static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node
         return specdec__reader_read_string(r, node, wrong);
     bytes = (char *)specdec__reader_take_memory(r, (size_t)nodes[node].to - nodes[node].from, 1);
     for (i = 0; bytes && i < nodes[node].count && !r->failed; i++, part = nodes[part].next) {
-        const size_t type = specdec__json_find_member(&r->j, part, "type"),
-                     say = specdec__json_find_member(&r->j, part, "text");
+        const size_t type = specdec__json_find_member(&r->json, part, "type"),
+                     say = specdec__json_find_member(&r->json, part, "text");
 
         room = nodes[node].to - nodes[node].from - text.length;
         if (!say || nodes[say].kind != SPECDEC__JSON_STRING ||
-            (type && !specdec__json_string_equals(&r->j, type, "text", 4))) {
+            (type && !specdec__json_string_equals(&r->json, type, "text", 4))) {
             specdec__reader_fail(r, wrong);
             break;
         }
         if (i)
             bytes[text.length++] = '\n';
-        text.length += specdec__json_string_value(&r->j, say, bytes + text.length, room - 1);
+        text.length += specdec__json_string_value(&r->json, say, bytes + text.length, room - 1);
     }
     text.bytes = bytes;
     return text;
@@ -130,7 +130,7 @@ static specdec_text specdec__reader_read_content(specdec__reader *r, size_t node
 /* Reads the tool_calls of an assistant's message. */
 static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
-    const specdec__json_node *nodes = r->j.nodes;
+    const specdec__json_node *nodes = r->json.nodes;
     specdec_tool_call *calls;
     size_t call = node + 1;
     uint32_t i;
@@ -145,7 +145,7 @@ static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_
     for (i = 0; calls && i < nodes[node].count && !r->failed; i++, call = nodes[call].next) {
         const size_t inner = specdec__reader_find_member(r, call, "function"), of = inner ? inner : call;
         const size_t arguments = specdec__reader_find_member(r, of, "arguments"),
-                     name = specdec__json_find_member(&r->j, of, "name");
+                     name = specdec__json_find_member(&r->json, of, "name");
 
         if (!name)
             specdec__reader_fail(r, "a call has no name");
@@ -160,12 +160,12 @@ static void specdec__reader_read_calls(specdec__reader *r, size_t node, specdec_
     message->call_count = (int)nodes[node].count;
 }
 
-/* Reads a message. */
+/* Reads a message of the conversation from its JSON object. */
 static void specdec__reader_read_message(specdec__reader *r, size_t node, specdec_chat_message *message)
 {
     size_t thoughts = specdec__reader_find_member(r, node, "reasoning_content");
 
-    if (r->j.nodes[node].kind != SPECDEC__JSON_OBJECT) {
+    if (r->json.nodes[node].kind != SPECDEC__JSON_OBJECT) {
         specdec__reader_fail(r, "it is no object");
         return;
     }
@@ -190,7 +190,7 @@ static void specdec__reader_read_tool_choice(specdec__reader *r, size_t node, sp
     if (!node)
         return;
     for (i = 0; i < 3; i++)
-        if (specdec__json_string_equals(&r->j, node, words[i], strlen(words[i]))) {
+        if (specdec__json_string_equals(&r->json, node, words[i], strlen(words[i]))) {
             input->tool_choice = (specdec_tool_choice)i;
             return;
         }
@@ -209,20 +209,20 @@ static void specdec__reader_read_members(specdec__reader *r, specdec_chat_input 
     specdec_chat_message *messages;
     size_t node = list + 1;
 
-    if (!list || r->j.nodes[list].kind != SPECDEC__JSON_ARRAY) {
+    if (!list || r->json.nodes[list].kind != SPECDEC__JSON_ARRAY) {
         specdec__reader_fail(r, "there is no list of messages");
         return;
     }
-    messages = (specdec_chat_message *)specdec__reader_take_memory(r, r->j.nodes[list].count, sizeof *messages);
-    for (r->message = 0; messages && r->message < (int)r->j.nodes[list].count && !r->failed;
-         r->message++, node = r->j.nodes[node].next)
+    messages = (specdec_chat_message *)specdec__reader_take_memory(r, r->json.nodes[list].count, sizeof *messages);
+    for (r->message = 0; messages && r->message < (int)r->json.nodes[list].count && !r->failed;
+         r->message++, node = r->json.nodes[node].next)
         specdec__reader_read_message(r, node, &messages[r->message]);
     input->messages = messages;
-    input->count = (int)r->j.nodes[list].count;
+    input->count = (int)r->json.nodes[list].count;
     r->message = -1;
     input->tools = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "tools"));
     input->arguments = specdec__reader_raw_text(r, specdec__reader_find_member(r, 0, "chat_template_kwargs"));
-    input->continues = continues && r->j.nodes[continues].kind == SPECDEC__JSON_TRUE;
+    input->continues = continues && r->json.nodes[continues].kind == SPECDEC__JSON_TRUE;
     specdec__reader_read_tool_choice(r, specdec__reader_find_member(r, 0, "tool_choice"), input);
 }
 
@@ -237,14 +237,14 @@ static SPECDEC__UNUSED specdec_result specdec__conversation_read(const char *tex
     r.arena = arena;
     r.error = error;
     r.message = -1;
-    r.j.text = (const unsigned char *)text;
-    r.j.size = size;
-    if (!specdec__json_parse(&r.j))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.j.error_at,
-                             r.j.failed);
-    r.j.room = r.j.count;
-    r.j.nodes = (specdec__json_node *)specdec__reader_take_memory(&r, r.j.room, sizeof *r.j.nodes);
-    if (r.j.nodes && specdec__json_parse(&r.j))
+    r.json.text = (const unsigned char *)text;
+    r.json.size = size;
+    if (!specdec__json_parse(&r.json))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the conversation is no JSON: byte %zu: %s", r.json.error_at,
+                             r.json.failed);
+    r.json.room = r.json.count;
+    r.json.nodes = (specdec__json_node *)specdec__reader_take_memory(&r, r.json.room, sizeof *r.json.nodes);
+    if (r.json.nodes && specdec__json_parse(&r.json))
         specdec__reader_read_members(&r, input);
     return r.failed;
 }
@@ -375,7 +375,7 @@ static specdec__template_value specdec__conversation_calls_value(specdec__templa
     return specdec__template_list_value(list, list ? (size_t)message->call_count : 0);
 }
 
-/* A message as a dict. */
+/* A message of the conversation as a template's dict. */
 static specdec__template_value specdec__conversation_message_value(specdec__template *t,
                                                                    const specdec_chat_message *message, int way)
 {
@@ -454,8 +454,8 @@ typedef struct specdec__conversation_work {
     const specdec__vocab *vocab;
     specdec__bytes text;  /* text of the template */
     unsigned char *memory;
-    size_t bytes;
-    int64_t local_time;
+    size_t memory_bytes;
+    int64_t local_time; /* seconds since 1970, for strftime_now */
 } specdec__conversation_work;
 
 /* Renders a conversation by a template, with the beginning of the model's turn. Errors: ARGUMENT (the template refuses
@@ -472,10 +472,10 @@ specdec__conversation_render(const specdec__conversation_work *w, const specdec_
     specdec_result result = SPECDEC_OK;
     int way;
 
-    if (w->bytes < used)
+    if (w->memory_bytes < used)
         return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "the conversation is too long for this context");
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS; way++) {
-        specdec__template_begin(t, w->text, w->memory + used, w->bytes - used, out->text, out->plain, out->size);
+        specdec__template_begin(t, w->text, w->memory + used, w->memory_bytes - used, out->text, out->plain, out->size);
         t->local_time = w->local_time;
         specdec__chat_define_names(t, specdec__chat_token_text(w->vocab, w->vocab->bos),
                                    specdec__chat_token_text(w->vocab, w->vocab->eos), !open);
@@ -614,7 +614,8 @@ static SPECDEC__UNUSED SPECDEC__NOINLINE void specdec__conversation_find_format(
     input.tools.bytes = tools;
     input.tools.length = sizeof tools - 1;
     for (way = 0; way < SPECDEC__CONVERSATION_WAYS && !chat->calls; way++) {
-        specdec__template_begin(&w->running_template, text, w->memory, w->bytes, w->output, w->plain, sizeof w->output);
+        specdec__template_begin(&w->running_template, text, w->memory, w->memory_bytes, w->output, w->plain,
+                                sizeof w->output);
         w->running_template.local_time = 0;
         specdec__chat_define_names(&w->running_template, specdec__chat_token_text(v, v->bos),
                                    specdec__chat_token_text(v, v->eos), 0);

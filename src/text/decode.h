@@ -79,7 +79,7 @@ typedef struct specdec__text_stream {
     int held_count;
     int drop_space;        /* 1: the next plain token begins a text, so that the space that SPM put in front is
                               dropped */
-    int show_special;
+    int show_special; /* 1: control tokens are written as they are spelled */
 } specdec__text_stream;
 
 /* Begins a decoded text. previous: the token in front of the first one; -1: none. */

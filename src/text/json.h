@@ -10,6 +10,7 @@ SPECDEC__FOR_SIZE
 
 enum { SPECDEC__JSON_DEPTH = 128 }; /* most arrays and objects within each other */
 
+/* Kinds of JSON values. */
 enum {
     SPECDEC__JSON_NULL, SPECDEC__JSON_FALSE, SPECDEC__JSON_TRUE, SPECDEC__JSON_NUMBER, SPECDEC__JSON_STRING,
     SPECDEC__JSON_ARRAY, SPECDEC__JSON_OBJECT
@@ -21,7 +22,7 @@ typedef struct specdec__json_node {
     uint32_t from, to; /* byte offsets of the value's text, a string's quotes included */
     uint32_t next;
     uint32_t count;    /* items of an array; members of an object */
-    uint8_t kind;
+    uint8_t kind; /* SPECDEC__JSON_... */
     uint8_t escaped;   /* string: it has escapes; number: it has a fraction or an exponent */
 } specdec__json_node;
 
@@ -220,8 +221,8 @@ static int specdec__json_parse_value(specdec__json *j, size_t at, specdec__json_
 
 /* An array or object whose closing bracket has not been parsed yet. */
 typedef struct specdec__json_open {
-    uint32_t node, count;
-    int object;
+    uint32_t node, count; /* its node; items or members so far */
+    int object; /* 1: an object, 0: an array */
 } specdec__json_open;
 
 /* Counts a node, and stores it while there is room. */

@@ -84,20 +84,22 @@ static specdec__bytes specdec__vocab_find_text(const specdec__vocab *v, uint32_t
 }
 
 /* The pre-tokenizer of a vocabulary, recognised by its number of merges and one of its tokens; NULL: unknown. */
-static const char *specdec__vocab_recognise_words(const specdec__vocab *v, uint64_t merges)
+static const char *specdec__vocab_recognise_pre_tokenizer(const specdec__vocab *v, uint64_t merges)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_known); i++)
-        if (specdec__vocab_known[i].merges == merges && specdec__vocab_known[i].id < v->count &&
-            specdec__bytes_are(specdec__vocab_find_text(v, specdec__vocab_known[i].id), specdec__vocab_known[i].text))
-            return specdec__vocab_known[i].words;
+    for (i = 0; i < SPECDEC__COUNT(specdec__known_vocabularies); i++)
+        if (specdec__known_vocabularies[i].merges == merges && specdec__known_vocabularies[i].id < v->count &&
+            specdec__bytes_are(specdec__vocab_find_text(v, specdec__known_vocabularies[i].id),
+                               specdec__known_vocabularies[i].text))
+            return specdec__known_vocabularies[i].words;
     return NULL;
 }
 
 /* Reads tokenizer.ggml.pre. Older converters left it out, or wrote "default": then the pre-tokenizer is recognised from
    the vocabulary, or GPT-2's is used, with a note for the log. */
-static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+static specdec_result specdec__vocab_read_pre_tokenizer(specdec__vocab *v, const specdec__gguf *gguf,
+                                                        specdec_error *error)
 {
     specdec__gguf_value merges;
     specdec__bytes words;
@@ -106,31 +108,32 @@ static specdec_result specdec__vocab_read_words(specdec__vocab *v, const specdec
 
     if (result || !SPECDEC__VOCAB_IS_BPE(v->model))
         return result;
-    v->words_source = words.data && !specdec__bytes_are(words, "default");
+    v->pre_tokenizer_source = words.data && !specdec__bytes_are(words, "default");
     if (v->model == SPECDEC__VOCAB_BPE_OF_CHARACTERS) { /* this tokenizer has only one pre-tokenizer */
         words.data = (const unsigned char *)"gemma4";
         words.size = strlen("gemma4");
-        v->words_source = 1;
+        v->pre_tokenizer_source = 1;
     }
-    if (!v->words_source) {
+    if (!v->pre_tokenizer_source) {
         result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &merges, error);
         if (result)
             return result;
-        known = specdec__vocab_recognise_words(v, merges.items ? merges.count : 0);
-        v->words_source = known ? 0 : -1;
+        known = specdec__vocab_recognise_pre_tokenizer(v, merges.items ? merges.count : 0);
+        v->pre_tokenizer_source = known ? 0 : -1;
         words.data = (const unsigned char *)(known ? known : "gpt-2");
         words.size = strlen(known ? known : "gpt-2");
     }
-    v->words = specdec__words_find_by_name(words);
-    if (!v->words)
+    v->pre_tokenizer = specdec__pre_tokenizer_find(words);
+    if (!v->pre_tokenizer)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known%s%s",
                              (int)(words.size < 64 ? words.size : 64), (const char *)words.data,
-                             *specdec__words_similar_name(words) ? "; near: " : "", specdec__words_similar_name(words));
-    if (v->model == SPECDEC__VOCAB_BPE && v->words->word == specdec__text_word_line)
+                             *specdec__pre_tokenizer_similar_name(words) ? "; near: " : "",
+                             specdec__pre_tokenizer_similar_name(words));
+    if (v->model == SPECDEC__VOCAB_BPE && v->pre_tokenizer->first_word == specdec__text_word_line)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %s, of a byte-level BPE",
-                             v->words->name);
-    v->add_bos = v->words->add_bos != 0;
+                             v->pre_tokenizer->name);
+    v->add_bos = v->pre_tokenizer->add_bos != 0;
     return SPECDEC_OK;
 }
 
@@ -166,7 +169,7 @@ static int specdec__vocab_token_strips_space(const specdec__vocab *v, specdec__b
 /* GGUF keys of special tokens and flags, and the offsets of their values in specdec__vocab. */
 static const struct {
     const char *key;
-    unsigned short at;
+    unsigned short at; /* offset in specdec__vocab */
     unsigned char is_flag;
 } specdec__vocab_id_table[] = {
     {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
@@ -207,7 +210,7 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
         if (result)
             return result;
     }
-    if (v->words && v->words->add_bos == 2)
+    if (v->pre_tokenizer && v->pre_tokenizer->add_bos == 2)
         v->add_bos = 1;
     return SPECDEC_OK;
 }
@@ -349,7 +352,7 @@ static int specdec__vocab_index_tokens(specdec__vocab *v)
         specdec__bytes text;
         int type, byte;
 
-        v->text_offset[id] = (uint32_t)c.at;
+        v->text_offset[id] = (uint32_t)c.offset;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of_text(v, id, text);
         byte = specdec__vocab_single_byte(v, text);
@@ -477,7 +480,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->texts = source.tokens.items;
     v->texts_size = source.tokens.bytes;
     v->strips_space = specdec__vocab_is_phi3(gguf);
-    result = specdec__vocab_read_words(v, gguf, error);
+    result = specdec__vocab_read_pre_tokenizer(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_ids(v, gguf, error);
     if (!result)
@@ -499,11 +502,11 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
 /* Logs the properties of a vocabulary that its file does not state. */
 static SPECDEC__UNUSED void specdec__vocab_log_assumptions(const specdec__vocab *v, const specdec_hooks *hooks)
 {
-    if (v->words && v->words_source < 0)
-        specdec__tell(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text is "
-                      "cut as gpt-2 cuts it, maybe not as the model was trained");
-    else if (v->words && !v->words_source)
-        specdec__tell(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->words->name);
+    if (v->pre_tokenizer && v->pre_tokenizer_source < 0)
+        specdec__log_line(hooks, "warning: tokenizer.ggml.pre is missing, and the vocabulary is not a known one: text "
+                          "is cut as gpt-2 cuts it, maybe not as the model was trained");
+    else if (v->pre_tokenizer && !v->pre_tokenizer_source)
+        specdec__log_line(hooks, "tokenizer.ggml.pre is missing: by its vocabulary it is %s", v->pre_tokenizer->name);
 }
 
 /* Results of comparing two vocabularies. */
@@ -563,7 +566,7 @@ static size_t specdec__text_stretch_bytes(const specdec__vocab *v, const unsigne
     int was_space = 1;
 
     if (SPECDEC__VOCAB_IS_BPE(v->model))
-        length = specdec__words_first_word(v->words, text, length);
+        length = specdec__pre_tokenizer_first_word(v->pre_tokenizer, text, length);
     if (SPECDEC__VOCAB_IS_BYTES(v->model))
         return length;
     if (!v->no_merge_crosses_space)

@@ -58,7 +58,7 @@ static int32_t specdec__vocab_find_file_text(const specdec__vocab *v, specdec__b
 typedef struct specdec__text_stretch {
     const unsigned char *text;
     size_t length; /* bytes, the prefix included */
-    size_t prefix; /* 0 or 1 */
+    size_t prefix; /* 1: byte 0 is an added space; else 0 */
 } specdec__text_stretch;
 
 /* A byte of a stretch, as plain text. */

@@ -15,7 +15,7 @@ SPECDEC__FOR_SIZE
 /* An array that receives tokens; count also counts tokens beyond the capacity. */
 typedef struct specdec__text_sink {
     int32_t *tokens;
-    size_t capacity, count;
+    size_t capacity, count; /* room for tokens; tokens so far */
     int after_unknown; /* the last token was the unknown token: SPM writes it once for several unknown characters in a
                           row */
 } specdec__text_sink;
@@ -33,12 +33,12 @@ static void specdec__text_append_token(specdec__text_sink *sink, int32_t id)
    byte. */
 typedef struct specdec__text_merger {
     const specdec__vocab *vocab;
-    specdec__text_stretch run;
+    specdec__text_stretch stretch;
     uint32_t *symbol_bytes; /* (n) bytes of a symbol, stored at its first and its last byte */
     uint32_t *symbol_token; /* (n) token id of a symbol, or none */
     uint32_t *merge_key;    /* (n) priority of merging a symbol with the next one, lower first; none at other offsets */
     uint32_t *tournament;   /* (2 * blocks) offsets: best of each block from index blocks on, best of all at index 1 */
-    size_t blocks;
+    size_t blocks; /* number of blocks of SPECDEC__TEXT_MERGE_BLOCK bytes */
 } specdec__text_merger;
 
 /* A score as a key: higher scores give lower keys, but never SPECDEC__TEXT_NONE. */
@@ -52,19 +52,19 @@ static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
 }
 
 /* The key of merging the symbol at an offset with the next symbol. */
-static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
+static uint32_t specdec__text_pair_merge_key(const specdec__text_merger *m, size_t at)
 {
     size_t next = at + m->symbol_bytes[at];
     int32_t id;
 
-    if (next >= m->run.length)
+    if (next >= m->stretch.length)
         return SPECDEC__TEXT_NONE;
     if (SPECDEC__VOCAB_IS_BPE(m->vocab->model)) {
         if (m->symbol_token[at] == SPECDEC__TEXT_NONE || m->symbol_token[next] == SPECDEC__TEXT_NONE)
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_merge_rank(m->vocab, m->symbol_token[at], m->symbol_token[next]);
     }
-    id = specdec__vocab_find_stretch(m->vocab, &m->run, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
+    id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, (size_t)m->symbol_bytes[at] + m->symbol_bytes[next]);
     return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->vocab, (uint32_t)id);
 }
 
@@ -82,7 +82,7 @@ static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
     size_t at = block * SPECDEC__TEXT_MERGE_BLOCK, end = at + SPECDEC__TEXT_MERGE_BLOCK;
     uint32_t best = (uint32_t)at;
 
-    for (end = end < m->run.length ? end : m->run.length; at < end; at++)
+    for (end = end < m->stretch.length ? end : m->stretch.length; at < end; at++)
         best = specdec__text_better_offset(m, best, (uint32_t)at);
     m->tournament[m->blocks + block] = best;
 }
@@ -101,22 +101,22 @@ static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t k
 /* Creates the first symbols: bytes for byte-level BPE, else characters. */
 static void specdec__text_create_symbols(specdec__text_merger *m)
 {
-    size_t n = m->run.length, at, size = 1, node;
+    size_t n = m->stretch.length, at, size = 1, node;
 
     for (at = 0; at < n; at += size) {
-        unsigned char byte = specdec__text_stretch_byte(&m->run, at);
+        unsigned char byte = specdec__text_stretch_byte(&m->stretch, at);
         int32_t id;
 
         if (SPECDEC__VOCAB_IS_BYTES(m->vocab->model)) {
             id = m->vocab->byte_token[byte];
         } else {
             if (byte >= 0x80) {
-                int sequence = specdec__utf8_sequence_bytes(m->run.text + at - m->run.prefix, n - at);
+                int sequence = specdec__utf8_sequence_bytes(m->stretch.text + at - m->stretch.prefix, n - at);
                 size = sequence > 0 ? (size_t)sequence : 1;
             } else {
                 size = 1;
             }
-            id = specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
+            id = specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
         }
         for (node = at; node < at + size; node++)
             m->merge_key[node] = SPECDEC__TEXT_NONE;
@@ -124,7 +124,7 @@ static void specdec__text_create_symbols(specdec__text_merger *m)
         m->symbol_token[at] = id < 0 ? SPECDEC__TEXT_NONE : (uint32_t)id;
     }
     for (at = 0; at < n; at += m->symbol_bytes[at])
-        m->merge_key[at] = specdec__text_pair_key(m, at);
+        m->merge_key[at] = specdec__text_pair_merge_key(m, at);
     for (node = 0; node < m->blocks; node++)
         specdec__text_refresh_block(m, node);
     for (node = m->blocks - 1; node; node--)
@@ -140,12 +140,12 @@ static void specdec__text_merge_symbols(specdec__text_merger *m)
         size_t next = at + m->symbol_bytes[at], size = (size_t)m->symbol_bytes[at] + m->symbol_bytes[next];
 
         m->symbol_bytes[at] = m->symbol_bytes[at + size - 1] = (uint32_t)size;
-        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->run, at, size);
+        m->symbol_token[at] = (uint32_t)specdec__vocab_find_stretch(m->vocab, &m->stretch, at, size);
         specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
-        specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
+        specdec__text_set_key(m, at, specdec__text_pair_merge_key(m, at));
         if (at) {
             size_t before = at - m->symbol_bytes[at - 1];
-            specdec__text_set_key(m, before, specdec__text_pair_key(m, before));
+            specdec__text_set_key(m, before, specdec__text_pair_merge_key(m, before));
         }
     }
 }
@@ -160,7 +160,7 @@ static void specdec__text_append_byte_tokens(const specdec__text_merger *m, size
 
     for (pass = 0; pass < 2 && known; pass++)
         for (i = at; i < at + m->symbol_bytes[at]; i++) {
-            spelled[0] = specdec__text_stretch_byte(&m->run, i);
+            spelled[0] = specdec__text_stretch_byte(&m->stretch, i);
             size = SPECDEC__VOCAB_IS_BYTES(m->vocab->model)
                        ? 1
                        : specdec__text_spell_byte(m->vocab->model, spelled[0], spelled);
@@ -191,8 +191,8 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
     specdec__text_merger m;
     size_t at, n = run->length;
 
-    if (v->words && (v->words->whole_words == SPECDEC__WORDS_WHOLE ||
-                     (v->words->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
+    if (v->pre_tokenizer && (v->pre_tokenizer->whole_words == SPECDEC__WORDS_WHOLE ||
+                             (v->pre_tokenizer->whole_words == SPECDEC__WORDS_LINE_ENDS && *run->text == '\n'))) {
         int32_t id = specdec__vocab_find_stretch(v, run, 0, n);
 
         if (id >= 0) {
@@ -205,7 +205,7 @@ static specdec_result specdec__text_tokenize_stretch(const specdec__vocab *v, co
                              "a word of %zu bytes needs %zu bytes of scratch, %zu are left",
                              n, specdec__text_merge_scratch(n), scratch_size);
     m.vocab = v;
-    m.run = *run;
+    m.stretch = *run;
     m.symbol_bytes = scratch;
     m.symbol_token = scratch + n;
     m.merge_key = scratch + 2 * n;

@@ -193,7 +193,7 @@ static void specdec__answer_enter_state(specdec_splitter *s, int state)
     s->flags &= SPECDEC__ANSWER_INSIDE;
 }
 
-/* Begins a call. */
+/* Begins a tool call of the answer. */
 static void specdec__answer_begin_call(specdec_splitter *s, int state)
 {
     specdec__answer_enter_state(s, state);
@@ -209,7 +209,7 @@ static void specdec__answer_mark_constraint_start(specdec_splitter *s, int how)
     s->since = 0;
 }
 
-/* Ends a call. */
+/* Ends a tool call of the answer. */
 static void specdec__answer_end_call(specdec_splitter *s)
 {
     s->started = 0;
@@ -720,7 +720,7 @@ static const char *const specdec__answer_bare_beginnings[] = {
     "{\"name\":", "{ \"name\":", "{\"type\": \"function\", \"name\":"};
 
 /* Reads content or a thought, and looks for marks. */
-static void specdec__answer_step_text(specdec_splitter *s)
+static void specdec__answer_read_text(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const specdec__thoughts *thoughts = (const specdec__thoughts *)s->thoughts;
@@ -768,7 +768,7 @@ static void specdec__answer_step_text(specdec_splitter *s)
 }
 
 /* Reads marks and separators in front of calls, between them and behind them; other text is content. */
-static void specdec__answer_step_between(specdec_splitter *s)
+static void specdec__answer_read_between_calls(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const int list = row->form == SPECDEC__CALLS_JSON || row->form == SPECDEC__CALLS_PYTHON;
@@ -814,7 +814,7 @@ static void specdec__answer_step_between(specdec_splitter *s)
             s->state = SPECDEC__ANSWER_TEXT;
             s->flags = SPECDEC__ANSWER_SKIP;
             s->started = 0;
-            specdec__answer_step_text(s);
+            specdec__answer_read_text(s);
         }
     }
 }
@@ -837,7 +837,7 @@ static void specdec__answer_undo_call(specdec_splitter *s)
 }
 
 /* Reads the name of a call, up to its mark. */
-static void specdec__answer_step_name(specdec_splitter *s)
+static void specdec__answer_read_name(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -879,7 +879,7 @@ static void specdec__answer_step_name(specdec_splitter *s)
 }
 
 /* Reads names and values of arguments, and their marks. */
-static void specdec__answer_step_pairs(specdec_splitter *s)
+static void specdec__answer_read_pairs(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     const char *marks[2];
@@ -928,7 +928,7 @@ static void specdec__answer_step_pairs(specdec_splitter *s)
 }
 
 /* Reads arguments in Python's or Gemma's syntax; Gemma's strings stand between marks. */
-static void specdec__answer_step_literals(specdec_splitter *s)
+static void specdec__answer_read_literals(specdec_splitter *s)
 {
     const specdec__calls *row = specdec__answer_calls_row(s);
     int fits;
@@ -955,7 +955,7 @@ static void specdec__answer_step_literals(specdec_splitter *s)
 }
 
 /* Reads arguments that are JSON. */
-static void specdec__answer_step_arguments(specdec_splitter *s)
+static void specdec__answer_read_arguments(specdec_splitter *s)
 {
     const int c = (unsigned char)s->hold[0];
 
@@ -963,7 +963,7 @@ static void specdec__answer_step_arguments(specdec_splitter *s)
         s->state = SPECDEC__ANSWER_BETWEEN; /* the call has no arguments */
         s->started = 0;
         specdec__answer_emit_bytes(s, SPECDEC_PART_END, NULL, 0);
-        specdec__answer_step_between(s);
+        specdec__answer_read_between_calls(s);
         return;
     }
     if (specdec__answer_read_json_byte(s, specdec__answer_shift_byte(s)))
@@ -971,7 +971,7 @@ static void specdec__answer_step_arguments(specdec_splitter *s)
 }
 
 /* Reads headers and bodies of Harmony messages (gpt-oss). */
-static void specdec__answer_step_channels(specdec_splitter *s)
+static void specdec__answer_read_messages(specdec_splitter *s)
 {
     static const char *const marks[] = {"<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
     int found;
@@ -1020,17 +1020,17 @@ static void specdec__answer_step_channels(specdec_splitter *s)
 }
 
 /* Processes the held bytes after a byte was added to them. */
-static void specdec__answer_step(specdec_splitter *s)
+static void specdec__answer_read_held(specdec_splitter *s)
 {
     switch (s->state) {
-    case SPECDEC__ANSWER_TEXT: specdec__answer_step_text(s); break;
-    case SPECDEC__ANSWER_BETWEEN: specdec__answer_step_between(s); break;
+    case SPECDEC__ANSWER_TEXT: specdec__answer_read_text(s); break;
+    case SPECDEC__ANSWER_BETWEEN: specdec__answer_read_between_calls(s); break;
     case SPECDEC__ANSWER_OBJECT: specdec__answer_read_object_byte(s, specdec__answer_shift_byte(s)); break;
-    case SPECDEC__ANSWER_NAME: specdec__answer_step_name(s); break;
-    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_step_arguments(s); break;
-    case SPECDEC__ANSWER_LITERAL: specdec__answer_step_literals(s); break;
-    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_step_channels(s); break;
-    default: specdec__answer_step_pairs(s); break;
+    case SPECDEC__ANSWER_NAME: specdec__answer_read_name(s); break;
+    case SPECDEC__ANSWER_ARGUMENTS: specdec__answer_read_arguments(s); break;
+    case SPECDEC__ANSWER_LITERAL: specdec__answer_read_literals(s); break;
+    case SPECDEC__ANSWER_HEADER: case SPECDEC__ANSWER_BODY: specdec__answer_read_messages(s); break;
+    default: specdec__answer_read_pairs(s); break;
     }
 }
 
@@ -1080,7 +1080,7 @@ static SPECDEC__UNUSED int specdec__answer_next_part(specdec_splitter *s, specde
             s->hold[s->held++] = *s->input++;
             s->length--;
             s->since++;
-            specdec__answer_step(s);
+            specdec__answer_read_held(s);
         }
         if (s->ended && !s->length && !s->queued) {
             s->ended = 0;

@@ -14,9 +14,10 @@ SPECDEC__FOR_SIZE
    of the stage before into matches and the text between matches ("isolated" in Hugging Face's tokenizers). A stage is a
    function that returns the bytes of its match at the beginning of a text (length > 0), 0: no match. */
 typedef size_t specdec__text_match_function(const unsigned char *text, size_t length);
+/* A stage of a pre-tokenizer. */
 typedef struct specdec__text_stage {
     specdec__text_match_function *match; /* NULL: end of the list */
-    int kind;
+    int kind; /* SPECDEC__STAGE_... */
 } specdec__text_stage;
 
 /* How far a stage looks behind a match, so that a part of a text can be split without the rest. EXACT: one character;
@@ -56,30 +57,34 @@ static int specdec__text_is_letter(const specdec__text_character *c) { return c-
 /* [\p{P}] */
 static int specdec__text_is_punctuation(const specdec__text_character *c)
 {
-    return (c->facts & SPECDEC__TEXT_PUNCTUATION) != 0;
+    return (c->properties & SPECDEC__TEXT_PUNCTUATION) != 0;
 }
+/* Is a character in [\p{P}\p{S}]? */
 static int specdec__text_is_sign(const specdec__text_character *c)
 {
-    return (c->facts & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
+    return (c->properties & (SPECDEC__TEXT_PUNCTUATION | SPECDEC__TEXT_SYMBOL)) != 0;
 }
+/* Is a character in [\p{L}\p{M}]? */
 static int specdec__text_is_letter_or_mark(const specdec__text_character *c)
 {
-    return c->kind == SPECDEC__TEXT_LETTER || c->facts & SPECDEC__TEXT_MARK;
+    return c->kind == SPECDEC__TEXT_LETTER || c->properties & SPECDEC__TEXT_MARK;
 }
 /* [^\s\p{L}\p{M}\p{N}] */
 static int specdec__text_is_other_sign(const specdec__text_character *c)
 {
-    return c->kind == SPECDEC__TEXT_OTHER && !(c->facts & SPECDEC__TEXT_MARK);
+    return c->kind == SPECDEC__TEXT_OTHER && !(c->properties & SPECDEC__TEXT_MARK);
 }
+/* Is a character in [A-Za-z]? */
 static int specdec__text_is_latin(const specdec__text_character *c)
 {
     return (c->code | 32) >= 'a' && (c->code | 32) <= 'z';
 }
+/* Is a character in [\r\n]? */
 static int specdec__text_is_newline(const specdec__text_character *c) { return c->code == '\r' || c->code == '\n'; }
 /* [\p{P}$+<=>^~|`] */
 static int specdec__text_is_falcon_sign(const specdec__text_character *c)
 {
-    return specdec__text_is_punctuation(c) || (c->code < 128 && c->facts & SPECDEC__TEXT_SYMBOL);
+    return specdec__text_is_punctuation(c) || (c->code < 128 && c->properties & SPECDEC__TEXT_SYMBOL);
 }
 /* A character that does not end a word in Poro's and Viking's expression. */
 static int specdec__text_is_poro_letter(const specdec__text_character *c)
@@ -179,6 +184,7 @@ static int specdec__text_is_korean(const specdec__text_character *c)
 {
     return (c->code >= 0xAC00 && c->code <= 0xD7A3) || (c->code >= 0x3131 && c->code <= 0x318E);
 }
+/* Is a character a sign of Chinese texts, as Youtu lists them? */
 static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 {
     static const specdec__text_range signs[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D}, {0x2026, 0x2026},
@@ -186,6 +192,7 @@ static int specdec__text_is_youtu_sign(const specdec__text_character *c)
 
     return specdec__text_in_ranges(signs, SPECDEC__COUNT(signs), c->code);
 }
+/* Is a character Bopomofo? */
 static int specdec__text_is_bopomofo(const specdec__text_character *c)
 {
     return c->code >= 0x3105 && c->code <= 0x312F;
@@ -216,7 +223,7 @@ static size_t specdec__text_stage_v3(const unsigned char *text, size_t length)
         return end;
     from = bare ? 0 : (size_t)c.size;
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
-    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+    if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
     from = text[0] == ' ';
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_sign);
@@ -235,7 +242,7 @@ static size_t specdec__text_word_qwen35(const unsigned char *text, size_t length
     if (end)
         return end;
     end = specdec__text_class_run_end(text, length, from, specdec__text_is_letter_or_mark);
-    if (end > from || (c.facts & SPECDEC__TEXT_MARK))
+    if (end > from || (c.properties & SPECDEC__TEXT_MARK))
         return end;
     end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
     if (end)
@@ -298,7 +305,7 @@ static size_t specdec__text_stage_threes(const unsigned char *text, size_t lengt
         return 0;
     end = specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, count);
     c = specdec__text_character_at(text, length, end);
-    if (c.kind == SPECDEC__TEXT_LETTER || c.facts & SPECDEC__TEXT_MARK || c.code == '_')
+    if (c.kind == SPECDEC__TEXT_LETTER || c.properties & SPECDEC__TEXT_MARK || c.code == '_')
         return 0;
     return specdec__text_skip_kind(text, length, 0, SPECDEC__TEXT_NUMBER, first ? first : 3);
 }
@@ -359,7 +366,7 @@ static size_t specdec__text_word_staged(const specdec__text_stage *stages, const
             const specdec__text_character c = specdec__text_character_at(text, limit, at);
 
             if (c.kind != SPECDEC__TEXT_SPACE && !(reaches && c.kind == SPECDEC__TEXT_NUMBER) &&
-                !(cased && c.facts & SPECDEC__TEXT_HEAD))
+                !(cased && c.properties & SPECDEC__TEXT_HEAD))
                 return end;
             at += (size_t)c.size;
         }
@@ -406,18 +413,18 @@ static const specdec__text_stage specdec__text_viking[] = {
 enum { SPECDEC__WORDS_MERGED, SPECDEC__WORDS_WHOLE, SPECDEC__WORDS_LINE_ENDS };
 
 /* A pre-tokenizer: how BPE splits text into words, by the value of tokenizer.ggml.pre. */
-typedef struct specdec__vocab_words {
+typedef struct specdec__pre_tokenizer {
     const char *name;
-    specdec__text_word_function *word;
-    size_t digits;
+    specdec__text_word_function *first_word;
+    size_t digits; /* most digits of a number in one word */
     int whole_words;   /* SPECDEC__WORDS_...: words that skip merging */
     int add_bos;       /* default of add_bos_token; 2: overrides the file */
     const specdec__text_stage *stages; /* not NULL: split by stages instead of word() */
-} specdec__vocab_words;
+} specdec__pre_tokenizer;
 
 /* All pre-tokenizers. Models of some names: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4, OLMo 2; "refact" Granite 3;
    "starcoder" StarCoder and StarCoder 2; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later. */
-static const specdec__vocab_words specdec__vocab_words_known[] = {
+static const specdec__pre_tokenizer specdec__pre_tokenizers[] = {
     {"gpt-2", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"olmo", specdec__text_word_gpt2, 0, 0, 0, NULL},
     {"exaone4", specdec__text_word_gpt2, 0, 0, 0, NULL},
@@ -492,48 +499,49 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
    (or, where no file was at hand, by a special token). Some of these pre-tokenizers are not supported: files are then
    refused with their name. */
 static const struct {
-    uint32_t merges, id;
-    const char *text, *words;
-} specdec__vocab_known[] = {{280147, 100000, "IClient", "llama-bpe"},
-                            {151387, 10000, "\xc4\xa0rise", "qwen2"},
-                            {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
-                            {48900, 10000, "\xc4\xa0surrounded", "smollm"},
-                            {48872, 30000, "(\"+", "starcoder"},
-                            {48891, 30000, "tracing", "refact"},
-                            {50009, 0, "<|endoftext|>", "olmo"},
-                            {269443, 3, "[INST]", "tekken"},
-                            {100000, 100257, "<|endoftext|>", "dbrx"},
-                            {199742, 199999, "<|endoftext|>", "gpt-4o"},
-                            {446189, 199998, "<|startoftext|>", "gpt-4o"},
-                            {318088, 151329, "<|endoftext|>", "glm4"},
-                            {31757, 10000, "IGN", "deepseek-coder"}};
+    uint32_t merges, id; /* number of merges; id of the token */
+    const char *text, *words; /* text of the token; name of the pre-tokenizer */
+} specdec__known_vocabularies[] = {{280147, 100000, "IClient", "llama-bpe"},
+                                   {151387, 10000, "\xc4\xa0rise", "qwen2"},
+                                   {50000, 50255, "\xc4\xa0gazed", "gpt-2"},
+                                   {48900, 10000, "\xc4\xa0surrounded", "smollm"},
+                                   {48872, 30000, "(\"+", "starcoder"},
+                                   {48891, 30000, "tracing", "refact"},
+                                   {50009, 0, "<|endoftext|>", "olmo"},
+                                   {269443, 3, "[INST]", "tekken"},
+                                   {100000, 100257, "<|endoftext|>", "dbrx"},
+                                   {199742, 199999, "<|endoftext|>", "gpt-4o"},
+                                   {446189, 199998, "<|startoftext|>", "gpt-4o"},
+                                   {318088, 151329, "<|endoftext|>", "glm4"},
+                                   {31757, 10000, "IGN", "deepseek-coder"}};
 
 /* Bytes of the first word of a text (length > 0). */
-static size_t specdec__words_first_word(const specdec__vocab_words *words, const unsigned char *text, size_t length)
+static size_t specdec__pre_tokenizer_first_word(const specdec__pre_tokenizer *words, const unsigned char *text,
+                                                size_t length)
 {
     return words->stages ? specdec__text_word_staged(words->stages, text, length)
-                         : words->word(text, length, words->digits);
+                         : words->first_word(text, length, words->digits);
 }
 
 /* The pre-tokenizer with a name; NULL: there is none. */
-static const specdec__vocab_words *specdec__words_find_by_name(specdec__bytes name)
+static const specdec__pre_tokenizer *specdec__pre_tokenizer_find(specdec__bytes name)
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        if (specdec__bytes_are(name, specdec__vocab_words_known[i].name))
-            return &specdec__vocab_words_known[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
+        if (specdec__bytes_are(name, specdec__pre_tokenizers[i].name))
+            return &specdec__pre_tokenizers[i];
     return NULL;
 }
 
 /* The most similar known name, for an error, if at most a third of its letters differ; "": no name is similar. */
-static SPECDEC__UNUSED const char *specdec__words_similar_name(specdec__bytes name)
+static SPECDEC__UNUSED const char *specdec__pre_tokenizer_similar_name(specdec__bytes name)
 {
     size_t i, least = specdec__name_max_distance(name);
     const char *nearest = "";
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
-        specdec__name_keep_nearest(name, specdec__vocab_words_known[i].name, &least, &nearest);
+    for (i = 0; i < SPECDEC__COUNT(specdec__pre_tokenizers); i++)
+        specdec__name_keep_nearest(name, specdec__pre_tokenizers[i].name, &least, &nearest);
     return nearest;
 }
 

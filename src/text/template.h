@@ -47,15 +47,15 @@ enum {
 
 /* A value of a template: a number, string, list, dict, function, or another kind of SPECDEC__TEMPLATE_... */
 typedef struct specdec__template_value {
-    uint8_t kind;
+    uint8_t kind; /* SPECDEC__TEMPLATE_... */
     uint8_t safe;  /* a string from the filter `safe`: text appended to it is escaped */
     uint16_t spare;
-    uint32_t size;
+    uint32_t size; /* bytes, items or members */
     union {
         int64_t integer;
         double real;
-        const void *at;
-    } of;
+        const void *data;
+    } as;
 } specdec__template_value;
 
 /* A variable of a scope, or an attribute of a namespace: a list of names and values. */
@@ -99,7 +99,7 @@ typedef struct specdec__template_name {
 /* A compiled macro: its parameters, and whether its body uses caller, varargs or kwargs. */
 typedef struct specdec__template_macro {
     specdec__template_value name, parameters; /* a list of names */
-    int caller, varargs, kwargs;
+    int caller, varargs, kwargs; /* 1: the body uses these names */
 } specdec__template_macro;
 
 /* A macro as a value: its code, and the scope in which it was defined. */
@@ -123,19 +123,19 @@ typedef struct specdec__template_frame {
 
 /* A block of the template's text that is being compiled, until its end tag (see text/template_parse). */
 typedef struct specdec__template_block {
-    int kind;
+    int kind; /* the letter of its statement, such as 'i': if, 'f': for */
     int32_t begin, middle;          /* indices of instructions */
     int32_t end_jumps, break_jumps; /* heads of chains of jumps, each naming the one before; -1: empty */
     size_t source;                  /* byte offset in the text */
     specdec__template_macro *macro;
-    specdec__template_value name, attribute;
+    specdec__template_value name, attribute; /* of a macro or block; of a namespace */
 } specdec__template_block;
 
-/* A token of a tag. */
+/* A token of Jinja within a tag {{ }} or {% %}. */
 typedef struct specdec__template_token {
     int kind;       /* SPECDEC__TEMPLATE_TAG_END to _QUOTED, or an operator's characters */
-    size_t from, to;
-    specdec__template_value value;
+    size_t from, to; /* byte offsets in the text */
+    specdec__template_value value; /* of a name or literal */
 } specdec__template_token;
 
 /* A template that is being compiled and run. Memory grows from both ends: values from the front, code and names from
@@ -177,8 +177,8 @@ typedef struct specdec__template {
 
 /* Arguments of a call: positional ones, and pairs of a name and a value. */
 typedef struct specdec__template_call {
-    const specdec__template_value *value, *named;
-    int count, names;
+    const specdec__template_value *positional, *named; /* named: pairs of a name and a value */
+    int positional_count, named_count;
 } specdec__template_call;
 
 /* A pointer and a size as specdec__bytes. */
@@ -200,7 +200,7 @@ static specdec__template_value specdec__template_number_value(int kind, int64_t 
 
     memset(&value, 0, sizeof value);
     value.kind = (uint8_t)kind;
-    value.of.integer = number;
+    value.as.integer = number;
     return value;
 }
 
@@ -210,26 +210,30 @@ static specdec__template_value specdec__template_undefined_value(void)
     return specdec__template_number_value(SPECDEC__TEMPLATE_UNDEFINED, 0);
 }
 
+/* Jinja's none. */
 static specdec__template_value specdec__template_none_value(void)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_NONE, 0);
 }
 
+/* true or false as a value. */
 static specdec__template_value specdec__template_bool_value(int truth)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_BOOL, truth != 0);
 }
 
+/* An integer as a value. */
 static specdec__template_value specdec__template_integer_value(int64_t number)
 {
     return specdec__template_number_value(SPECDEC__TEMPLATE_INTEGER, number);
 }
 
+/* A double as a value. */
 static specdec__template_value specdec__template_double_value(double number)
 {
     specdec__template_value value = specdec__template_number_value(SPECDEC__TEMPLATE_DOUBLE, 0);
 
-    value.of.real = number;
+    value.as.real = number;
     return value;
 }
 
@@ -238,7 +242,7 @@ static specdec__template_value specdec__template_sized_value(int kind, const voi
 {
     specdec__template_value value = specdec__template_number_value(kind, 0);
 
-    value.of.at = at;
+    value.as.data = at;
     value.size = (uint32_t)size;
     return value;
 }
@@ -252,13 +256,13 @@ static specdec__template_value specdec__template_string_value(const char *text)
 /* The bytes of a string value. */
 static const char *specdec__template_string_bytes(const specdec__template_value *value)
 {
-    return (const char *)value->of.at;
+    return (const char *)value->as.data;
 }
 
 /* The items of a list, tuple or dict. */
 static const specdec__template_value *specdec__template_list_items(const specdec__template_value *value)
 {
-    return (const specdec__template_value *)value->of.at;
+    return (const specdec__template_value *)value->as.data;
 }
 
 /* ---- Errors; memory. */
@@ -390,7 +394,7 @@ static specdec__template_value specdec__template_finish_string(const specdec__te
 /* Does string a end at the end of the memory in use, so that it can be extended in place? */
 static int specdec__template_is_last_string(const specdec__template *t, const specdec__template_value *a)
 {
-    const size_t place = specdec__template_memory_offset(t, a->of.at);
+    const size_t place = specdec__template_memory_offset(t, a->as.data);
 
     return place != SIZE_MAX && place + a->size == t->used && place >= t->kept_bytes;
 }
@@ -400,11 +404,11 @@ static specdec__template_value specdec__template_concatenate(specdec__template *
                                                              const specdec__template_value *b)
 {
     const int behind = specdec__template_is_last_string(t, a);
-    const size_t from = behind ? specdec__template_memory_offset(t, a->of.at) : t->used;
+    const size_t from = behind ? specdec__template_memory_offset(t, a->as.data) : t->used;
 
     if (!behind)
-        specdec__template_append(t, a->of.at, a->size);
-    specdec__template_append(t, b->of.at, b->size);
+        specdec__template_append(t, a->as.data, a->size);
+    specdec__template_append(t, b->as.data, b->size);
     return specdec__template_finish_string(t, from);
 }
 
@@ -446,7 +450,7 @@ static specdec__template_value specdec__template_substring(const specdec__templa
 {
     specdec__template_value out = *string;
 
-    out.of.at = specdec__template_string_bytes(string) + from;
+    out.as.data = specdec__template_string_bytes(string) + from;
     out.size = (uint32_t)(to - from);
     return out;
 }
@@ -473,7 +477,7 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
     for (; what->size <= in->size && from <= in->size - what->size; from++) {
         if (!what->size)
             return from;
-        if (text[from] == *specdec__template_string_bytes(what) && memcmp(text + from, what->of.at, what->size) == 0)
+        if (text[from] == *specdec__template_string_bytes(what) && memcmp(text + from, what->as.data, what->size) == 0)
             return from;
     }
     return (size_t)in->size + 1;
@@ -483,12 +487,12 @@ static size_t specdec__template_find_string(const specdec__template_value *in, s
 static int specdec__template_string_is(const specdec__template_value *value, const char *text)
 {
     return value->kind == SPECDEC__TEMPLATE_STRING && value->size == strlen(text) &&
-           memcmp(value->of.at, text, value->size) == 0;
+           memcmp(value->as.data, text, value->size) == 0;
 }
 
 /* ---- Comparing values. */
 
-/* Is a value a list, tuple, view or iterator, whose items are at value->of.at? */
+/* Is a value a list, tuple, view or iterator, whose items are at value->as.data? */
 static int specdec__template_is_list_like(const specdec__template_value *value)
 {
     return value->kind >= SPECDEC__TEMPLATE_LIST && value->kind <= SPECDEC__TEMPLATE_ITERATOR;
@@ -503,7 +507,7 @@ static int specdec__template_is_number(const specdec__template_value *value)
 /* The value of a number as a double. */
 static double specdec__template_as_double(const specdec__template_value *value)
 {
-    return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->of.real : (double)value->of.integer;
+    return value->kind == SPECDEC__TEMPLATE_DOUBLE ? value->as.real : (double)value->as.integer;
 }
 
 /* Is a value true, as in Python: not zero, not empty? */
@@ -511,8 +515,8 @@ static int specdec__template_is_true(const specdec__template_value *value)
 {
     switch (value->kind) {
     case SPECDEC__TEMPLATE_UNDEFINED: case SPECDEC__TEMPLATE_NONE: return 0;
-    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->of.integer != 0;
-    case SPECDEC__TEMPLATE_DOUBLE: return value->of.real != 0;
+    case SPECDEC__TEMPLATE_BOOL: case SPECDEC__TEMPLATE_INTEGER: return value->as.integer != 0;
+    case SPECDEC__TEMPLATE_DOUBLE: return value->as.real != 0;
     case SPECDEC__TEMPLATE_STRING: case SPECDEC__TEMPLATE_LIST: case SPECDEC__TEMPLATE_TUPLE:
     case SPECDEC__TEMPLATE_VIEW: case SPECDEC__TEMPLATE_DICT: return value->size > 0;
     default: return 1;
@@ -553,7 +557,7 @@ static int specdec__template_values_equal(specdec__template *t, const specdec__t
         return a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE
                    ? !(specdec__template_as_double(a) < specdec__template_as_double(b)) &&
                          !(specdec__template_as_double(a) > specdec__template_as_double(b))
-                   : a->of.integer == b->of.integer;
+                   : a->as.integer == b->as.integer;
     if (a->kind != b->kind)
         return 0;
     if (a->kind <= SPECDEC__TEMPLATE_NONE)
@@ -563,13 +567,13 @@ static int specdec__template_values_equal(specdec__template *t, const specdec__t
         if (a->size != b->size)
             return 0;
     } else {
-        return a->of.at == b->of.at;
+        return a->as.data == b->as.data;
     }
-    if (!a->size || a->of.at == b->of.at)
+    if (!a->size || a->as.data == b->as.data)
         return 1;
     if (a->kind == SPECDEC__TEMPLATE_STRING) {
         specdec__template_count_work(t, a->size);
-        return memcmp(a->of.at, b->of.at, a->size) == 0;
+        return memcmp(a->as.data, b->as.data, a->size) == 0;
     }
     if (!depth) {
         specdec__template_fail(t, "it compares what is too deep");
@@ -597,7 +601,7 @@ static const specdec__template_value *specdec__template_find_member(specdec__tem
         const specdec__template_value *own = specdec__template_list_items(dict) + 2 * i;
 
         if (own->kind == SPECDEC__TEMPLATE_STRING && name->kind == SPECDEC__TEMPLATE_STRING) {
-            if (own->size == name->size && (!own->size || memcmp(own->of.at, name->of.at, own->size) == 0))
+            if (own->size == name->size && (!own->size || memcmp(own->as.data, name->as.data, own->size) == 0))
                 return own + 1;
         } else if (specdec__template_values_equal(t, own, name, 4)) {
             return own + 1;
@@ -620,11 +624,11 @@ static int specdec__template_compare_values(specdec__template *t, const specdec_
         const double x = specdec__template_as_double(a), y = specdec__template_as_double(b);
 
         if (a->kind != SPECDEC__TEMPLATE_DOUBLE && b->kind != SPECDEC__TEMPLATE_DOUBLE)
-            return a->of.integer < b->of.integer ? -1 : a->of.integer > b->of.integer;
+            return a->as.integer < b->as.integer ? -1 : a->as.integer > b->as.integer;
         return x < y ? -1 : x > y;
     }
     if (a->kind == SPECDEC__TEMPLATE_STRING && b->kind == SPECDEC__TEMPLATE_STRING) {
-        order = common ? memcmp(a->of.at, b->of.at, common) : 0;
+        order = common ? memcmp(a->as.data, b->as.data, common) : 0;
         return order ? (order < 0 ? -1 : 1) : a->size < b->size ? -1 : a->size > b->size;
     }
     if (a->kind != b->kind || (a->kind != SPECDEC__TEMPLATE_LIST && a->kind != SPECDEC__TEMPLATE_TUPLE) || !depth) {

@@ -119,8 +119,8 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     case SPECDEC__TEMPLATE_IS_DEFINED: return kind != SPECDEC__TEMPLATE_UNDEFINED;
     case SPECDEC__TEMPLATE_IS_UNDEFINED: return kind == SPECDEC__TEMPLATE_UNDEFINED;
     case SPECDEC__TEMPLATE_IS_NONE: return kind == SPECDEC__TEMPLATE_NONE;
-    case SPECDEC__TEMPLATE_IS_TRUE: return kind == SPECDEC__TEMPLATE_BOOL && value->of.integer;
-    case SPECDEC__TEMPLATE_IS_FALSE: return kind == SPECDEC__TEMPLATE_BOOL && !value->of.integer;
+    case SPECDEC__TEMPLATE_IS_TRUE: return kind == SPECDEC__TEMPLATE_BOOL && value->as.integer;
+    case SPECDEC__TEMPLATE_IS_FALSE: return kind == SPECDEC__TEMPLATE_BOOL && !value->as.integer;
     case SPECDEC__TEMPLATE_IS_BOOLEAN: return kind == SPECDEC__TEMPLATE_BOOL;
     case SPECDEC__TEMPLATE_IS_INTEGER: return kind == SPECDEC__TEMPLATE_INTEGER;
     case SPECDEC__TEMPLATE_IS_FLOAT: return kind == SPECDEC__TEMPLATE_DOUBLE;
@@ -147,7 +147,7 @@ static int specdec__template_test_value(specdec__template *t, const specdec__tem
     default:
         if (!specdec__template_is_number(value) || kind == SPECDEC__TEMPLATE_DOUBLE)
             specdec__template_fail(t, "it asks whether something is even that is no integer");
-        return value->of.integer % 2 == 0 ? how == SPECDEC__TEMPLATE_IS_EVEN : how == SPECDEC__TEMPLATE_IS_ODD;
+        return value->as.integer % 2 == 0 ? how == SPECDEC__TEMPLATE_IS_EVEN : how == SPECDEC__TEMPLATE_IS_ODD;
     }
 }
 
@@ -163,24 +163,24 @@ static int specdec__template_run_test(specdec__template *t, int which, const spe
         return 0;
     }
     how = specdec__template_tests[which].how;
-    if (call->count != (how >= SPECDEC__TEMPLATE_IS_IN) || call->names) {
+    if (call->positional_count != (how >= SPECDEC__TEMPLATE_IS_IN) || call->named_count) {
         specdec__template_fail(t, "a test has the wrong number of arguments");
         return 0;
     }
     switch (how) {
     case SPECDEC__TEMPLATE_IS_IN: return specdec__template_is_in(t, other, value);
     case SPECDEC__TEMPLATE_IS_SAME:
-        return value->kind == other->kind && (specdec__template_is_number(value) || value->of.at == other->of.at) &&
+        return value->kind == other->kind && (specdec__template_is_number(value) || value->as.data == other->as.data) &&
                specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH);
     case SPECDEC__TEMPLATE_IS_DIVISIBLE:
         if (value->kind != SPECDEC__TEMPLATE_INTEGER || other->kind != SPECDEC__TEMPLATE_INTEGER ||
-            !other->of.integer || other->of.integer == -1) {
+            !other->as.integer || other->as.integer == -1) {
             if (specdec__template_is_true(other))
                 return 1;
             specdec__template_fail(t, "it divides by nothing");
             return 0;
         }
-        return value->of.integer % other->of.integer == 0;
+        return value->as.integer % other->as.integer == 0;
     case SPECDEC__TEMPLATE_IS_EQUAL: case SPECDEC__TEMPLATE_IS_UNEQUAL:
         return specdec__template_values_equal(t, value, other, SPECDEC__TEMPLATE_COMPARE_DEPTH) ==
                (how == SPECDEC__TEMPLATE_IS_EQUAL);
@@ -353,7 +353,7 @@ static specdec__template_value specdec__template_filter_wordcount(specdec__templ
          at += specdec__template_character_bytes(specdec__template_string_bytes(&text), text.size, at)) {
         const uint32_t c = specdec__template_code_point(specdec__template_string_bytes(&text), text.size, at);
         const int word = c == '_' || specdec__template_is_letter(c) ||
-                         specdec__text_class_facts[specdec__text_character_class(c)].kind == SPECDEC__TEXT_NUMBER;
+                         specdec__text_class_properties[specdec__text_character_class(c)].kind == SPECDEC__TEXT_NUMBER;
 
         count += word && !inside;
         inside = word;
@@ -444,7 +444,7 @@ static specdec__template_value specdec__template_parse_number(const specdec__tem
     if (*found)
         return specdec__template_integer_value(negative ? -integer : integer);
     memset(&number, 0, sizeof number);
-    number.text = (const unsigned char *)text->of.at;
+    number.text = (const unsigned char *)text->as.data;
     number.size = text->size;
     number.nodes = &node;
     number.room = 1;
@@ -472,14 +472,14 @@ static specdec__template_value specdec__template_filter_number(specdec__template
         number = specdec__template_parse_number(&number, base, &found);
     }
     if (found && !real && number.kind == SPECDEC__TEMPLATE_DOUBLE) {
-        found = number.of.real > -9e18 && number.of.real < 9e18;
+        found = number.as.real > -9e18 && number.as.real < 9e18;
         if (found)
-            number = specdec__template_integer_value((int64_t)number.of.real);
+            number = specdec__template_integer_value((int64_t)number.as.real);
     }
     if (!found)
         return otherwise ? *otherwise : real ? specdec__template_double_value(0) : specdec__template_integer_value(0);
     return real ? specdec__template_double_value(specdec__template_as_double(&number))
-                : specdec__template_integer_value(number.of.integer);
+                : specdec__template_integer_value(number.as.integer);
 }
 
 /* Filter abs: the absolute value of a number. */
@@ -489,11 +489,11 @@ static specdec__template_value specdec__template_filter_abs(specdec__template *t
     (void)call;
     (void)unused;
     if (!specdec__template_is_number(value) ||
-        (value->kind != SPECDEC__TEMPLATE_DOUBLE && value->of.integer == INT64_MIN))
+        (value->kind != SPECDEC__TEMPLATE_DOUBLE && value->as.integer == INT64_MIN))
         return specdec__template_fail(t, "abs needs a number");
     if (value->kind == SPECDEC__TEMPLATE_DOUBLE)
-        return specdec__template_double_value(value->of.real < 0 ? -value->of.real : value->of.real);
-    return specdec__template_integer_value(value->of.integer < 0 ? -value->of.integer : value->of.integer);
+        return specdec__template_double_value(value->as.real < 0 ? -value->as.real : value->as.real);
+    return specdec__template_integer_value(value->as.integer < 0 ? -value->as.integer : value->as.integer);
 }
 
 /* Filter round(precision=0, method='common'): a number rounded to decimal places. */
@@ -510,7 +510,7 @@ static specdec__template_value specdec__template_filter_round(specdec__template 
     if (!specdec__template_is_number(value) || precision < 0 || precision > 15)
         return specdec__template_fail(t, "round needs a number");
     if (value->kind != SPECDEC__TEMPLATE_DOUBLE && specdec__template_string_is(&method, "common"))
-        return specdec__template_integer_value(value->of.integer);
+        return specdec__template_integer_value(value->as.integer);
     for (i = 0; i < precision; i++)
         scale *= 10;
     number *= scale;
@@ -539,7 +539,7 @@ static specdec__template_value specdec__template_filter_length(specdec__template
     if (value->kind == SPECDEC__TEMPLATE_UNDEFINED)
         return specdec__template_integer_value(0);
     if (value->kind == SPECDEC__TEMPLATE_LOOP)
-        return specdec__template_integer_value((int64_t)((const specdec__template_loop *)value->of.at)->count);
+        return specdec__template_integer_value((int64_t)((const specdec__template_loop *)value->as.data)->count);
     if (value->kind < SPECDEC__TEMPLATE_LIST || value->kind > SPECDEC__TEMPLATE_DICT ||
         value->kind == SPECDEC__TEMPLATE_ITERATOR)
         return specdec__template_fail(t, "it asks for the length of what has none");
@@ -614,8 +614,8 @@ static specdec__template_call specdec__template_rest_arguments(const specdec__te
 {
     specdec__template_call rest = *call;
 
-    rest.value += from < call->count ? from : call->count;
-    rest.count -= from < call->count ? from : call->count;
+    rest.positional += from < call->positional_count ? from : call->positional_count;
+    rest.positional_count -= from < call->positional_count ? from : call->positional_count;
     return rest;
 }
 
@@ -639,13 +639,14 @@ static specdec__template_value specdec__template_filter_map(specdec__template *t
     size_t i;
 
     (void)unused;
-    if (!attribute && (!call->count || call->value[0].kind != SPECDEC__TEMPLATE_STRING))
+    if (!attribute && (!call->positional_count || call->positional[0].kind != SPECDEC__TEMPLATE_STRING))
         return specdec__template_fail(t, "map needs an attribute or a filter");
     for (i = 0; out && i < list.size && !t->failed; i++) {
         const specdec__template_value *item = specdec__template_list_items(&list) + i;
 
-        out[i] = attribute ? specdec__template_attribute_path(t, item, attribute, otherwise)
-                           : specdec__template_run_filter(t, specdec__template_find_filter(call->value), item, &rest);
+        out[i] = attribute
+                     ? specdec__template_attribute_path(t, item, attribute, otherwise)
+                     : specdec__template_run_filter(t, specdec__template_find_filter(call->positional), item, &rest);
     }
     return specdec__template_sized_value(SPECDEC__TEMPLATE_ITERATOR, out, out ? list.size : 0);
 }
@@ -661,16 +662,16 @@ static specdec__template_value specdec__template_filter_select(specdec__template
     specdec__template_value *out = specdec__template_new_list(t, list.size);
     size_t i, count = 0;
 
-    if (call->count < test)
+    if (call->positional_count < test)
         return specdec__template_fail(t, "it chooses by an attribute that is missing");
     for (i = 0; out && i < list.size && !t->failed; i++) {
         specdec__template_value item = specdec__template_list_items(&list)[i];
         int wanted;
 
         if (test)
-            item = specdec__template_attribute_path(t, &item, call->value, NULL);
-        wanted = call->count > test
-                     ? specdec__template_run_test(t, specdec__template_find_test(call->value + test), &item, &rest)
+            item = specdec__template_attribute_path(t, &item, call->positional, NULL);
+        wanted = call->positional_count > test
+                     ? specdec__template_run_test(t, specdec__template_find_test(call->positional + test), &item, &rest)
                      : specdec__template_is_true(&item);
         if (wanted != how % 2)
             out[count++] = specdec__template_list_items(&list)[i];
@@ -816,18 +817,18 @@ static specdec__template_value specdec__template_add(specdec__template *t, const
     if (lists) {
         items = specdec__template_new_list(t, (size_t)a->size + b->size);
         if (items && a->size)
-            memcpy(items, a->of.at, a->size * sizeof *items);
+            memcpy(items, a->as.data, a->size * sizeof *items);
         if (items && b->size)
-            memcpy(items + a->size, b->of.at, b->size * sizeof *items);
+            memcpy(items + a->size, b->as.data, b->size * sizeof *items);
         return specdec__template_sized_value(a->kind, items, items ? (size_t)a->size + b->size : 0);
     }
     if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
         return specdec__template_fail(t, "it adds what cannot be added");
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
         return specdec__template_double_value(specdec__template_as_double(a) + specdec__template_as_double(b));
-    if (b->of.integer > 0 ? a->of.integer > INT64_MAX - b->of.integer : a->of.integer < INT64_MIN - b->of.integer)
+    if (b->as.integer > 0 ? a->as.integer > INT64_MAX - b->as.integer : a->as.integer < INT64_MIN - b->as.integer)
         return specdec__template_fail(t, "a number is too large");
-    return specdec__template_integer_value(a->of.integer + b->of.integer);
+    return specdec__template_integer_value(a->as.integer + b->as.integer);
 }
 
 /* Filter sum(attribute, start): the sum of the items or their attributes. */
@@ -983,10 +984,10 @@ static specdec__template_value specdec__template_format_percent(specdec__templat
         if (!value || !kind || !strchr("srd", kind) || (kind == 'd' && !specdec__template_is_number(value)))
             return specdec__template_fail(t, "a field of a format is not known, or its value is missing");
         if (kind == 's' && value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->of.at, value->size);
+            specdec__template_append(t, value->as.data, value->size);
         else if (kind == 'd')
-            specdec__template_append_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->of.real
-                                                                                    : value->of.integer);
+            specdec__template_append_integer(t, value->kind == SPECDEC__TEMPLATE_DOUBLE ? (int64_t)value->as.real
+                                                                                    : value->as.integer);
         else if (kind == 'r' || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
             specdec__template_append_value(t, value, &form);
         used++;
@@ -1004,7 +1005,7 @@ static specdec__template_value specdec__template_filter_format(specdec__template
     const specdec__template_value text = specdec__template_to_string(t, value);
 
     (void)unused;
-    return specdec__template_format_percent(t, &text, call->value, (size_t)call->count);
+    return specdec__template_format_percent(t, &text, call->positional, (size_t)call->positional_count);
 }
 
 /* Filter center(width=80): the string between spaces. */
@@ -1017,7 +1018,7 @@ static specdec__template_value specdec__template_filter_center(specdec__template
     return specdec__template_method_pad(t, &text, call, how);
 }
 
-/* Jinja's filters by name. */
+/* Jinja's filters, by name. how: the last argument of call(). */
 static const struct {
     const char *name;
     int how;
@@ -1051,7 +1052,7 @@ static const struct {
     {"truncate", 0, specdec__template_filter_truncate}, {"wordcount", 0, specdec__template_filter_wordcount},
     {"urlencode", 0, specdec__template_filter_urlencode}};
 
-/* Is a row a filter of the table? */
+/* Is `which` the number of a row of the table of filters? */
 static int specdec__template_is_filter(int which)
 {
     return which >= 0 && which < (int)SPECDEC__COUNT(specdec__template_filters);

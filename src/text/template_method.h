@@ -16,11 +16,11 @@ static const specdec__template_value *specdec__template_get_argument(const specd
 {
     int i;
 
-    if (index >= 0 && index < call->count)
-        return &call->value[index];
-    for (i = 0; name && i < call->names; i++)
+    if (index >= 0 && index < call->positional_count)
+        return &call->positional[index];
+    for (i = 0; name && i < call->named_count; i++)
         if (call->named[2 * i].size == strlen(name) &&
-            memcmp(call->named[2 * i].of.at, name, call->named[2 * i].size) == 0)
+            memcmp(call->named[2 * i].as.data, name, call->named[2 * i].size) == 0)
             return &call->named[2 * i + 1];
     return NULL;
 }
@@ -44,7 +44,7 @@ static int64_t specdec__template_integer_argument(specdec__template *t, const sp
         return otherwise;
     if (value->kind != SPECDEC__TEMPLATE_INTEGER && value->kind != SPECDEC__TEMPLATE_BOOL)
         specdec__template_fail(t, "an argument is no integer");
-    return value->of.integer;
+    return value->as.integer;
 }
 
 /* The string of an argument; otherwise: its default. An absent argument without default has size 0. */
@@ -150,7 +150,7 @@ static uint32_t specdec__template_to_lower(uint32_t c)
 /* Has a code point upper or lower case? */
 static int specdec__template_is_letter(uint32_t c)
 {
-    const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+    const int kind = specdec__text_class_properties[specdec__text_character_class(c)].kind;
 
     return kind == SPECDEC__TEXT_LETTER;
 }
@@ -263,7 +263,7 @@ static specdec__template_value specdec__template_replace_string(specdec__templat
         if (found > self->size)
             break;
         specdec__template_append(t, specdec__template_string_bytes(self) + at, found - at);
-        specdec__template_append(t, by->of.at, by->size);
+        specdec__template_append(t, by->as.data, by->size);
         at = found + old->size;
         if (!old->size) { /* an empty string occurs between all characters */
             if (found == self->size)
@@ -288,7 +288,7 @@ static specdec__template_value specdec__template_method_replace(specdec__templat
     const specdec__template_value by = specdec__template_string_argument(t, call, 1, "new", "");
 
     (void)unused;
-    if (call->count < 2 && call->names == 0)
+    if (call->positional_count < 2 && call->named_count == 0)
         return specdec__template_fail(t, "replace needs two strings");
     return specdec__template_replace_string(t, self, &old, &by,
                                             specdec__template_integer_argument(t, call, 2, "count", -1));
@@ -301,7 +301,7 @@ static size_t specdec__template_find_last_string(const specdec__template_value *
     size_t at;
 
     for (at = to >= what->size ? to - what->size + 1 : 0; at-- > 0;)
-        if (!what->size || memcmp(specdec__template_string_bytes(in) + at, what->of.at, what->size) == 0)
+        if (!what->size || memcmp(specdec__template_string_bytes(in) + at, what->as.data, what->size) == 0)
             return at;
     return (size_t)in->size + 1;
 }
@@ -442,7 +442,7 @@ static specdec__template_value specdec__template_method_begins(specdec__template
         specdec__template_count_work(t, what[i].size);
         if (what[i].kind == SPECDEC__TEMPLATE_STRING && what[i].size <= self->size &&
             (!what[i].size || memcmp(specdec__template_string_bytes(self) + (end ? self->size - what[i].size : 0),
-                                     what[i].of.at, what[i].size) == 0))
+                                     what[i].as.data, what[i].size) == 0))
             return specdec__template_bool_value(1);
     }
     return specdec__template_bool_value(0);
@@ -458,7 +458,7 @@ static specdec__template_value specdec__template_method_find(specdec__template *
     specdec__template_value head = *self;
     size_t at, count = 0;
 
-    if (call->count < 1)
+    if (call->positional_count < 1)
         return specdec__template_fail(t, "it looks for nothing");
     specdec__template_count_work(t, self->size);
     if (how == 4) {
@@ -487,9 +487,9 @@ static specdec__template_value specdec__template_join_list(specdec__template *t,
         const specdec__template_value *item = specdec__template_list_items(list) + i;
 
         if (i)
-            specdec__template_append(t, between->of.at, between->size);
+            specdec__template_append(t, between->as.data, between->size);
         if (item->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, item->of.at, item->size);
+            specdec__template_append(t, item->as.data, item->size);
         else if (!any)
             specdec__template_fail(t, "it joins what are no strings");
         else if (item->kind != SPECDEC__TEMPLATE_UNDEFINED)
@@ -531,7 +531,7 @@ static specdec__template_value specdec__template_method_all(specdec__template *t
     specdec__template_count_work(t, self->size);
     for (at = 0; at < self->size; at += specdec__template_character_bytes(text, self->size, at)) {
         const uint32_t c = specdec__template_code_point(text, self->size, at);
-        const int kind = specdec__text_class_facts[specdec__text_character_class(c)].kind;
+        const int kind = specdec__text_class_properties[specdec__text_character_class(c)].kind;
         const int lower = specdec__template_to_upper(c) != c, upper = specdec__template_to_lower(c) != c;
 
         if ((what == 0 && !specdec__template_is_space(c)) || (what == 1 && kind != SPECDEC__TEXT_NUMBER) ||
@@ -596,7 +596,7 @@ static specdec__template_value specdec__template_method_pad(specdec__template *t
 
     if (left <= 0)
         return *self;
-    specdec__template_append(t, self->of.at, (size_t)sign);
+    specdec__template_append(t, self->as.data, (size_t)sign);
     specdec__template_append_times(t, &fill, before);
     specdec__template_append(t, specdec__template_string_bytes(self) + sign, self->size - (size_t)sign);
     specdec__template_append_times(t, &fill, left - before);
@@ -630,14 +630,14 @@ static specdec__template_value specdec__template_method_format(specdec__template
             number = next++;
         if (number >= 0)
             value = specdec__template_get_argument(call, number, NULL);
-        for (i = 0; number < 0 && i < call->names; i++)
+        for (i = 0; number < 0 && i < call->named_count; i++)
             if (call->named[2 * i].size == end - at - 1 &&
-                memcmp(call->named[2 * i].of.at, text + at + 1, end - at - 1) == 0)
+                memcmp(call->named[2 * i].as.data, text + at + 1, end - at - 1) == 0)
                 value = &call->named[2 * i + 1];
         if (text[at] == '}' || end >= self->size || !value)
             return specdec__template_fail(t, "a field of a format is not known");
         if (value->kind == SPECDEC__TEMPLATE_STRING)
-            specdec__template_append(t, value->of.at, value->size);
+            specdec__template_append(t, value->as.data, value->size);
         else if (value->kind != SPECDEC__TEMPLATE_UNDEFINED)
             specdec__template_append_value(t, value, &form);
         at = end;
@@ -741,6 +741,7 @@ typedef struct specdec__template_method {
                                     const specdec__template_call *call, int how);
 } specdec__template_method;
 
+/* Kinds of values that have a method. */
 #define SPECDEC__TEMPLATE_STRINGS (1 << SPECDEC__TEMPLATE_STRING)
 #define SPECDEC__TEMPLATE_LISTS   (1 << SPECDEC__TEMPLATE_LIST)
 #define SPECDEC__TEMPLATE_TUPLES  (1 << SPECDEC__TEMPLATE_LIST | 1 << SPECDEC__TEMPLATE_TUPLE)
@@ -814,7 +815,7 @@ static specdec__template_value specdec__template_undefined_name(const specdec__t
     specdec__template_value out = specdec__template_undefined_value();
 
     if (name->kind == SPECDEC__TEMPLATE_STRING) {
-        out.of.at = name->of.at;
+        out.as.data = name->as.data;
         out.size = name->size;
     }
     return out;
@@ -825,7 +826,7 @@ static specdec__template_value specdec__template_fail_undefined(specdec__templat
                                                                 const specdec__template_value *value)
 {
     return specdec__template_fail_with(t, "it uses what is not defined",
-                                       specdec__template_as_bytes(value->of.at, value->of.at ? value->size : 0));
+                                       specdec__template_as_bytes(value->as.data, value->as.data ? value->size : 0));
 }
 
 /* The method of a value with a name, bound to the value; undefined: the value has no method of this name. */
@@ -851,7 +852,7 @@ static specdec__template_value specdec__template_bind_method(specdec__template *
 static specdec__template_value specdec__template_loop_attribute(const specdec__template_value *self,
                                                                 const specdec__template_value *name)
 {
-    const specdec__template_loop *loop = (const specdec__template_loop *)self->of.at;
+    const specdec__template_loop *loop = (const specdec__template_loop *)self->as.data;
     const int64_t index = (int64_t)loop->index, count = (int64_t)loop->count;
     const struct { const char *name; int64_t value; } numbers[] = {
         {"index", index + 1}, {"index0", index}, {"revindex", count - index}, {"revindex0", count - index - 1},
@@ -870,7 +871,7 @@ static specdec__template_value specdec__template_loop_attribute(const specdec__t
     if (specdec__template_string_is(name, "nextitem") && index + 1 < count)
         return loop->items[index + 1];
     if (specdec__template_string_is(name, "cycle") || specdec__template_string_is(name, "changed"))
-        return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->of.at,
+        return specdec__template_sized_value(SPECDEC__TEMPLATE_METHOD, self->as.data,
                                              specdec__template_string_is(name, "cycle") ? UINT32_MAX : UINT32_MAX - 1);
     return specdec__template_undefined_name(name);
 }
@@ -894,15 +895,16 @@ static specdec__template_value specdec__template_get_attribute(specdec__template
     if (name->kind != SPECDEC__TEMPLATE_STRING)
         return specdec__template_undefined_name(name);
     if (self->kind == SPECDEC__TEMPLATE_SPACE) {
-        for (binding = ((const specdec__template_scope *)self->of.at)->first_binding; binding; binding = binding->next)
-            if (binding->name.size == name->size && memcmp(binding->name.of.at, name->of.at, name->size) == 0)
+        for (binding = ((const specdec__template_scope *)self->as.data)->first_binding; binding;
+             binding = binding->next)
+            if (binding->name.size == name->size && memcmp(binding->name.as.data, name->as.data, name->size) == 0)
                 return binding->value;
         return specdec__template_undefined_name(name);
     }
     if (self->kind == SPECDEC__TEMPLATE_LOOP)
         return specdec__template_loop_attribute(self, name);
     if (self->kind == SPECDEC__TEMPLATE_MACRO && specdec__template_string_is(name, "name"))
-        return ((const specdec__template_closure *)self->of.at)->macro->name;
+        return ((const specdec__template_closure *)self->as.data)->macro->name;
     method = specdec__template_bind_method(t, self, name);
     if (method.kind != SPECDEC__TEMPLATE_UNDEFINED || self->kind != SPECDEC__TEMPLATE_DICT || items)
         return method;
@@ -923,7 +925,7 @@ static int specdec__template_slice_bounds(specdec__template *t, const specdec__t
             specdec__template_fail(t, "the bounds of a slice are no integers");
             return 0;
         }
-    bounds[2] = part[2].kind == SPECDEC__TEMPLATE_NONE ? 1 : part[2].of.integer;
+    bounds[2] = part[2].kind == SPECDEC__TEMPLATE_NONE ? 1 : part[2].as.integer;
     if (!bounds[2]) {
         specdec__template_fail(t, "a slice has steps of nothing");
         return 0;
@@ -934,8 +936,8 @@ static int specdec__template_slice_bounds(specdec__template *t, const specdec__t
         if (part[i].kind == SPECDEC__TEMPLATE_NONE) {
             bounds[i] = (i == 0) == (bounds[2] > 0) ? least : most;
         } else {
-            bounds[i] = part[i].of.integer < 0 ? (part[i].of.integer < -count ? least : part[i].of.integer + count)
-                                               : part[i].of.integer;
+            bounds[i] = part[i].as.integer < 0 ? (part[i].as.integer < -count ? least : part[i].as.integer + count)
+                                               : part[i].as.integer;
             bounds[i] = bounds[i] < least ? least : bounds[i] > most ? most : bounds[i];
         }
     }
@@ -989,7 +991,7 @@ static specdec__template_value specdec__template_get_item(specdec__template *t, 
                                                           const specdec__template_value *key)
 {
     const int string = self->kind == SPECDEC__TEMPLATE_STRING;
-    int64_t count, index = key->of.integer;
+    int64_t count, index = key->as.integer;
     size_t at;
 
     if (key->kind == SPECDEC__TEMPLATE_SLICE)

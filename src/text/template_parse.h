@@ -346,7 +346,7 @@ static void specdec__template_compile_comparison(specdec__template *t, int op)
 }
 
 /* Compiles "if b else c" behind a value whose instructions begin at `begin`; these are moved behind those of b. */
-static void specdec__template_compile_choice(specdec__template *t, int32_t begin)
+static void specdec__template_compile_conditional(specdec__template *t, int32_t begin)
 {
     int32_t middle = (int32_t)t->code_count, no, end;
 
@@ -392,7 +392,7 @@ static void specdec__template_compile_expression(specdec__template *t, int level
             specdec__template_emit_code(t, op, 0);
     }
     while (level == 0 && specdec__template_accept_name(t, "if"))
-        specdec__template_compile_choice(t, begin);
+        specdec__template_compile_conditional(t, begin);
     t->depth--;
 }
 
@@ -425,7 +425,7 @@ static specdec__template_block *specdec__template_innermost_block(specdec__templ
     return NULL;
 }
 
-/* {% if %} */
+/* Compiles {% if %}. */
 static void specdec__template_compile_if(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'i');
@@ -435,7 +435,7 @@ static void specdec__template_compile_if(specdec__template *t)
         block->begin = specdec__template_emit_code(t, SPECDEC__TEMPLATE_JUMP_FALSE, 0);
 }
 
-/* {% elif %} */
+/* Compiles {% elif %}. */
 static void specdec__template_compile_elif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
@@ -461,7 +461,7 @@ static void specdec__template_end_iterations(specdec__template *t, specdec__temp
     block->kind = 'e';
 }
 
-/* {% else %} of an if or a for. */
+/* Compiles {% else %} of an if or a for. */
 static void specdec__template_compile_else(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -480,7 +480,7 @@ static void specdec__template_compile_else(specdec__template *t)
     block->begin = -1;
 }
 
-/* {% endif %} */
+/* Compiles {% endif %}. */
 static void specdec__template_compile_endif(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'i');
@@ -534,7 +534,7 @@ static void specdec__template_compile_target(specdec__template *t, int attribute
     specdec__template_exchange_code(t, begin, unpack);
 }
 
-/* {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
+/* Compiles {% for TARGET in LIST [if CONDITION] %}. A condition gives two loops: the first one filters the list. */
 static void specdec__template_compile_for(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'f');
@@ -564,7 +564,7 @@ static void specdec__template_compile_for(specdec__template *t)
         block->begin = block->middle = next;
 }
 
-/* {% endfor %} */
+/* Compiles {% endfor %}. */
 static void specdec__template_compile_endfor(specdec__template *t)
 {
     specdec__template_block *block = &t->block[t->blocks ? t->blocks - 1 : 0];
@@ -578,7 +578,7 @@ static void specdec__template_compile_endfor(specdec__template *t)
     t->blocks--;
 }
 
-/* {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
+/* Compiles {% break %} and {% continue %}: also leave the scopes and captured blocks within the loop. */
 static void specdec__template_compile_leave(specdec__template *t, int breaks)
 {
     int i = t->blocks - 1, inner = 0;
@@ -597,7 +597,9 @@ static void specdec__template_compile_leave(specdec__template *t, int breaks)
         specdec__template_jump_back(t, t->block[i].middle);
 }
 
+/* Compiles {% break %}. */
 static void specdec__template_compile_break(specdec__template *t) { specdec__template_compile_leave(t, 1); }
+/* Compiles {% continue %}. */
 static void specdec__template_compile_continue(specdec__template *t) { specdec__template_compile_leave(t, 0); }
 
 /* Begins a block whose output is captured. The instructions from `begin` on, which use the captured text, are skipped
@@ -628,7 +630,7 @@ static void specdec__template_end_capture(specdec__template *t, int kind)
     t->blocks--;
 }
 
-/* {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
+/* Compiles {% set TARGET = VALUE %}, or {% set TARGET [| FILTERS] %} as a block. */
 static void specdec__template_compile_set(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
@@ -647,10 +649,10 @@ static void specdec__template_compile_set(specdec__template *t)
     specdec__template_begin_capture(t, 's', begin);
 }
 
-/* {% endset %} */
+/* Compiles {% endset %}. */
 static void specdec__template_compile_endset(specdec__template *t) { specdec__template_end_capture(t, 's'); }
 
-/* {% filter FILTERS %} */
+/* Compiles {% filter FILTERS %}. */
 static void specdec__template_compile_filter_block(specdec__template *t)
 {
     const int32_t begin = (int32_t)t->code_count;
@@ -662,7 +664,7 @@ static void specdec__template_compile_filter_block(specdec__template *t)
     specdec__template_begin_capture(t, 'l', begin);
 }
 
-/* {% endfilter %} */
+/* Compiles {% endfilter %}. */
 static void specdec__template_compile_endfilter(specdec__template *t) { specdec__template_end_capture(t, 'l'); }
 
 /* Compiles the parameters of a macro, with their defaults, which are computed at the beginning of the macro. Returns
@@ -718,7 +720,7 @@ static specdec__template_macro *specdec__template_compile_definition(specdec__te
     return macro;
 }
 
-/* {% macro NAME(PARAMETERS) %} */
+/* Compiles {% macro NAME(PARAMETERS) %}. */
 static void specdec__template_compile_macro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -735,7 +737,7 @@ static void specdec__template_compile_macro(specdec__template *t)
     macro->parameters = specdec__template_compile_parameters(t);
 }
 
-/* {% endmacro %} */
+/* Compiles {% endmacro %}. */
 static void specdec__template_compile_endmacro(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'm');
@@ -750,8 +752,8 @@ static void specdec__template_compile_endmacro(specdec__template *t)
     t->blocks--;
 }
 
-/* {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order of the
-   code: arguments of the call, macro, call. */
+/* Compiles {% call [(PARAMETERS)] CALL %}: the block becomes a macro, which the call gets as argument `caller`. Order
+   of the code: arguments of the call, macro, call. */
 static void specdec__template_compile_call_block(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_open_block(t, 'm');
@@ -790,7 +792,7 @@ static void specdec__template_compile_call_block(specdec__template *t)
         specdec__template_copy_code(t, begin + 1, last);
 }
 
-/* {% endcall %} */
+/* Compiles {% endcall %}. */
 static void specdec__template_compile_endcall(specdec__template *t)
 {
     specdec__template_block *block = specdec__template_innermost_block(t, 'c');
@@ -805,14 +807,14 @@ static void specdec__template_compile_endcall(specdec__template *t)
     t->blocks--;
 }
 
-/* {% generation %}: a block with a scope of its own. */
+/* Compiles {% generation %}: a block with a scope of its own. */
 static void specdec__template_compile_scope(specdec__template *t)
 {
     if (specdec__template_open_block(t, 'w'))
         specdec__template_emit_code(t, SPECDEC__TEMPLATE_SCOPE, 0);
 }
 
-/* {% with NAME = VALUE, ... %} */
+/* Compiles {% with NAME = VALUE, ... %}. */
 static void specdec__template_compile_with(specdec__template *t)
 {
     specdec__template_compile_scope(t);
@@ -827,7 +829,7 @@ static void specdec__template_compile_with(specdec__template *t)
     }
 }
 
-/* {% block NAME %} */
+/* Compiles {% block NAME %}. */
 static void specdec__template_compile_block(specdec__template *t)
 {
     specdec__template_compile_scope(t);
@@ -846,7 +848,7 @@ static void specdec__template_compile_end_scope(specdec__template *t)
     }
 }
 
-/* {{ EXPRESSION }} */
+/* Compiles {{ EXPRESSION }}. */
 static void specdec__template_compile_print(specdec__template *t)
 {
     specdec__template_compile_tuple(t, 0, SPECDEC__TEMPLATE_TAG_END);

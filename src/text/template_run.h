@@ -37,7 +37,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
         return specdec__template_fail(t, "it needs too much memory");
     out = specdec__template_new_list(t, specdec__size_multiply(a->size, (size_t)times));
     for (i = 0; out && a->size && i < times; i++)
-        memcpy(out + (size_t)i * a->size, a->of.at, a->size * sizeof *out);
+        memcpy(out + (size_t)i * a->size, a->as.data, a->size * sizeof *out);
     return specdec__template_sized_value(a->kind, out, out ? a->size * (size_t)times : 0);
 }
 
@@ -45,7 +45,7 @@ static specdec__template_value specdec__template_repeat_value(specdec__template 
 static specdec__template_value specdec__template_multiply(specdec__template *t, const specdec__template_value *a,
                                                           const specdec__template_value *b)
 {
-    const int64_t x = a->of.integer, y = b->of.integer;
+    const int64_t x = a->as.integer, y = b->as.integer;
 
     if (a->kind == SPECDEC__TEMPLATE_INTEGER && b->kind >= SPECDEC__TEMPLATE_STRING &&
         b->kind <= SPECDEC__TEMPLATE_TUPLE)
@@ -95,14 +95,14 @@ static specdec__template_value specdec__template_divide(specdec__template *t, in
     if (a->kind == SPECDEC__TEMPLATE_DOUBLE || b->kind == SPECDEC__TEMPLATE_DOUBLE)
         return specdec__template_double_value(op == SPECDEC__TEMPLATE_FLOOR ? specdec__template_floor(x / y)
                                                                       : x - specdec__template_floor(x / y) * y);
-    if (b->of.integer == -1)
-        return op == SPECDEC__TEMPLATE_FLOOR && a->of.integer == INT64_MIN
+    if (b->as.integer == -1)
+        return op == SPECDEC__TEMPLATE_FLOOR && a->as.integer == INT64_MIN
                    ? specdec__template_fail(t, "a number is too large")
-                   : specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? -a->of.integer : 0);
-    whole = a->of.integer / b->of.integer;
-    whole -= a->of.integer % b->of.integer && (a->of.integer < 0) != (b->of.integer < 0);
+                   : specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? -a->as.integer : 0);
+    whole = a->as.integer / b->as.integer;
+    whole -= a->as.integer % b->as.integer && (a->as.integer < 0) != (b->as.integer < 0);
     return specdec__template_integer_value(op == SPECDEC__TEMPLATE_FLOOR ? whole
-                                                                         : a->of.integer - whole * b->of.integer);
+                                                                         : a->as.integer - whole * b->as.integer);
 }
 
 /* Python's a ** b. */
@@ -113,10 +113,10 @@ static specdec__template_value specdec__template_power(specdec__template *t, con
     int64_t i;
 
     if (!specdec__template_is_number(a) ||
-        (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) || b->of.integer < 0 ||
-        b->of.integer > 1000)
+        (b->kind != SPECDEC__TEMPLATE_INTEGER && b->kind != SPECDEC__TEMPLATE_BOOL) || b->as.integer < 0 ||
+        b->as.integer > 1000)
         return specdec__template_fail(t, "it raises to a power that is not known");
-    for (i = 0; i < b->of.integer && !t->failed; i++)
+    for (i = 0; i < b->as.integer && !t->failed; i++)
         out = specdec__template_multiply(t, &out, a);
     return out;
 }
@@ -130,11 +130,11 @@ static specdec__template_value specdec__template_subtract(specdec__template *t, 
     if (!specdec__template_is_number(a) || !specdec__template_is_number(b))
         return specdec__template_fail(t, "it subtracts what cannot be subtracted");
     if (b->kind == SPECDEC__TEMPLATE_DOUBLE)
-        negative.of.real = -b->of.real;
-    else if (b->of.integer == INT64_MIN)
+        negative.as.real = -b->as.real;
+    else if (b->as.integer == INT64_MIN)
         return specdec__template_fail(t, "a number is too large");
     else
-        negative.of.integer = -b->of.integer;
+        negative.as.integer = -b->as.integer;
     return specdec__template_add(t, a, &negative);
 }
 
@@ -230,7 +230,7 @@ static specdec__template_binding *specdec__template_find_variable(const specdec_
 {
     specdec__template_binding *binding = scope->first_binding;
 
-    while (binding && (binding->name.of.at != name->of.at || binding->name.size != name->size))
+    while (binding && (binding->name.as.data != name->as.data || binding->name.size != name->size))
         binding = binding->next;
     return binding;
 }
@@ -276,8 +276,8 @@ static void specdec__template_store_attribute(specdec__template *t, const specde
         return;
     }
     if (value.kind >= SPECDEC__TEMPLATE_STRING && value.size)
-        place = specdec__template_memory_offset(t, value.of.at);
-    if (specdec__template_set_variable(t, (specdec__template_scope *)(uintptr_t)binding->value.of.at, &names[1],
+        place = specdec__template_memory_offset(t, value.as.data);
+    if (specdec__template_set_variable(t, (specdec__template_scope *)(uintptr_t)binding->value.as.data, &names[1],
                                        value) ||
         (place != SIZE_MAX && place >= t->kept_bytes && place >= t->input_end && place < t->limit))
         t->kept_bytes = t->used;
@@ -322,18 +322,18 @@ static void specdec__template_pop_frame(specdec__template *t)
 
 /* ---- Functions of templates. */
 
-/* range(start, stop, step): a list. */
+/* Function range(start, stop, step): a list of integers. */
 static specdec__template_value specdec__template_call_range(specdec__template *t, const specdec__template_call *call)
 {
     int64_t from = 0, to, step, count, i;
     specdec__template_value *out;
 
-    to = specdec__template_integer_argument(t, call, call->count > 1, NULL, 0);
-    if (call->count > 1)
+    to = specdec__template_integer_argument(t, call, call->positional_count > 1, NULL, 0);
+    if (call->positional_count > 1)
         from = specdec__template_integer_argument(t, call, 0, NULL, 0);
     step = specdec__template_integer_argument(t, call, 2, NULL, 1);
-    if (!call->count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 || to > 1000000000 ||
-        step < -1000000000 || step > 1000000000)
+    if (!call->positional_count || !step || from < -1000000000 || from > 1000000000 || to < -1000000000 ||
+        to > 1000000000 || step < -1000000000 || step > 1000000000)
         return specdec__template_fail(t, "a range is not allowed");
     count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
     count = count < 0 ? 0 : count;
@@ -345,12 +345,12 @@ static specdec__template_value specdec__template_call_range(specdec__template *t
     return specdec__template_list_value(out, (size_t)count);
 }
 
-/* namespace(NAME=VALUE, ...), or namespace(dict). */
+/* Function namespace(NAME=VALUE, ...), or namespace(dict). */
 static specdec__template_value specdec__template_call_namespace(specdec__template *t,
                                                                 const specdec__template_call *call)
 {
     specdec__template_scope *space = (specdec__template_scope *)specdec__template_take_memory(t, 1, sizeof *space);
-    const specdec__template_value *dict = call->count ? call->value : NULL;
+    const specdec__template_value *dict = call->positional_count ? call->positional : NULL;
     size_t i;
 
     if (!space)
@@ -365,7 +365,7 @@ static specdec__template_value specdec__template_call_namespace(specdec__templat
             specdec__template_set_variable(t, space, &own, specdec__template_list_items(dict)[2 * i + 1]);
         }
     }
-    for (i = 0; i < (size_t)call->names; i++) {
+    for (i = 0; i < (size_t)call->named_count; i++) {
         specdec__template_value name = call->named[2 * i];
 
         name.kind = SPECDEC__TEMPLATE_STRING;
@@ -397,24 +397,27 @@ static specdec__template_value specdec__template_new_dict(specdec__template *t, 
     return dict;
 }
 
-/* dict(NAME=VALUE, ...). */
+/* Function dict(NAME=VALUE, ...). */
 static specdec__template_value specdec__template_call_dict(specdec__template *t, const specdec__template_call *call)
 {
-    if (call->count && (call->count > 1 || call->value->kind != SPECDEC__TEMPLATE_DICT || call->names))
+    if (call->positional_count &&
+        (call->positional_count > 1 || call->positional->kind != SPECDEC__TEMPLATE_DICT || call->named_count))
         return specdec__template_fail(t, "dict is not known with such arguments");
-    return call->count ? *call->value : specdec__template_new_dict(t, call->named, (size_t)call->names);
+    return call->positional_count ? *call->positional
+                                  : specdec__template_new_dict(t, call->named, (size_t)call->named_count);
 }
 
-/* raise_exception(MESSAGE): the template stops with an error. */
+/* Function raise_exception(MESSAGE): the template stops with an error. */
 static specdec__template_value specdec__template_call_raise(specdec__template *t, const specdec__template_call *call)
 {
     const specdec__template_value nothing = specdec__template_string_value("");
-    const specdec__template_value text = specdec__template_to_string(t, call->count ? call->value : &nothing);
+    const specdec__template_value text = specdec__template_to_string(t, call->positional_count ? call->positional
+                                                                                               : &nothing);
 
     if (!t->failed)
         t->raised = 1;
     return specdec__template_fail_with(t, "the template refuses the conversation",
-                                       specdec__template_as_bytes(text.of.at, text.size));
+                                       specdec__template_as_bytes(text.as.data, text.size));
 }
 
 /* Appends a number with leading zeros. */
@@ -447,7 +450,7 @@ static void specdec__template_date_of_day(int64_t days, int64_t *year, int *mont
     *of_year = before[*month - 1] + *day + (leap && *month > 2);
 }
 
-/* strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
+/* Function strftime_now(FORMAT): the date and time of the caller's clock, with English names. */
 static specdec__template_value specdec__template_call_strftime(specdec__template *t, const specdec__template_call *call)
 {
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
@@ -519,7 +522,7 @@ static specdec__template_value specdec__template_call_strftime(specdec__template
     return specdec__template_finish_string(t, from);
 }
 
-/* Functions by name. */
+/* Functions that every template may call, by name. */
 static const struct {
     const char *name;
     specdec__template_value (*call)(specdec__template *t, const specdec__template_call *call);
@@ -576,10 +579,10 @@ static void specdec__template_expand_arguments(specdec__template *t, int32_t pac
                                          : specdec__template_list_items(&more_named)[i - 2 * (size_t)names];
     for (i = 2 * (size_t)names; i < 2 * ((size_t)names + more_named.size); i += 2)
         named[i] = specdec__template_intern_name(t, named[i]);
-    call->value = value;
+    call->positional = value;
     call->named = named;
-    call->count = count + (int)more.size;
-    call->names = names + (int)more_named.size;
+    call->positional_count = count + (int)more.size;
+    call->named_count = names + (int)more_named.size;
     t->values -= count + 2 * names;
 }
 
@@ -589,9 +592,9 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
     specdec__template_call call;
 
     memset(&call, 0, sizeof call);
-    call.count = packed & 255;
-    call.names = packed >> 8 & 255;
-    if (t->values < call.count + 2 * call.names) {
+    call.positional_count = packed & 255;
+    call.named_count = packed >> 8 & 255;
+    if (t->values < call.positional_count + 2 * call.named_count) {
         specdec__template_fail(t, "its stack is empty");
         return call;
     }
@@ -599,9 +602,9 @@ static specdec__template_call specdec__template_take_arguments(specdec__template
         specdec__template_expand_arguments(t, packed, &call);
         return call;
     }
-    t->values -= call.count + 2 * call.names;
-    call.value = t->stack + t->values;
-    call.named = call.value + call.count;
+    t->values -= call.positional_count + 2 * call.named_count;
+    call.positional = t->stack + t->values;
+    call.named = call.positional + call.positional_count;
     return call;
 }
 
@@ -612,20 +615,20 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
     const specdec__template_value *names = specdec__template_list_items(&macro->parameters);
     const specdec__template_value varargs = specdec__template_intern_name(t, specdec__template_string_value("varargs"));
     const specdec__template_value kwargs = specdec__template_intern_name(t, specdec__template_string_value("kwargs"));
-    specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->names), *rest, name;
+    specdec__template_value *pairs = specdec__template_new_list(t, 2 * (size_t)call->named_count), *rest, name;
     size_t others = 0, count = macro->parameters.size, k;
     int i;
 
-    for (i = 0; i < call->count && (size_t)i < count; i++)
-        specdec__template_set_variable(t, t->scope, &names[i], call->value[i]);
-    if ((size_t)call->count > count && !macro->varargs)
+    for (i = 0; i < call->positional_count && (size_t)i < count; i++)
+        specdec__template_set_variable(t, t->scope, &names[i], call->positional[i]);
+    if ((size_t)call->positional_count > count && !macro->varargs)
         specdec__template_fail(t, "a macro is given too many arguments");
-    for (i = 0; i < call->names && pairs && !t->failed; i++) {
+    for (i = 0; i < call->named_count && pairs && !t->failed; i++) {
         name = call->named[2 * i];
         name.kind = SPECDEC__TEMPLATE_STRING;
-        for (k = 0; k < count && (names[k].of.at != name.of.at || names[k].size != name.size); k++)
+        for (k = 0; k < count && (names[k].as.data != name.as.data || names[k].size != name.size); k++)
             ;
-        if (k < count ? k < (size_t)call->count
+        if (k < count ? k < (size_t)call->positional_count
                       : !macro->kwargs && !(macro->caller && specdec__template_string_is(&name, "caller")))
             specdec__template_fail(t, "a macro is given an argument twice, or one that it has not");
         if (k < count || (macro->caller && specdec__template_string_is(&name, "caller"))) {
@@ -639,32 +642,32 @@ static void specdec__template_bind_arguments(specdec__template *t, const specdec
         specdec__template_set_variable(t, t->scope, &kwargs,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_DICT, pairs, others));
     if (macro->varargs && !t->failed) {
-        others = (size_t)call->count > count ? (size_t)call->count - count : 0;
+        others = (size_t)call->positional_count > count ? (size_t)call->positional_count - count : 0;
         rest = specdec__template_new_list(t, others);
         if (rest && others)
-            memcpy(rest, call->value + count, others * sizeof *rest);
+            memcpy(rest, call->positional + count, others * sizeof *rest);
         specdec__template_set_variable(t, t->scope, &varargs,
                                        specdec__template_sized_value(SPECDEC__TEMPLATE_TUPLE, rest, rest ? others : 0));
     }
 }
 
-/* loop.cycle(...) and loop.changed(...). */
+/* The result of calling loop.cycle(...) or loop.changed(...). */
 static specdec__template_value specdec__template_loop_call(specdec__template *t, const specdec__template_value *self,
                                                            const specdec__template_call *call)
 {
-    specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->of.at;
-    const specdec__template_value list = specdec__template_list_value(call->value, (size_t)call->count);
+    specdec__template_loop *loop = (specdec__template_loop *)(uintptr_t)self->as.data;
+    const specdec__template_value list = specdec__template_list_value(call->positional, (size_t)call->positional_count);
     specdec__template_value *own;
 
     if (self->size == UINT32_MAX)
-        return call->count ? call->value[loop->index % (size_t)call->count]
+        return call->positional_count ? call->positional[loop->index % (size_t)call->positional_count]
                            : specdec__template_fail(t, "cycle needs values");
     if (loop->changed_called &&
         specdec__template_values_equal(t, &loop->last_changed, &list, SPECDEC__TEMPLATE_COMPARE_DEPTH))
         return specdec__template_bool_value(0);
     own = specdec__template_new_list(t, list.size);
     if (own && list.size)
-        memcpy(own, list.of.at, list.size * sizeof *own);
+        memcpy(own, list.as.data, list.size * sizeof *own);
     loop->changed_called = 1;
     loop->last_changed = specdec__template_list_value(own, list.size);
     t->kept_bytes = t->used;
@@ -676,7 +679,7 @@ static size_t specdec__template_call_value(specdec__template *t, int32_t packed,
 {
     const specdec__template_call call = specdec__template_take_arguments(t, packed);
     const specdec__template_value callee = specdec__template_pop_value(t);
-    const specdec__template_closure *closure = (const specdec__template_closure *)callee.of.at;
+    const specdec__template_closure *closure = (const specdec__template_closure *)callee.as.data;
     specdec__template_value out;
     specdec__template_frame *frame;
 
@@ -814,7 +817,7 @@ static void specdec__template_write_value(specdec__template *t)
     const specdec__template_value value = specdec__template_pop_value(t);
     const specdec__template_value text = specdec__template_to_string(t, &value);
 
-    specdec__template_write_output(t, text.of.at, text.size);
+    specdec__template_write_output(t, text.as.data, text.size);
     specdec__template_release_memory(t);
 }
 
@@ -843,7 +846,7 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     if (op <= SPECDEC__TEMPLATE_STORE_ATTRIBUTE || op == SPECDEC__TEMPLATE_ATTRIBUTE)
         constant = (const specdec__template_value *)specdec__template_constant(t, argument);
     switch (op) {
-    case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->of.at, constant->size); return;
+    case SPECDEC__TEMPLATE_TEXT: specdec__template_write_output(t, constant->as.data, constant->size); return;
     case SPECDEC__TEMPLATE_EMIT: specdec__template_write_value(t); return;
     case SPECDEC__TEMPLATE_CONSTANT: specdec__template_push_value(t, *constant); return;
     case SPECDEC__TEMPLATE_LOAD: specdec__template_push_value(t, specdec__template_load_name(t, constant)); return;
@@ -866,7 +869,7 @@ static void specdec__template_run_compute(specdec__template *t, int op, int32_t 
     case SPECDEC__TEMPLATE_NEGATE: case SPECDEC__TEMPLATE_PLUS:
         below = specdec__template_integer_value(0);
         if (op == SPECDEC__TEMPLATE_NEGATE && top.kind == SPECDEC__TEMPLATE_DOUBLE)
-            specdec__template_push_value(t, specdec__template_double_value(-top.of.real));
+            specdec__template_push_value(t, specdec__template_double_value(-top.as.real));
         else
             specdec__template_push_value(t, op == SPECDEC__TEMPLATE_NEGATE ? specdec__template_subtract(t, &below, &top)
                                                                      : specdec__template_add(t, &below, &top));
@@ -1088,7 +1091,7 @@ static SPECDEC__NOINLINE specdec__template_value specdec__template_json_value(sp
             continue;
         if (depth == SPECDEC__TEMPLATE_NESTED)
             return specdec__template_fail(t, "its messages are too deep");
-        open[depth].next = (specdec__template_value *)(uintptr_t)slot->of.at;
+        open[depth].next = (specdec__template_value *)(uintptr_t)slot->as.data;
         open[depth++].left = (size_t)slot->size * (slot->kind == SPECDEC__TEMPLATE_DICT ? 2 : 1);
     }
     return t->failed ? specdec__template_undefined_value() : all;

@@ -320,7 +320,7 @@ static specdec__template_value specdec__template_intern_name(specdec__template *
         hash = hash * 31 + (unsigned char)specdec__template_string_bytes(&name)[i];
     head = &t->names[(hash ^ hash >> 6) % SPECDEC__COUNT(t->names)];
     for (own = *head; own; own = own->next)
-        if (own->value.size == name.size && memcmp(own->value.of.at, name.of.at, name.size) == 0)
+        if (own->value.size == name.size && memcmp(own->value.as.data, name.as.data, name.size) == 0)
             return own->value;
     own = (specdec__template_name *)specdec__template_take_permanent(t, sizeof *own);
     if (!own)

@@ -270,7 +270,7 @@ typedef struct specdec__template_level {
 static void specdec__template_append_times(specdec__template *t, const specdec__template_value *string, int64_t times)
 {
     while (times-- > 0 && string->size && !t->failed)
-        specdec__template_append(t, string->of.at, string->size);
+        specdec__template_append(t, string->as.data, string->size);
 }
 
 /* Appends a line end and the indentation of a level. */
@@ -332,11 +332,11 @@ static void specdec__template_append_plain(specdec__template *t, const specdec__
     switch (value->kind) {
     case SPECDEC__TEMPLATE_NONE: specdec__template_append_text(t, form->json ? "null" : "None"); break;
     case SPECDEC__TEMPLATE_BOOL:
-        specdec__template_append_text(t, value->of.integer ? (form->json ? "true" : "True")
+        specdec__template_append_text(t, value->as.integer ? (form->json ? "true" : "True")
                                                         : (form->json ? "false" : "False"));
         break;
-    case SPECDEC__TEMPLATE_INTEGER: specdec__template_append_integer(t, value->of.integer); break;
-    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_append_double(t, value->of.real, form->json); break;
+    case SPECDEC__TEMPLATE_INTEGER: specdec__template_append_integer(t, value->as.integer); break;
+    case SPECDEC__TEMPLATE_DOUBLE: specdec__template_append_double(t, value->as.real, form->json); break;
     case SPECDEC__TEMPLATE_STRING: specdec__template_append_quoted_string(t, form, value); break;
     default:
         if (form->json || value->kind != SPECDEC__TEMPLATE_UNDEFINED)
@@ -380,7 +380,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
         if (!depth || t->failed)
             return;
         if (level[depth - 1].next_item)
-            specdec__template_append(t, form->item_separator.of.at, form->item_separator.size);
+            specdec__template_append(t, form->item_separator.as.data, form->item_separator.size);
         specdec__template_append_line_end(t, form, depth);
         value = specdec__template_list_items(&level[depth - 1].value);
         if (level[depth - 1].value.kind == SPECDEC__TEMPLATE_DICT) {
@@ -388,7 +388,7 @@ static SPECDEC__NOINLINE void specdec__template_append_value(specdec__template *
                                                   level[depth - 1].next_item ? level[depth - 1].name : NULL);
             level[depth - 1].name = value;
             specdec__template_append_plain(t, value, form, 1);
-            specdec__template_append(t, form->name_separator.of.at, form->name_separator.size);
+            specdec__template_append(t, form->name_separator.as.data, form->name_separator.size);
             value++;
         } else {
             value += level[depth - 1].next_item;

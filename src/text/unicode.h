@@ -26,16 +26,17 @@ enum {
 
 /* Kind and properties of each class. */
 static const struct {
-    unsigned char kind, facts;
-} specdec__text_class_facts[] = {{SPECDEC__TEXT_OTHER, 0},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
-                                 {SPECDEC__TEXT_NUMBER, 0},
-                                 {SPECDEC__TEXT_SPACE, 0},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL | SPECDEC__TEXT_MARK},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
-                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_PUNCTUATION},
-                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
+    unsigned char kind, properties;
+} specdec__text_class_properties[] = {
+    {SPECDEC__TEXT_OTHER, 0},
+    {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* caseless */
+    {SPECDEC__TEXT_NUMBER, 0},
+    {SPECDEC__TEXT_SPACE, 0},
+    {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL | SPECDEC__TEXT_MARK},
+    {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
+    {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL},
+    {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_PUNCTUATION},
+    {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_SYMBOL}};
 
 /* Unicode's characters as runs of one class, in order: (length - 1) << 4 | class, or, for 16 and more characters, 15 <<
    4 | class and two bytes of length - 16. specdec__text_marks: code point and offset of every 64th run. */
@@ -193,7 +194,7 @@ static int specdec__text_ascii_class(uint32_t code)
     return memchr("$+<=>^`|~", (int)code, 9) ? SPECDEC__TEXT_SYMBOL_CLASS : SPECDEC__TEXT_PUNCTUATION_CLASS;
 }
 
-/* The class of a character: an index of specdec__text_class_facts. */
+/* The class of a character: an index of specdec__text_class_properties. */
 static int specdec__text_character_class(uint32_t code)
 {
     const unsigned char *run;
@@ -262,7 +263,7 @@ typedef struct specdec__text_character {
     uint32_t code; /* code point; U+FFFD for an invalid byte */
     int size;      /* bytes; 0 at the end of the text */
     int kind;      /* SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
-    int facts;     /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
+    int properties; /* bits: SPECDEC__TEXT_HEAD to SPECDEC__TEXT_SYMBOL */
 } specdec__text_character;
 
 /* The character at an offset of a text. */
@@ -274,7 +275,7 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     c.code = 0xfffd;
     c.size = 0;
     c.kind = SPECDEC__TEXT_END;
-    c.facts = 0;
+    c.properties = 0;
     if (at >= length)
         return c;
     c.size = specdec__utf8_sequence_bytes(text + at, length - at);
@@ -287,8 +288,8 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     default: c.size = 1; break;
     }
     found = specdec__text_character_class(c.code);
-    c.kind = specdec__text_class_facts[found].kind;
-    c.facts = specdec__text_class_facts[found].facts;
+    c.kind = specdec__text_class_properties[found].kind;
+    c.properties = specdec__text_class_properties[found].properties;
     return c;
 }
 

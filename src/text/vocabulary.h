@@ -65,7 +65,7 @@ enum {
 /* Well-known texts of tokens, and the type or purpose of a token with such a text. */
 static const struct specdec__vocab_marked {
     const char *text;
-    unsigned char kind, has, gap;
+    unsigned char kind, has, gap; /* SPECDEC__MARK_...; bit for marks_present; SPECDEC__GAP_... */
 } specdec__vocab_marks[] = {
     {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
@@ -151,14 +151,14 @@ static const struct specdec__vocab_marked {
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are in memory. */
 typedef struct specdec__vocab {
     int model;                                  /* SPECDEC__VOCAB_... */
-    const struct specdec__vocab_words *words;   /* BPE: the pre-tokenizer */
+    const struct specdec__pre_tokenizer *pre_tokenizer; /* BPE only */
     uint32_t count;                             /* number of tokens */
     uint32_t longest;                           /* bytes of the longest token's text */
     int32_t bos, eos, eot, eom, unknown;        /* ids of special tokens; -1: none */
     int32_t gap[SPECDEC__GAP_COUNT];            /* ids that the file names for fill-in-the-middle; -1: none */
     int32_t add_bos, add_eos, add_space_prefix; /* flags of the file: 1 or 0 */
     int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
-    int words_source;                           /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
+    int pre_tokenizer_source;                   /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
                                                    GPT-2's is used */
     int strips_space;                           /* 1: white space behind most special tokens is dropped */
     int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */

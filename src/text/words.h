@@ -165,10 +165,10 @@ static int specdec__text_is_han(const specdec__text_character *c)
 
     return specdec__text_in_ranges(han, SPECDEC__COUNT(han), c->code);
 }
-/* Has a character one of the properties in `facts` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
-static int specdec__text_has_facts(const specdec__text_character *c, int facts, int han)
+/* Has a character one of the properties in `properties` (HEAD, TAIL)? han = 1: characters of \p{Han} have none. */
+static int specdec__text_has_property(const specdec__text_character *c, int properties, int han)
 {
-    return c->facts & facts && !(han && specdec__text_is_han(c));
+    return c->properties & properties && !(han && specdec__text_is_han(c));
 }
 
 /* The end of HEAD*TAIL+ that begins at an offset; the offset itself: no match. */
@@ -177,12 +177,12 @@ static size_t specdec__text_head_and_tail(const unsigned char *text, size_t leng
     specdec__text_character c = specdec__text_character_at(text, length, at);
     size_t end = at;
 
-    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
+    for (; specdec__text_has_property(&c, SPECDEC__TEXT_HEAD, han); c = specdec__text_character_at(text, length, at)) {
         at += (size_t)c.size;
-        if (c.facts & SPECDEC__TEXT_TAIL)
+        if (c.properties & SPECDEC__TEXT_TAIL)
             end = at; /* as a tail of one character, unless a longer match follows */
     }
-    for (; specdec__text_has_facts(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
+    for (; specdec__text_has_property(&c, SPECDEC__TEXT_TAIL, han); c = specdec__text_character_at(text, length, at))
         end = at += (size_t)c.size;
     return end;
 }
@@ -193,10 +193,10 @@ static size_t specdec__text_cased_word(const unsigned char *text, size_t length,
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from, han);
-    int mark = from && c.facts & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
+    int mark = from && c.properties & SPECDEC__TEXT_MARK; /* a mark may be a word by itself */
 
     if (end == from && !mark)
-        for (c = specdec__text_character_at(text, length, end); specdec__text_has_facts(&c, SPECDEC__TEXT_HEAD, han);
+        for (c = specdec__text_character_at(text, length, end); specdec__text_has_property(&c, SPECDEC__TEXT_HEAD, han);
              c = specdec__text_character_at(text, length, end))
             end += (size_t)c.size;
     return end > from || mark ? end : 0;

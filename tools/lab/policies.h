@@ -95,14 +95,14 @@ static inline void policy_add_weights(float *row, int count, float *sums)
 static inline void policy_gather(specdec__context *c, int thread, const specdec__layer *layer)
 {
     policy_watch *w = (policy_watch *)c->before_attention_argument;
-    const specdec__view *view = c->batch->views[c->first];
+    const specdec__view *view = c->batch->views[c->first_node];
     const int group = layer->shape.heads / layer->shape.kv_heads, length = view->length;
     float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
     int *slots = w->slots + (size_t)thread * (size_t)w->context, head, end = 0, i;
 
     specdec__view_find_slots(&view->span[SPECDEC__WHOLE], 0, length, slots);
     for (i = 0; i < c->n; i++)
-        slots[length + i] = c->slots[SPECDEC__WHOLE][c->first + i];
+        slots[length + i] = c->slots[SPECDEC__WHOLE][c->first_node + i];
     while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
         for (; head < end; head++) {
             policy_scores(c, &c->kv, w, thread, layer, head, c->n, slots, length + c->n, rows);

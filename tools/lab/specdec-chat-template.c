@@ -114,7 +114,7 @@ static void request(suite *s, const char *line, size_t size, specdec__bytes text
         work.vocab = &v;
         work.text = text;
         work.memory = arena.base + arena.used;
-        work.bytes = MEMORY - arena.used;
+        work.memory_bytes = MEMORY - arena.used;
         work.local_time = 20785ll * 86400;
         if (!specdec__conversation_check(&input, OUTPUT, &error) && !specdec__conversation_render(&work, &input, &out, &error)) {
             s->run.output_bytes = out.needed;
