@@ -542,12 +542,18 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
                               int levels, int grows, double level, double *found)
 {
     double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->other_tokens, worth = 1;
+    specdec__tree_step step;
     int n, best = 1;
 
     specdec__tune_acceptance(t, p);
+    step.times = plan->times;
+    step.n = plan->most;
+    step.levels = levels;
+    step.undrafted = grows;
+    step.draft_time = level;
+    step.others = plan->other_tokens;
     if (t->ranks > 1)
-        return !specdec__tree_pick(tree, found, p, t->ranks, plan->times, plan->most, levels, grows, level,
-                                   plan->other_tokens, NULL) && tree->n > 1;
+        return !specdec__tree_pick(tree, found, p, t->ranks, &step, NULL) && tree->n > 1;
     for (*found = expected / plan->times[1], n = 2; n <= plan->most && n <= levels; n++) {
         expected += worth *= p[0];
         if (expected / (plan->times[n] + n * level) > *found) {
