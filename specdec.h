@@ -46542,12 +46542,21 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
     }
 }
 
-/* specdec_tree_pick of trees of so many levels at most, `undrafted` of which take no draft pass (0, or 1: the root),
-   where a step of any size also brings `others` tokens. */
+/* The step for which a tree is picked. */
+typedef struct specdec__tree_step {
+    const double *times; /* (n + 1): seconds of a step, by its nodes; the first is not used */
+    int n, levels;       /* nodes and levels of the tree, at most */
+    int undrafted;       /* levels that take no draft pass: 0, or 1: the root */
+    double draft_time;   /* seconds of the draft pass of a level */
+    double others;       /* expected tokens of the step that are not of the tree */
+} specdec__tree_step;
+
+/* As specdec_tree_pick, for a step. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
-                                         const double *times, int n, int levels, int undrafted, double draft_time,
-                                         double others, specdec_error *error)
+                                         const specdec__tree_step *step, specdec_error *error)
 {
+    const double *times = step->times;
+    const int n = step->n;
     static const specdec__tree_default alone = {1, 1, ""};
     const specdec__tree_default *best = &alone;
     specdec_result result = specdec__tree_check_acceptance(p, width, error);
@@ -46556,21 +46565,21 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
 
     if (result)
         return result;
-    if (!times || n < 1 || !(draft_time >= 0.0 && draft_time <= 1e30))
+    if (!times || n < 1 || !(step->draft_time >= 0.0 && step->draft_time <= 1e30))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "picking a tree needs the times of steps of 1 to n nodes and of a draft pass");
     for (i = 1; i <= (size_t)n; i++)
         if (!specdec__tree_is_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a step of %d nodes is not positive",
                                  (int)i);
-    highest = (1.0 + others) / times[1];
+    highest = (1.0 + step->others) / times[1];
     for (i = 0; i < SPECDEC__COUNT(specdec__tree_defaults); i++) {
         const specdec__tree_default *shape = &specdec__tree_defaults[i];
 
-        if (shape->n > n || shape->d > levels || (tree && shape->n > tree->capacity))
+        if (shape->n > n || shape->d > step->levels || (tree && shape->n > tree->capacity))
             continue;
-        rate = (others + specdec__tree_score_default(shape, p, width)) /
-               (times[shape->n] + (shape->d - undrafted) * draft_time);
+        rate = (step->others + specdec__tree_score_default(shape, p, width)) /
+               (times[shape->n] + (shape->d - step->undrafted) * step->draft_time);
         if (rate > highest + highest * SPECDEC__TREE_TIE) {
             highest = rate;
             best = shape;
@@ -46588,7 +46597,15 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
 specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
                                  int n, double draft_time, specdec_error *error)
 {
-    return specdec__tree_pick(tree, best_rate, p, width, times, n, SPECDEC_TREE_MAX_DEPTH, 0, draft_time, 0.0, error);
+    specdec__tree_step step;
+
+    step.times = times;
+    step.n = n;
+    step.levels = SPECDEC_TREE_MAX_DEPTH;
+    step.undrafted = 0;
+    step.draft_time = draft_time;
+    step.others = 0;
+    return specdec__tree_pick(tree, best_rate, p, width, &step, error);
 }
 
 /* =====================================================================================================================
@@ -52935,12 +52952,18 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
                               int levels, int grows, double level, double *found)
 {
     double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->other_tokens, worth = 1;
+    specdec__tree_step step;
     int n, best = 1;
 
     specdec__tune_acceptance(t, p);
+    step.times = plan->times;
+    step.n = plan->most;
+    step.levels = levels;
+    step.undrafted = grows;
+    step.draft_time = level;
+    step.others = plan->other_tokens;
     if (t->ranks > 1)
-        return !specdec__tree_pick(tree, found, p, t->ranks, plan->times, plan->most, levels, grows, level,
-                                   plan->other_tokens, NULL) && tree->n > 1;
+        return !specdec__tree_pick(tree, found, p, t->ranks, &step, NULL) && tree->n > 1;
     for (*found = expected / plan->times[1], n = 2; n <= plan->most && n <= levels; n++) {
         expected += worth *= p[0];
         if (expected / (plan->times[n] + n * level) > *found) {
