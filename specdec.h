@@ -3048,6 +3048,7 @@ static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t byt
 
 #define SPECDEC__LATE 500e-6    /* seconds; a thread that sleeps so long at a barrier waits for one that has no core */
 #define SPECDEC__LATE_SHARE 0.1 /* of its threads' time: a run that waits longer is followed by one thread less */
+#define SPECDEC__LATE_RUNS 2    /* in a row: a thread that has slept long may wake up on a core that is in use */
 #define SPECDEC__LATE_REST 4    /* times the time of that run, after which the thread is tried again; it doubles */
 #define SPECDEC__LATE_MOST 64   /* each time that the thread is late again, up to this */
 
@@ -3095,6 +3096,7 @@ typedef struct specdec__pool {
     double late;          /* seconds that threads of this run have slept for others that had no core, all together */
     double retry;         /* from when on one thread more is tried, specdec__os_seconds */
     double rest;          /* times the time of the last late run until then */
+    int late_runs;        /* late runs in a row, of all of the pool's present threads */
 } specdec__pool;
 
 SPECDEC__INLINE void specdec__pool_relax(void)
@@ -3276,8 +3278,12 @@ static void specdec__pool_learn(specdec__pool *pool, double now, double seconds)
 {
     if (pool->late <= SPECDEC__LATE_SHARE * pool->active * seconds) {
         pool->rest /= 2;
+        pool->late_runs = 0;
         return;
     }
+    if (++pool->late_runs < SPECDEC__LATE_RUNS)
+        return;
+    pool->late_runs = 0;
     pool->rest *= 2;
     pool->rest = pool->rest < SPECDEC__LATE_REST   ? SPECDEC__LATE_REST
                  : pool->rest > SPECDEC__LATE_MOST ? SPECDEC__LATE_MOST
