@@ -436,7 +436,7 @@ typedef enum specdec_policy {
 /* Whether greedy and coupled steps read only five of the eight bits of a large output matrix, and the other three only
    of rows whose logit can be the largest. The text is the same. */
 typedef enum specdec_screening {
-    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets with
+    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 100,000 rows and more, instruction sets with
                                  kernels for it */
     SPECDEC_SCREENING_OFF,
     SPECDEC_SCREENING_ALWAYS, /* any 8-bit output matrix */
@@ -5930,7 +5930,7 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 #define SPECDEC__PLANE_UPPER 352 /* bytes of a block in the upper plane */
 #define SPECDEC__PLANE_LOWER 192 /* bytes of a block in the lower plane */
 #define SPECDEC__PLANE_MIDDLE 4  /* stands for l where only the upper plane is read */
-#define SPECDEC__SCREEN_MIN_ROWS 40000 /* an output matrix with fewer rows is not split */
+#define SPECDEC__SCREEN_MIN_ROWS 100000 /* an output matrix with fewer rows is not split */
 #define SPECDEC__PLANE_PARTS 4   /* parts of a row's columns; a row has a bound for each part */
 
 /* The lower plane's block that belongs to a block of the upper plane. */

@@ -302,7 +302,7 @@ typedef enum specdec_policy {
 /* Whether greedy and coupled steps read only five of the eight bits of a large output matrix, and the other three only
    of rows whose logit can be the largest. The text is the same. */
 typedef enum specdec_screening {
-    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 40,000 rows and more, instruction sets with
+    SPECDEC_SCREENING_AUTO,   /* where it is faster: 8-bit matrices of 100,000 rows and more, instruction sets with
                                  kernels for it */
     SPECDEC_SCREENING_OFF,
     SPECDEC_SCREENING_ALWAYS, /* any 8-bit output matrix */
