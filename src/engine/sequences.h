@@ -68,8 +68,11 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
-        if (kind->share && (kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
-            kind->share(&e->drafters[i], at, of, length);
+        if (!kind->share || !(kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
+            continue;
+        if (at >= e->room.max_views) /* a drafter's cache may hold keys of an entry that the target's has lost */
+            kind->truncate(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
+        kind->share(&e->drafters[i], at, of, length);
     }
 }
 
