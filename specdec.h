@@ -185,8 +185,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.11.0"
-#define SPECDEC_VERSION_NUMBER 1100 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.11.1"
+#define SPECDEC_VERSION_NUMBER 1101 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -41683,16 +41683,17 @@ static void specdec__forward_join_latent_row(const specdec__context *c, const sp
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int rank = latent->rank, turns = l->shape.rope_dim, heads = l->shape.heads;
-    const float *query = c->queries + (size_t)row * (size_t)specdec__forward_stride(heads * latent->key_dim) +
-                         (size_t)((head + 1) * latent->key_dim - turns);
     const float *key = c->keys + (size_t)row * (size_t)specdec__forward_stride(rank + turns);
+    const float *query = c->queries + (size_t)row * (size_t)specdec__forward_stride(heads * latent->key_dim);
 
-    memcpy(out, head < 0 ? key + rank : query, (size_t)turns * sizeof *out);
-    if (head < 0)
+    if (head < 0) {
+        memcpy(out, key + rank, (size_t)turns * sizeof *out);
         c->kernels->norm(key, l->vector[SPECDEC__LATENT_NORM], c->model->epsilon, rank, 0, rank, out + turns);
-    else
-        memcpy(out + turns, c->absorbed + (size_t)row * (size_t)specdec__forward_stride(heads * rank) +
-                                (size_t)(head * rank), (size_t)rank * sizeof *out);
+        return;
+    }
+    memcpy(out, query + (head + 1) * latent->key_dim - turns, (size_t)turns * sizeof *out);
+    memcpy(out + turns, c->absorbed + (size_t)row * (size_t)specdec__forward_stride(heads * rank) +
+                            (size_t)(head * rank), (size_t)rank * sizeof *out);
 }
 
 /* =====================================================================================================================

@@ -98,14 +98,15 @@ static void specdec__forward_join_latent_row(const specdec__context *c, const sp
 {
     const specdec__latent *latent = &c->model->latent_attention;
     const int rank = latent->rank, turns = l->shape.rope_dim, heads = l->shape.heads;
-    const float *query = c->queries + (size_t)row * (size_t)specdec__forward_stride(heads * latent->key_dim) +
-                         (size_t)((head + 1) * latent->key_dim - turns);
     const float *key = c->keys + (size_t)row * (size_t)specdec__forward_stride(rank + turns);
+    const float *query = c->queries + (size_t)row * (size_t)specdec__forward_stride(heads * latent->key_dim);
 
-    memcpy(out, head < 0 ? key + rank : query, (size_t)turns * sizeof *out);
-    if (head < 0)
+    if (head < 0) {
+        memcpy(out, key + rank, (size_t)turns * sizeof *out);
         c->kernels->norm(key, l->vector[SPECDEC__LATENT_NORM], c->model->epsilon, rank, 0, rank, out + turns);
-    else
-        memcpy(out + turns, c->absorbed + (size_t)row * (size_t)specdec__forward_stride(heads * rank) +
-                                (size_t)(head * rank), (size_t)rank * sizeof *out);
+        return;
+    }
+    memcpy(out, query + (head + 1) * latent->key_dim - turns, (size_t)turns * sizeof *out);
+    memcpy(out + turns, c->absorbed + (size_t)row * (size_t)specdec__forward_stride(heads * rank) +
+                            (size_t)(head * rank), (size_t)rank * sizeof *out);
 }

@@ -51,8 +51,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.11.0"
-#define SPECDEC_VERSION_NUMBER 1100 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.11.1"
+#define SPECDEC_VERSION_NUMBER 1101 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
