@@ -51,7 +51,7 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
-     block. Of the caller's own stack, calls need at most 20 KB (optimised; 3 to 20 were measured, most when an engine
+     block. Of the caller's own stack, calls need at most 22 KB (optimised; 3 to 22 were measured, most when an engine
      is made, and 2.5 more at the first call of a program that is linked lazily). Of gcc's -O2, no frame is above 3 KB.
      Once the weights are repacked, the pages of a mapped file are given back to the system, which has them again when
      they are read. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by
