@@ -1604,12 +1604,42 @@ static void test_width(void)
     CHECK_EQUAL_INT(width_of(&pipe, 1, 1), 4);
 }
 
+static int message_is_good(const unsigned char *bytes, size_t size, size_t room)
+{
+    return specdec__wire_check(bytes, size, room, 3); /* of three ranks */
+}
+
+static void test_message(void)
+{
+    enum { WORDS = SPECDEC__WIRE_HEADER_WORDS + 3, BYTES = 4 * WORDS };
+    unsigned char bytes[BYTES + 4] = {0};
+    int i;
+
+    TEST("a message is taken if it fills its room to the last byte, and refused if it is larger, cut, or any bit is another");
+    specdec__wire_put(bytes, SPECDEC__WIRE_MAGIC_WORD, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put(bytes, SPECDEC__WIRE_KIND, SPECDEC__WIRE_VERSION | 1u << 16);
+    specdec__wire_put(bytes, SPECDEC__WIRE_ORDER_WORDS, 3);
+    specdec__wire_put(bytes, SPECDEC__WIRE_HEADER_WORDS + 1, 77);
+    specdec__wire_put(bytes, SPECDEC__WIRE_CHECKSUM, specdec__wire_checksum(bytes, WORDS));
+    CHECK(message_is_good(bytes, BYTES, BYTES));
+    CHECK(message_is_good(bytes, BYTES, BYTES + 4));
+    CHECK(!message_is_good(bytes, BYTES, BYTES - 4));
+    CHECK(!message_is_good(bytes, BYTES - 4, BYTES));
+    CHECK(!message_is_good(bytes, BYTES + 4, BYTES + 4));
+    CHECK(!message_is_good(bytes, BYTES + 1, BYTES + 4));
+    for (i = 0; i < 8 * BYTES; i++) {
+        bytes[i / 8] ^= (unsigned char)(1 << i % 8);
+        CHECK(!message_is_good(bytes, BYTES, BYTES));
+        bytes[i / 8] ^= (unsigned char)(1 << i % 8);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {{"schedules", test_schedules}, {"recurrent", test_recurrent}, {"fixtures", test_fixtures}, {"drafter", test_draft_rank}, {"forks", test_fork_in_flight}, {"right", test_right_drafts},
+    } tests[] = {{"message", test_message}, {"schedules", test_schedules}, {"recurrent", test_recurrent}, {"fixtures", test_fixtures}, {"drafter", test_draft_rank}, {"forks", test_fork_in_flight}, {"right", test_right_drafts},
                  {"full", test_full}, {"cancel", test_cancel}, {"beyond", test_beyond}, {"retried", test_retried},
                  {"guesses", test_broken_guesses}, {"ready", test_ready}, {"lost", test_lost}, {"lost_drafter", test_lost_drafter}, {"noise", test_noise}, {"hostile", test_hostile}, {"liar", test_liar},
                  {"single", test_single}, {"stray", test_stray_guesses}, {"deaf", test_deaf}, {"cancel_waits", test_cancel_waits}, {"cancel_rank", test_cancel_rank},
