@@ -119,7 +119,7 @@ static int ask(specdec *t, guess *g)
     t->engine->pool.cancel = &t->engine->nobody;
     if (!d->kind.ready(d, t->at, t->count))
         return 0;
-    specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     p->drafts.tree.n = 1;
     m->levels.chooser.sampling = p->request.sampling;
     CHECK_EQUAL_INT(m->levels.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
@@ -272,7 +272,7 @@ static void check_chain(specdec *t, const int32_t *tokens, const float *wanted)
 
     CHECK_EQUAL_INT(specdec_rewind(t, 0), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_prompt_tokens(t, tokens, 48), SPECDEC_OK);
-    specdec__draft_begin(p, t->tokens, 48, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(p, t->tokens, 48, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK(d->kind.ready(d, 0, 48));
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
@@ -281,7 +281,7 @@ static void check_chain(specdec *t, const int32_t *tokens, const float *wanted)
     worst = off(m, m->context.logits, wanted + ROWS * WIDE + (ROWS - 1) * WORDS, &unused);
     for (i = 1; i <= CHAIN; i++) {
         p->drafts.tokens[i] = chain[i];
-        CHECK_EQUAL_INT(specdec__draft_run(d, &p->request, &p->drafts, &i, i - 1, 1, &failure), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__draft_run_candidates(d, &p->request, &p->drafts, &i, i - 1, 1, &failure), SPECDEC_OK);
         worst = fmax(worst, off(m, m->context.logits, wanted + ROWS * WIDE + (ROWS + i - 1) * WORDS, &unused));
     }
     CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);

@@ -56,8 +56,9 @@ static const float *row_of(machine *m)
     specdec__proposal *p = &d->proposals[0];
 
     m->first->engine->pool.cancel = &m->first->engine->nobody;
-    specdec__draft_begin(p, m->first->tokens, m->first->count, &m->first->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK_EQUAL_INT(specdec__draft_root(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    specdec__draft_begin_proposal(p, m->first->tokens, m->first->count, &m->first->settings.sampling,
+                                  SPECDEC_RULE_COUPLED);
+    CHECK_EQUAL_INT(specdec__draft_begin_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return levels_of(m)->logits;
 }
 
@@ -293,20 +294,20 @@ static void test_choice(void)
         s.written = 100;
         s.missed = i ? 60 : 1; /* most tokens are missed: then only the whole matrix is worth its time */
         s.trees = 10;
-        specdec__short_choose(&s, 0.1);
+        specdec__short_choose_matrix(&s, 0.1);
         on[i] = s.on;
     }
     CHECK_EQUAL_INT(on[0], 1);
     CHECK_EQUAL_INT(on[1], 0);
     s.seconds[0] = s.seconds[1] = 0.002; /* no faster */
     s.missed = 1;
-    specdec__short_choose(&s, 0.1);
+    specdec__short_choose_matrix(&s, 0.1);
     CHECK_EQUAL_INT(s.on, 0);
     s.seconds[1] = 0; /* never seen: by the bytes of weights */
-    specdec__short_choose(&s, 0.1);
+    specdec__short_choose_matrix(&s, 0.1);
     CHECK_EQUAL_INT(s.on, 1);
-    for (i = 0, on[0] = 0; i < 4 * SPECDEC__SHORT_PROBE; i++) {
-        specdec__short_choose(&s, 0.1);
+    for (i = 0, on[0] = 0; i < 4 * SPECDEC__SHORT_TRIAL_TREES; i++) {
+        specdec__short_choose_matrix(&s, 0.1);
         on[0] += !s.on;
     }
     CHECK_EQUAL_INT(on[0], 4); /* the whole matrix is looked at now and then */
@@ -353,11 +354,12 @@ static void test_time(void)
             CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, 4, NULL), SPECDEC_OK);
             p->drafts.depth[1] = 1;
             start = specdec__os_seconds();
-            specdec__draft_children(levels_of(&m[i]), &p->request, &p->drafts, 0, 0); /* chosen, and run */
+            specdec__draft_choose_children(levels_of(&m[i]), &p->request, &p->drafts, 0, 0); /* chosen, and run */
             {
                 const int32_t one = 1;
 
-                CHECK_EQUAL_INT(specdec__draft_run(d, &p->request, &p->drafts, &one, 0, 1, &failure), SPECDEC_OK);
+                CHECK_EQUAL_INT(specdec__draft_run_candidates(d, &p->request, &p->drafts, &one, 0, 1, &failure),
+                                SPECDEC_OK);
             }
             seconds[i] = fmin(seconds[i], specdec__os_seconds() - start);
         }

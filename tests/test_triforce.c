@@ -84,7 +84,7 @@ static void test_golden(void)
 
         for (i = 0; i < CHUNKS; i++)
             scores[i] = (float)check_next_number(&scores_at);
-        specdec__retrieve_choose(kernels, scores, CHUNKS, KEPT, chosen);
+        specdec__retrieve_choose_chunks(kernels, scores, CHUNKS, KEPT, chosen);
         for (i = 0; i < KEPT * CHUNK; i++) {
             CHECK_EQUAL_INT(chosen[i / CHUNK].token * CHUNK + i % CHUNK, (int)check_next_number(&built_at));
             if (i >= KEPT * CHUNK - NEW) /* 32, 33, ...: what was written since */
@@ -171,7 +171,7 @@ static void check_scores(specdec__context *c, const struct specdec__retrieval *r
     unsigned char used[256];
     int i, k, q, slots[600];
 
-    specdec__retrieve_scores(c, r, thread, layer, head, scores);
+    specdec__retrieve_score_chunks(c, r, thread, layer, head, scores);
     specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], 0, r->whole->length, slots);
     use_largest(c, head, used);
     for (q = 0; q < group; q++) {
@@ -299,7 +299,7 @@ static void watch_scores(specdec__context *c, const struct specdec__retrieval *r
     const int at = layer->index * c->model->kv_heads + head;
     int i;
 
-    specdec__retrieve_scores(c, r, thread, layer, head, scores);
+    specdec__retrieve_score_chunks(c, r, thread, layer, head, scores);
     for (i = 0; i < r->begun && at < WATCHED_HEADS; i++)
         score_bits[at] = score_bits[at] * 31 + specdec__bits_from_float(scores[i]);
     chosen_times[at % WATCHED_HEADS]++;
@@ -372,13 +372,14 @@ static void check_choices(int first, int chain)
 {
     int i;
 
-    CHECK(choices > chain / (SPECDEC__RETRIEVE_ANEW + SPECDEC__RECALL_NODES));
-    CHECK(choices <= (chain + SPECDEC__RETRIEVE_ANEW - 1) / SPECDEC__RETRIEVE_ANEW);
+    CHECK(choices > chain / (SPECDEC__RETRIEVE_CHOICE_TOKENS + SPECDEC__RECALL_TREE_NODES));
+    CHECK(choices <= (chain + SPECDEC__RETRIEVE_CHOICE_TOKENS - 1) / SPECDEC__RETRIEVE_CHOICE_TOKENS);
     for (i = 0; i < choices; i++) {
         const int behind = i ? chosen_at[i] - chosen_at[i - 1] : 0;
 
         CHECK(i || chosen_at[0] == first);
-        CHECK(!i || (behind >= SPECDEC__RETRIEVE_ANEW && behind < SPECDEC__RETRIEVE_ANEW + SPECDEC__RECALL_NODES));
+        CHECK(!i || (behind >= SPECDEC__RETRIEVE_CHOICE_TOKENS &&
+                     behind < SPECDEC__RETRIEVE_CHOICE_TOKENS + SPECDEC__RECALL_TREE_NODES));
     }
 }
 
@@ -414,15 +415,16 @@ static void test_whole(void)
         guessed[0] = m.first->tokens[PROMPT];
         p = &m.first->engine->drafters[0].proposals[0];
         choices = 0;
-        CHECK(specdec__retrieve_begin(&d->cache, 0, &m.first->view));
-        specdec__draft_begin(p, m.first->tokens, m.first->count, &m.first->settings.sampling, SPECDEC_RULE_COUPLED);
+        CHECK(specdec__retrieve_begin_chain(&d->cache, 0, &m.first->view));
+        specdec__draft_begin_proposal(p, m.first->tokens, m.first->count, &m.first->settings.sampling,
+                                      SPECDEC_RULE_COUPLED);
         specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL);
         specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
         d->levels.chooser.sampling = p->request.sampling;
         d->sampling = *p->request.sampling;
         while (done < CHAIN) {
-            CHECK_EQUAL_INT(specdec__draft_recall_run(d, &p->request, &p->drafts, done, NULL), SPECDEC_OK);
-            specdec__draft_recall_walk(d, &p->request, &p->drafts, &done);
+            CHECK_EQUAL_INT(specdec__draft_recall_run_first_level(d, &p->request, &p->drafts, done, NULL), SPECDEC_OK);
+            specdec__draft_recall_verify_first_level(d, &p->request, &p->drafts, &done);
         }
         check_choices(PROMPT, CHAIN);
         memcpy(guessed + 1, p->drafts.tokens + 1, CHAIN * sizeof *guessed);
@@ -651,7 +653,7 @@ static void test_chains(void)
 
         memset(&tune, 0, sizeof tune);
         memset(&q, 0, sizeof q);
-        specdec__tune_add(&tune, 0.1, 1);
+        specdec__tune_add_drafter(&tune, 0.1, 1);
         tune.drafters[0].accepted[0] = tune.drafters[0].offered[0] * i / 20;
         specdec__tune_acceptance(&tune.drafters[0], p);
         q.drafts.tree.parents = parents;
@@ -659,7 +661,7 @@ static void test_chains(void)
         q.drafts.tree.capacity = 32;
         q.request.levels = 12;
         plan.rate = plan.plain_rate = 1;
-        specdec__tune_shape(&tune.drafters[0], &q, &plan, 0);
+        specdec__tune_shape_tree(&tune.drafters[0], &q, &plan, 0);
         for (n = 2; n <= 12; n++) { /* a level costs .02 + .1 */
             expected += node *= p[0];
             rate = expected / (plan.times[n] + 0.12 * n);
@@ -772,23 +774,23 @@ static void test_window(void)
             int kept;
 
             if (i % 3 == 0)
-                specdec__draft_model_truncate(d[0], 0, tokens, i - 3);
-            specdec__draft_begin(p, tokens, i, s, SPECDEC_RULE_COUPLED);
-            CHECK_EQUAL_INT(specdec__draft_model_begin(d[0], &p->request, &p->drafts, NULL), SPECDEC_OK);
+                specdec__draft_model_truncate_sequence(d[0], 0, tokens, i - 3);
+            specdec__draft_begin_proposal(p, tokens, i, s, SPECDEC_RULE_COUPLED);
+            CHECK_EQUAL_INT(specdec__draft_model_begin_tree(d[0], &p->request, &p->drafts, NULL), SPECDEC_OK);
             kept = i - m[0]->skipped[0];
             CHECK(kept <= m[0]->window && m[0]->views[0].length == kept);
-            CHECK_EQUAL_INT(specdec__draft_model_behind(d[0], 0, i + 1), i + 1 - m[0]->skipped[0] > m[0]->window ? (507 + 16) / 2 : 1);
+            CHECK_EQUAL_INT(specdec__draft_model_count_behind(d[0], 0, i + 1), i + 1 - m[0]->skipped[0] > m[0]->window ? (507 + 16) / 2 : 1);
             memcpy(short_text, tokens, SPECDEC__DRAFT_SINKS * sizeof *tokens);
             memcpy(short_text + SPECDEC__DRAFT_SINKS, tokens + SPECDEC__DRAFT_SINKS + m[0]->skipped[0],
                    (size_t)(kept - SPECDEC__DRAFT_SINKS) * sizeof *tokens);
-            specdec__draft_model_truncate(d[1], 0, tokens, 0);
-            specdec__draft_begin(q, short_text, kept, s, SPECDEC_RULE_COUPLED);
-            CHECK_EQUAL_INT(specdec__draft_model_begin(d[1], &q->request, &q->drafts, NULL), SPECDEC_OK);
+            specdec__draft_model_truncate_sequence(d[1], 0, tokens, 0);
+            specdec__draft_begin_proposal(q, short_text, kept, s, SPECDEC_RULE_COUPLED);
+            CHECK_EQUAL_INT(specdec__draft_model_begin_tree(d[1], &q->request, &q->drafts, NULL), SPECDEC_OK);
             CHECK(memcmp(m[0]->levels.logits, m[1]->levels.logits, m[0]->levels.stride * sizeof(float)) == 0);
             checked += m[0]->skipped[0] > 0;
         }
         CHECK(checked > 100);
-        specdec__draft_model_truncate(d[0], 0, tokens, 200); /* what was left out counts again */
+        specdec__draft_model_truncate_sequence(d[0], 0, tokens, 200); /* what was left out counts again */
         CHECK_EQUAL_INT(m[0]->skipped[0], 0);
         CHECK(m[0]->views[0].length <= SPECDEC__DRAFT_SINKS);
     }

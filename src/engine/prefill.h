@@ -165,7 +165,7 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_retain(t);
     specdec__ahead_drop(t, keep);
-    specdec__constrained_forget(&t->constrained, keep);
+    specdec__constrained_forget_states(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate)

@@ -34,7 +34,7 @@ static void specdec__engine_forget(specdec *t, int count)
     int i;
 
     specdec__ahead_drop(t, count);
-    specdec__constrained_forget(&t->constrained, count);
+    specdec__constrained_forget_states(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate)

@@ -16,10 +16,10 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
-#define SPECDEC__NGRAM_TOKENS 6    /* the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each sequence but the first for which the index has room */
-#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, whose most probable tokens by the target are stored */
-#define SPECDEC__NGRAM_LEAST 0.005f /* least probability of a continuation that is proposed */
+#define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* the longest context of the n-gram drafter */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each sequence but the first for which the index has room */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts, at most, whose most probable tokens by the target are stored */
+#define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* least probability of a continuation that is proposed */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
@@ -72,7 +72,7 @@ typedef struct specdec__draft_outcome {
     int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
 } specdec__draft_outcome;
 
-/* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin. */
+/* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
 typedef struct specdec__draft_books {
     double begun;         /* clock, seconds: when the drafter was asked */
     double seconds;       /* of drafting that count against the drafter */
@@ -221,7 +221,7 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
 }
 
 /* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
-static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
+static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
     specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
     p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
@@ -237,8 +237,9 @@ static void specdec__draft_take(specdec__proposal *p, int capacity, int size, sp
 
 /* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
    the last step stay in it, but are not to be verified yet. */
-static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
-                                 specdec_rule rule)
+static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, int count,
+                                          const specdec_sampling *sampling,
+                                          specdec_rule rule)
 {
     specdec__draft_tree *drafts = &p->drafts;
 
@@ -252,7 +253,7 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->books.seconds = 0;
     if (p->frontier.valid_at == count)
         return;
-    specdec__tree_put(&drafts->tree, 0, -1, 0);
+    specdec__tree_put_node(&drafts->tree, 0, -1, 0);
     drafts->tree.n = 1;
     drafts->tokens[0] = text[count - 1];
     drafts->depth[0] = drafts->extended[0] = 0;
@@ -265,7 +266,7 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
 }
 
 /* Marks the first `count` candidates to be verified. */
-static void specdec__draft_keep(specdec__proposal *p, int count)
+static void specdec__draft_keep_first(specdec__proposal *p, int count)
 {
     int i;
 
@@ -285,14 +286,14 @@ typedef struct specdec__merged {
 /* Merges the drafters' candidates to be verified into one tree of at most `most` nodes, for sequence `at`. A token that
    an earlier drafter proposed behind the same node is not added again; one that a drafter proposes twice is, as it was
    drawn twice. */
-static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
-                                 int most)
+static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
+                                       int most)
 {
     specdec_tree *tree = &m->tree;
     int i, j, k;
 
     tree->n = 1;
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     m->tokens[0] = root;
     m->owner[0] = -1;
     for (i = 0; i < count; i++) {
@@ -314,7 +315,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
                 if (tree->n >= most)
                     continue;
                 j = tree->n++;
-                specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
+                specdec__tree_put_node(tree, j, parent, specdec__tree_next_rank(tree, j, parent));
                 m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
@@ -324,7 +325,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
 }
 
 /* The index of the candidate that is node `node` of the merged tree; -1: none is. */
-static int specdec__draft_candidate(const specdec__draft_outcome *outcome, int node)
+static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
@@ -335,8 +336,8 @@ static int specdec__draft_candidate(const specdec__draft_outcome *outcome, int n
 }
 
 /* Keeps of a merged tree the first `most` draft tokens with worth[i] >= least. Returns how many it keeps. */
-static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
-                                int most)
+static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
+                                     int most)
 {
     int32_t now[SPECDEC__MAX_TREE];
     int i, k, kept = 1;
@@ -348,7 +349,7 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
         now[i] = -1;
         if (kept > most || parent < 0 || m->worth[i] < least)
             continue;
-        specdec__tree_put(&m->tree, kept, parent, specdec__tree_rank(&m->tree, kept, parent));
+        specdec__tree_put_node(&m->tree, kept, parent, specdec__tree_next_rank(&m->tree, kept, parent));
         m->tokens[kept] = m->tokens[i];
         m->owner[kept] = m->owner[i];
         m->worth[kept] = m->worth[i];
@@ -368,12 +369,12 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
 }
 
 /* Calls a drafter's commit with its candidates on the accepted path (length, the root first). */
-static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
+static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_candidate(&p->outcome, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
     if (d->kind.commit && p->drafts.tree.n > 1)
         d->kind.commit(d, p->request.at, own, i - 1);

@@ -33,7 +33,7 @@ static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
     return m->state + (size_t)at * (size_t)m->width;
 }
 
-static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
@@ -42,7 +42,7 @@ static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int3
         m->known[at] = -1;
 }
 
-static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_last_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
@@ -51,15 +51,15 @@ static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int l
 }
 
 /* Whether the target's hidden state behind the token before the root is stored. */
-static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_last_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_last *m = (const specdec__draft_last *)d->state;
 
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__prefilled *heard,
-                                                 specdec_error *error)
+static specdec_result specdec__draft_last_follow_target(specdec__drafter *d, const specdec__prefilled *heard,
+                                                        specdec_error *error)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
@@ -89,11 +89,12 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
 }
 
 /* Runs a level whose inputs are in heads.input, and stores its states from index `from` on. */
-static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int level, const int32_t *tokens, int from,
-                                                 int count, specdec_error *error)
+static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m, int level, const int32_t *tokens,
+                                                         int from,
+                                                         int count, specdec_error *error)
 {
     const size_t stride = (size_t)specdec__forward_stride(m->heads.context.model->feed_forward);
-    specdec_result result = specdec__heads_run(&m->heads, level, tokens, count, error);
+    specdec_result result = specdec__heads_run_level(&m->heads, level, tokens, count, error);
 
     if (!result)
         memcpy(m->inner + (size_t)from * stride, m->heads.inner, (size_t)count * stride * sizeof *m->inner);
@@ -101,26 +102,27 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
 }
 
 /* Sets the input of a level of one row to the target's hidden state. */
-static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
+static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
-static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    specdec__draft_heads_first(m, request->at);
-    m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
-    return specdec__draft_heads_level(m, 0, &drafts->tokens[0], 0, 1, error);
+    specdec__draft_heads_set_first_input(m, request->at);
+    m->last.levels.stride = (size_t)specdec__heads_output_rows(d->model);
+    return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
 /* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
-static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
     const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
@@ -128,20 +130,20 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int i;
 
     if (!d->model->speculator->chained) {
-        specdec__draft_heads_first(m, request->at);
+        specdec__draft_heads_set_first_input(m, request->at);
         m->last.levels.stride = 0;
-        return specdec__draft_heads_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
+        return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
 
         tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
     }
-    return specdec__draft_heads_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
+    return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
-static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
+static double specdec__draft_heads_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
 }
@@ -168,8 +170,8 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
     m->last.levels.logits = m->heads.logits;
-    m->last.levels.begin = specdec__draft_heads_begin;
-    m->last.levels.run = specdec__draft_heads_run;
+    m->last.levels.begin = specdec__draft_heads_begin_tree;
+    m->last.levels.run = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 
@@ -181,11 +183,11 @@ static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_heads_init;
-    kind->truncate = specdec__draft_last_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
-    kind->cost = specdec__draft_heads_cost;
-    kind->ready = specdec__draft_last_ready;
-    kind->follow = specdec__draft_last_follow;
+    kind->truncate = specdec__draft_last_truncate_sequence;
+    kind->share = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->cost = specdec__draft_heads_level_cost;
+    kind->ready = specdec__draft_last_is_ready;
+    kind->follow = specdec__draft_last_follow_target;
 }
 
 SPECDEC__FOR_SPEED

@@ -21,11 +21,11 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
+#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
 
 typedef struct specdec__draft_pairs {
     specdec__view view; /* keys of the pairs that were run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_states_stride): of `count` pairs from `from` on;
+    float *states;      /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): of `count` pairs from `from` on;
                            NULL: none, of a kept sequence */
     int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
 } specdec__draft_pairs;
@@ -40,19 +40,19 @@ typedef struct specdec__draft_layer {
     specdec__context context;
 } specdec__draft_layer;
 
-static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int place)
+static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
 {
     return m->inner + (size_t)place * (size_t)m->context.model->embedding;
 }
 
 /* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
-static int specdec__draft_layer_root(const specdec__draft_layer *m, int count)
+static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
 {
     return specdec__max_int(count - 2 + m->lead, 0);
 }
 
 /* Stores hidden states anew, beginning with that of the first pair which was not run. */
-static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec__draft_pairs *t)
+static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
     t->count = 0;
@@ -64,7 +64,7 @@ static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec_
 
 /* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
    on. */
-static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
+static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -72,7 +72,7 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, 
     int i;
 
     for (i = 0; i < count; i++)
-        memcpy(specdec__draft_layer_inner(m, place + i), from + (size_t)i * (size_t)c->e,
+        memcpy(specdec__draft_layer_own_state(m, place + i), from + (size_t)i * (size_t)c->e,
                (size_t)c->model->embedding * sizeof *from);
 }
 
@@ -90,12 +90,12 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
 }
 
 /* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
-static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__view *view = &m->sequences[request->at].view;
-    const int root = specdec__draft_layer_root(m, request->count);
+    const int root = specdec__draft_layer_root_pair(m, request->count);
     specdec_result result;
 
     (void)drafts;
@@ -103,13 +103,14 @@ static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const spec
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_keep(m, 0, 1);
+        specdec__draft_layer_keep_states(m, 0, 1);
     return result;
 }
 
-static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
@@ -119,22 +120,22 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     specdec_result result;
     int i;
 
-    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
-        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
+        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
     batch = specdec__forward_make_view_batch(c, &m->sequences[request->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_keep(m, 1 + from, count);
+        specdec__draft_layer_keep_states(m, 1 + from, count);
     return result;
 }
 
 /* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
    is stored. */
-static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
@@ -143,10 +144,10 @@ static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int
     specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->lead, 0));
     t->count = specdec__min_int(t->count, length + m->lead - t->from);
     if (t->view.length < t->from)
-        specdec__draft_layer_restart(m, t);
+        specdec__draft_layer_restart_states(m, t);
 }
 
-static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
@@ -155,7 +156,7 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
-    specdec__draft_layer_restart(m, t);
+    specdec__draft_layer_restart_states(m, t);
     if (!t->states || !other->states || other->from > t->from || other->from >= length + m->lead)
         return;
     t->from = other->from;
@@ -165,16 +166,16 @@ static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int 
 }
 
 /* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
-static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
     const specdec__draft_pairs *t = &m->sequences[at];
-    const int root = specdec__draft_layer_root(m, count);
+    const int root = specdec__draft_layer_root_pair(m, count);
 
     return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
 }
 
-static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
+static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
@@ -183,8 +184,8 @@ static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
 
 /* Makes room for states: drops those of pairs that were run, except the last. If there are none, runs all pairs whose
    tokens are known first. */
-static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__prefilled *heard,
-                                                  specdec_error *error)
+static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *heard,
+                                                       specdec_error *error)
 {
     specdec__draft_pairs *t = &m->sequences[heard->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
@@ -203,8 +204,8 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
 }
 
 /* Stores the hidden states that are new. A sequence of which states were missed is not drafted for until it is cut. */
-static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__prefilled *heard,
-                                                  specdec_error *error)
+static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *heard,
+                                                         specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[heard->at];
@@ -215,8 +216,8 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
     for (i = t->from + t->count - m->lead - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
         const int node = heard->first + (heard->path ? heard->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
-        specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
-                                                                 : specdec__draft_layer_forget(m, heard, error);
+        specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES ? SPECDEC_OK
+                                                                 : specdec__draft_layer_drop_states(m, heard, error);
         float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
@@ -230,8 +231,8 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
 }
 
 /* Checks that a model uses hidden states of this target. */
-static specdec_result specdec__draft_layer_check(const specdec__model *m, const specdec__model *target,
-                                                 specdec_error *error)
+static specdec_result specdec__draft_layer_check_target(const specdec__model *m, const specdec__model *target,
+                                                        specdec_error *error)
 {
     int i;
 
@@ -256,7 +257,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_states_stride(model), size = (size_t)setup->config->tree_size;
-    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec_result result = specdec__draft_layer_check_target(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;
     specdec__draft_pairs unused, *t;
@@ -265,7 +266,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->state = m;
     m = m ? m : &counted;
     m->lead = model->reads.is_nextn;
-    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+    if (result || (result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     /* a tree is stored behind each sequence until it is drafted for again */
     room.reserved_nodes += room.max_views * ((int)size + m->lead);
@@ -283,7 +284,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
         t = m->sequences ? &m->sequences[i] : &unused;
         specdec__context_init_view(&m->context, &t->view, &room, i >= room.max_views, arena);
         if (i < room.max_views)
-            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STORED_STATES * stride);
         else if (m->sequences)
             specdec__kv_add_kept_view(&m->context.kv, &t->view);
         t->count = i < room.max_views && m->lead;
@@ -291,8 +292,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
     specdec__levels_take_short(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_layer_begin;
-    m->levels.run = specdec__draft_layer_run;
+    m->levels.begin = specdec__draft_layer_begin_tree;
+    m->levels.run = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 
@@ -304,11 +305,11 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_layer_init;
-    kind->truncate = specdec__draft_layer_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_layer_share);
-    kind->ready = specdec__draft_layer_ready;
-    kind->follow = specdec__draft_layer_follow;
-    kind->followed = specdec__draft_layer_followed;
+    kind->truncate = specdec__draft_layer_truncate_sequence;
+    kind->share = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
+    kind->ready = specdec__draft_layer_is_ready;
+    kind->follow = specdec__draft_layer_follow_target;
+    kind->followed = specdec__draft_layer_count_followed;
     kind->keeps = 1;
 }
 

@@ -23,10 +23,10 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
+#define SPECDEC__RECALL_TREE_NODES 8    /* of the first level's trees */
 #define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the first level's draft model uses */
-#define SPECDEC__RECALL_SHARE 8    /* the small cache holds the context's tokens divided by this, by default */
-#define SPECDEC__RECALL_LEAST 64   /* tokens of the small cache by default, at least */
+#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* tokens of the small cache by default: the context divided by this */
+#define SPECDEC__RECALL_LEAST_TOKENS 64   /* tokens of the small cache by default, at least */
 
 typedef struct specdec__draft_recall {
     specdec__levels levels;
@@ -38,22 +38,24 @@ typedef struct specdec__draft_recall {
 } specdec__draft_recall;
 
 /* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
-static void specdec__draft_recall_tree(specdec_tree *tree, int n)
+static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
 {
-    static const signed char parents[SPECDEC__RECALL_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
-    static const signed char ranks[SPECDEC__RECALL_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
+    static const signed char parents[SPECDEC__RECALL_TREE_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
+    static const signed char ranks[SPECDEC__RECALL_TREE_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
 
     for (tree->n = 0; tree->n < n; tree->n++)
-        specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
+        specdec__tree_put_node(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
 /* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
    deeper than the chain may still grow. */
-static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__draft_request *request,
-                                                const specdec__draft_tree *drafts, int done, specdec_error *error)
+static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recall *m,
+                                                            const specdec__draft_request *request,
+                                                            const specdec__draft_tree *drafts, int done,
+                                                            specdec_error *error)
 {
     specdec__proposal *q = &m->p;
-    specdec__context *c = specdec__retrieve_context(&m->cache);
+    specdec__context *c = specdec__retrieve_step_context(&m->cache);
     specdec__batch batch;
     specdec_result result;
     int i;
@@ -62,11 +64,11 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->request.levels = drafts->tree.n - 1 - done;
     q->request.most = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin(q, request->text, specdec__draft_path(request, drafts, done), &m->sampling,
-                         SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path(request, drafts, done), &m->sampling,
+                                  SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
     if (m->inner.kind.cost)
-        specdec__draft_recall_tree(&q->drafts.tree, m->nodes);
+        specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
     while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
         q->drafts.tree.n--;
@@ -82,17 +84,17 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
 
 /* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
    there. */
-static void specdec__draft_recall_walk(specdec__draft_recall *m, const specdec__draft_request *request,
-                                       specdec__draft_tree *drafts, int *done)
+static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, const specdec__draft_request *request,
+                                                     specdec__draft_tree *drafts, int *done)
 {
     specdec__proposal *q = &m->p;
-    int path[SPECDEC__RECALL_NODES], length = 0, node = 0, k;
-    int32_t own[SPECDEC__RECALL_NODES];
+    int path[SPECDEC__RECALL_TREE_NODES], length = 0, node = 0, k;
+    int32_t own[SPECDEC__RECALL_TREE_NODES];
 
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_children(&m->levels, request, drafts, *done, node);
+        specdec__draft_choose_children(&m->levels, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
         for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
@@ -107,16 +109,16 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, const specdec__
         m->inner.kind.commit(&m->inner, q->request.at, own + 1, length - 1);
 }
 
-static specdec_result specdec__draft_recall_fill(specdec__drafter *d, const specdec__draft_request *request,
-                                                 specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
     int done = 0, before = -1, i;
     specdec_result result;
 
-    if (!request->view || !specdec__retrieve_pays(&m->cache, request->view->length))
+    if (!request->view || !specdec__retrieve_is_long_enough(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
-    result = specdec__retrieve_begin(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
+    result = specdec__retrieve_begin_chain(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = request->sampling;
     m->levels.chooser.constrained = request->constrained;
     m->sampling = *request->sampling;
@@ -128,29 +130,29 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, const spec
         drafts->tokens[i] = -1;
     while (!result && done < drafts->tree.n - 1 && done > before) {
         before = done;
-        result = specdec__draft_recall_run(m, request, drafts, done, error);
+        result = specdec__draft_recall_run_first_level(m, request, drafts, done, error);
         if (!result)
-            specdec__draft_recall_walk(m, request, drafts, &done);
+            specdec__draft_recall_verify_first_level(m, request, drafts, &done);
     }
     if (m->inner.kind.truncate)
         m->inner.kind.truncate(&m->inner, request->at, request->text, request->count);
     if (result) /* chunks may be missing */
-        specdec__retrieve_forget(&m->cache, request->at);
+        specdec__retrieve_drop_sequence(&m->cache, request->at);
     return result;
 }
 
-static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
     specdec__retrieved *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
-        specdec__retrieve_forget(&m->cache, at);
+        specdec__retrieve_drop_sequence(&m->cache, at);
     if (m->inner.kind.truncate)
         m->inner.kind.truncate(&m->inner, at, text, length);
 }
 
-static void specdec__draft_recall_share(specdec__drafter *d, int at, int of, int length)
+static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
@@ -158,11 +160,11 @@ static void specdec__draft_recall_share(specdec__drafter *d, int at, int of, int
         m->inner.kind.share(&m->inner, at, of, length);
 }
 
-static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t *text)
+static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-    specdec__retrieve_forget(&m->cache, at);
+    specdec__retrieve_drop_sequence(&m->cache, at);
     if (m->inner.kind.end)
         m->inner.kind.end(&m->inner, at, text);
     else if (m->inner.kind.truncate)
@@ -170,23 +172,23 @@ static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t
 }
 
 /* The cost of a level: a step of the target with few keys, for about two tokens. */
-static double specdec__draft_recall_cost(const specdec__drafter *d, const specdec__model *target)
+static double specdec__draft_recall_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
     (void)target;
     return 0.5;
 }
 
-static int specdec__draft_recall_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
 {
     (void)at;
-    return specdec__retrieve_pays(&((const specdec__draft_recall *)d->state)->cache, count - 1);
+    return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
 /* Makes the drafter of the first level: the draft model if the configuration has one, else n-grams. */
-static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, const specdec__drafter *d,
-                                                  const specdec__draft_setup *setup, specdec__arena *arena,
-                                                  specdec_error *error)
+static specdec_result specdec__draft_recall_init_first_level(specdec__draft_recall *m, const specdec__drafter *d,
+                                                             const specdec__draft_setup *setup, specdec__arena *arena,
+                                                             specdec_error *error)
 {
     const int size = m->nodes;
     specdec__kv_demand room = *setup->room;
@@ -208,7 +210,7 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
     m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
-    specdec__draft_take(&m->p, size, size, arena);
+    specdec__draft_take_proposal(&m->p, size, size, arena);
     return m->inner.kind.init(&m->inner, &inner, arena, error);
 }
 
@@ -219,8 +221,8 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     const specdec__context *target = setup->target;
     const specdec_config *config = setup->config;
     const int chunk = config->retrieval_chunk ? config->retrieval_chunk : 8;
-    const int share = setup->room->view_keys / SPECDEC__RECALL_SHARE;
-    const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST);
+    const int share = setup->room->view_keys / SPECDEC__RECALL_CONTEXT_DIVISOR;
+    const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST_TOKENS);
     specdec_result result;
 
     d->state = m;
@@ -232,9 +234,9 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
     specdec__levels_init(&m->levels, target->model, setup, arena);
-    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->max_nodes);
+    m->nodes = specdec__min_int(SPECDEC__RECALL_TREE_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
-    if ((result = specdec__draft_recall_inner(m, d, setup, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
     d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->inner.kv_bytes;
     m->levels.logits = m->cache.logits;
@@ -253,12 +255,12 @@ static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
     kind->size = 13;
     kind->depth = 13;
     kind->init = specdec__draft_recall_init;
-    kind->fill = specdec__draft_recall_fill;
-    kind->truncate = specdec__draft_recall_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_recall_share);
-    kind->end = specdec__draft_recall_end;
-    kind->cost = specdec__draft_recall_cost;
-    kind->ready = specdec__draft_recall_ready;
+    kind->fill = specdec__draft_recall_fill_tree;
+    kind->truncate = specdec__draft_recall_truncate_sequence;
+    kind->share = SPECDEC__SHARES(specdec__draft_recall_share_prefix);
+    kind->end = specdec__draft_recall_end_sequence;
+    kind->cost = specdec__draft_recall_level_cost;
+    kind->ready = specdec__draft_recall_is_ready;
 }
 
 SPECDEC__FOR_SPEED

@@ -17,7 +17,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_ANEW 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
 
 /* The part of a sequence that the small cache holds. */
 typedef struct specdec__retrieved {
@@ -49,13 +49,13 @@ typedef struct specdec__retrieval {
 } specdec__retrieval;
 
 /* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
-static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
+static int specdec__retrieve_is_long_enough(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
 /* Drops what the small cache holds of a sequence. */
-static void specdec__retrieve_forget(specdec__retrieval *r, int at)
+static void specdec__retrieve_drop_sequence(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
@@ -63,7 +63,7 @@ static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 
 /* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
    small cache's tokens from `to` on. */
-static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
+static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
     const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
@@ -83,7 +83,7 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
 }
 
 /* How many of `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
-static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
+static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
 {
     return r->few ? specdec__max_int(dim / 4, 16) : 0;
 }
@@ -91,8 +91,8 @@ static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
    first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
    arXiv 2312.04985) for a quarter of the reads. */
-static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
-                                         const specdec__layer *layer, int head)
+static void specdec__retrieve_find_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
+                                              const specdec__layer *layer, int head)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
@@ -103,8 +103,8 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_greedy(c->kernels, sizes, dim, specdec__retrieve_few(r, dim),
-                           r->largest + (size_t)thread * (size_t)r->few);
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_few_dimensions(r, dim),
+                                r->largest + (size_t)thread * (size_t)r->few);
 }
 
 /* The running attention sums of up to four queries of row 0. */
@@ -119,7 +119,8 @@ typedef struct specdec__attending {
 } specdec__attending;
 
 /* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
-static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
+static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
+                                           const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
@@ -138,14 +139,14 @@ static void specdec__retrieve_by_few(const specdec__context *c, const specdec__a
 }
 
 /* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
-static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
-                                      const specdec__segment *a, const unsigned char *keys)
+static void specdec__retrieve_add_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+                                          const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
     if (t->few)
-        specdec__retrieve_by_few(c, t, keys);
+        specdec__retrieve_score_by_few(c, t, keys);
     else
         specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
                                              SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
@@ -168,8 +169,8 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
 /* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
    in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
    keys, which chooses worse chunks (docs/measured.md). */
-static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
-                                     const specdec__layer *layer, int head, float *scores)
+static void specdec__retrieve_score_chunks(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                                           const specdec__layer *layer, int head, float *scores)
 {
     const specdec__kv_layer *keys = &r->target->kv.layer[layer->index];
     const int group = layer->shape.heads / layer->shape.kv_heads;
@@ -181,10 +182,10 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few = specdec__retrieve_few(r, keys->dim);
+    t.few = specdec__retrieve_few_dimensions(r, keys->dim);
     t.largest = r->largest + (size_t)thread * (size_t)r->few;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_dimensions(c, r, thread, layer, head);
+    specdec__retrieve_find_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
@@ -195,8 +196,8 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
                 t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_segment(c, &t, r, &s->segment[i],
-                                      specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
+            specdec__retrieve_add_segment(c, &t, r, &s->segment[i],
+                                          specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->sum16(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -205,16 +206,16 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
 
 /* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
    earlier. */
-static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
-                                     specdec_candidate *chosen)
+static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, float *scores, int count, int kept,
+                                            specdec_candidate *chosen)
 {
     scores[0] = -SPECDEC__NO_SCORE;
-    specdec__sample_greedy(kernels, scores, count, kept, chosen);
+    specdec__sample_best_tokens(kernels, scores, count, kept, chosen);
 }
 
 /* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
    share another layer's keys share its chunks. */
-static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
+static void specdec__retrieve_recall_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
@@ -225,9 +226,9 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
     while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
-            specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
+            specdec__retrieve_choose_chunks(c->kernels, scores, r->begun, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
-                specdec__retrieve_copy(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy_keys(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
 }
 
@@ -242,7 +243,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
     memset(r, 0, sizeof *r);
     r->target = target;
-    r->score = specdec__retrieve_scores;
+    r->score = specdec__retrieve_score_chunks;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
     /* those that do not fill a chunk lie with them */
@@ -273,7 +274,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 }
 
 /* Reserves n tokens behind a view of the small cache. Returns 0 if there is no room. */
-static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, int n)
+static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
         return 0;
@@ -283,7 +284,7 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
 
 /* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
    chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
-static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
+static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const specdec__view *whole)
 {
     specdec__retrieved *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
@@ -292,8 +293,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     r->whole = whole;
     r->view = &t->view;
     if (!t->from || committed - t->from > r->most || committed < t->from + t->exact) {
-        specdec__retrieve_forget(r, at);
-        if (!specdec__retrieve_room(r, &t->view, kept))
+        specdec__retrieve_drop_sequence(r, at);
+        if (!specdec__retrieve_reserve_tokens(r, &t->view, kept))
             return 0;
         t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
@@ -302,14 +303,14 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     r->anew = 0;
     specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
     n = committed - t->from - t->exact;
-    if (!specdec__retrieve_room(r, &t->view, n))
+    if (!specdec__retrieve_reserve_tokens(r, &t->view, n))
         return 0;
     for (layer = 0; layer < r->context.kv.layers; layer++)
         for (head = 0; r->context.kv.layer[layer].owns_keys && head < r->context.kv.layer[layer].kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
-                specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
-                                       specdec__min_int(SPECDEC__KEYS, n - i));
+                specdec__retrieve_copy_keys(r, layer, head, t->from + from, kept + from,
+                                            specdec__min_int(SPECDEC__KEYS, n - i));
             }
     t->exact += n;
     return 1;
@@ -317,19 +318,19 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
 
 /* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
    its first node, if the former ones were used for enough draft tokens. */
-static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
+static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
     const int stale = r->view->next_position >= r->anew;
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.before_attention = stale ? specdec__retrieve_layer : NULL;
+    r->context.before_attention = stale ? specdec__retrieve_recall_layer : NULL;
     r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
-        r->anew = r->view->next_position + SPECDEC__RETRIEVE_ANEW;
+        r->anew = r->view->next_position + SPECDEC__RETRIEVE_CHOICE_TOKENS;
     return &r->context;
 }
 

@@ -19,36 +19,40 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST 8192     /* copied rows by default, at least */
-#define SPECDEC__SHORT_SHARE 12       /* copied rows by default: all rows divided by this, if that is more */
-#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row that is used often, at most */
-#define SPECDEC__SHORT_PROBE 256      /* trees between two timings of the other way */
+#define SPECDEC__SHORT_LEAST_ROWS 8192     /* rows that are copied by default, at least */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* rows that are copied by default: all rows divided by this, if that is more */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a row that is wanted often, at most */
+#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that use the matrix not in use, whose time is measured */
 #define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
-#define SPECDEC__SHORT_MEMORY 0.998   /* factor, a decoded token, of the weight of older ones */
+#define SPECDEC__SHORT_DECAY 0.998   /* at each decoded token, the counts of older ones are multiplied by this */
 
+/* A short vocabulary: copies of some rows of a drafter's output matrix, which rows these are, and what both matrices
+   cost. */
 typedef struct specdec__short {
-    const specdec__matrix *full; /* (tokens, columns) */
-    specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
-    unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
-    int32_t *ids;                /* (rows): the token of a row */
-    int32_t *row;                /* (tokens): the row of a token; -1: none */
-    unsigned char *worth;        /* (rows): how often the clock (of the replacement) still passes over a row */
-    unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
-    int32_t *counted;            /* (sequences): tokens that were counted */
-    int hand;                    /* the row that the clock looks at next, falling */
-    int on, trees;               /* 1: the copied rows are in use; trees that were begun */
-    int always;                  /* 1: they are always in use */
-    double rest;                 /* bytes of weights of a level, without the output matrix */
-    double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
-    double levels;               /* of a tree */
-    double written, missed;      /* decoded tokens, and how many of these had no row; older ones weigh less */
+    const specdec__matrix *full; /* (tokens, columns): the output matrix, all rows */
+    specdec__matrix matrix;      /* (rows, columns): copies of some rows of `full`, in tiles */
+    unsigned char *tiles;        /* of `matrix`: 16 rows each, interleaved */
+    unsigned char *side_by_side; /* (16 rows): scratch: a tile's rows as in the file */
+    int32_t *ids;                /* (rows): the token of each copied row */
+    int32_t *row;                /* (tokens): the copied row of each token; -1: it has none */
+    unsigned char *worth;        /* (rows): how often the clock still passes over a row before it takes it */
+    unsigned char *stale;        /* (tiles of 16 rows): 1: its rows have to be copied again */
+    int32_t *counted;            /* (sequences): tokens of each whose rows were wanted already */
+    int hand;                    /* the copied row that the clock looks at next; it falls */
+    int on;                      /* 1: the current tree is drafted with `matrix`; 0: with `full` */
+    int trees;                   /* number of trees that were begun */
+    int always;                  /* 1: all trees are drafted with `matrix`: the caller asked for it */
+    double rest;                 /* bytes of weights that a level reads besides the output matrix */
+    double seconds[2];           /* mean of a level with `full` [0], with `matrix` [1]; 0: not measured */
+    double levels;               /* mean number of levels of a tree */
+    double written, missed;      /* decoded tokens, and those that had no copied row; older ones weigh less */
 } specdec__short;
 
-/* How many rows of a drafter's output matrix are to be copied. wanted: 0: as many as pay, -1: none; level: bytes of
-   weights of a level. Returns 0 where copies do not pay. */
-static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
+/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the caller's
+   number, 0: as many as pay, -1: none; level: bytes of weights of a level. */
+static int specdec__short_count_rows(const specdec__matrix *full, int wanted, size_t level)
 {
-    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
+    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
     const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
     const size_t bytes = full->row_bytes * (size_t)full->rows;
 
@@ -57,8 +61,8 @@ static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t l
     return rows;
 }
 
-/* Gives row `row` to a token. Returns the token that had it. */
-static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
+/* Gives copied row `row` to a token; worth: its initial count of passes. Returns the token that had the row. */
+static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
 
@@ -71,7 +75,7 @@ static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int
 }
 
 /* Whether a token ends an answer. */
-static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
+static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
@@ -80,8 +84,8 @@ static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
     return i < vocab->end_count;
 }
 
-/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences. level: bytes of weights of a level
-   with all rows. */
+/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
+   weights of a level with all rows. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
 {
@@ -112,27 +116,29 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     }
     for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
         if (s->hand > rows / 2 &&
-            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
-            specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
+            specdec__short_put_token(s, s->hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
-/* Gives a row to a token that has occurred in a sequence. Returns the token that lost its row; -1: none did. */
-static int32_t specdec__short_want(specdec__short *s, int32_t token)
+/* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
+   its row; -1: none did. */
+static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
 {
     const int row = s->row[token];
 
     if (row >= 0) {
-        s->worth[row] = (unsigned char)specdec__min_int(s->worth[row] + 1, SPECDEC__SHORT_WORTH);
+        s->worth[row] = (unsigned char)specdec__min_int(s->worth[row] + 1, SPECDEC__SHORT_MOST_PASSES);
         return -1;
     }
     for (; s->worth[s->hand]; s->hand = s->hand ? s->hand - 1 : s->matrix.rows - 1)
         s->worth[s->hand]--;
-    return specdec__short_put(s, s->hand, token, 1);
+    return specdec__short_put_token(s, s->hand, token, 1);
 }
 
-/* Counts the new tokens of sequence `at`, up to `count`; those below `vocab` can have rows. whole (vocab): a row of
+/* Notes the new tokens of sequence `at`, up to text[count]; those below `vocab` can have rows. whole (vocab): a row of
    logits, in which tokens that lost their rows become -infinity. */
-static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
+static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
+                                      float *whole)
 {
     int i = specdec__min_int(s->counted[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
@@ -143,18 +149,18 @@ static void specdec__short_read(specdec__short *s, int at, const int32_t *text, 
         if (text[i] < 0 || text[i] >= s->full->rows || text[i] >= vocab)
             continue;
         if (writes) {
-            s->written = SPECDEC__SHORT_MEMORY * s->written + 1;
-            s->missed = SPECDEC__SHORT_MEMORY * s->missed + (s->row[text[i]] < 0);
+            s->written = SPECDEC__SHORT_DECAY * s->written + 1;
+            s->missed = SPECDEC__SHORT_DECAY * s->missed + (s->row[text[i]] < 0);
         }
-        lost = specdec__short_want(s, text[i]);
+        lost = specdec__short_note_token(s, text[i]);
         if (lost >= 0 && lost < vocab)
             whole[lost] = specdec__float_from_bits(0xff800000u);
     }
     s->counted[at] = count;
 }
 
-/* Copies the rows of all stale tiles. */
-static void specdec__short_copy(specdec__short *s)
+/* Copies the rows of all stale tiles from the file into the tiles. */
+static void specdec__short_copy_rows(specdec__short *s)
 {
     const specdec__matrix *m = &s->matrix;
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
@@ -172,8 +178,9 @@ static void specdec__short_copy(specdec__short *s)
     }
 }
 
-/* Seconds of a level with the copied rows (on 1) or with the whole matrix (0): measured, or in proportion to bytes. */
-static double specdec__short_seconds(const specdec__short *s, int on)
+/* Seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in proportion to bytes.
+   */
+static double specdec__short_level_seconds(const specdec__short *s, int on)
 {
     const double row = (double)s->full->row_bytes;
     const double bytes[2] = {s->rest + row * s->full->rows, s->rest + row * s->matrix.rows};
@@ -181,9 +188,9 @@ static double specdec__short_seconds(const specdec__short *s, int on)
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* Expected tokens a second. level: seconds of a level; share: of all tokens, those that have rows; step: seconds of the
-   target's step. */
-static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
+/* The expected tokens a second of a step with a drafted tree. level: seconds of a level; share: of all tokens, those
+   that have copied rows; step: seconds of the target's step. */
+static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
 {
     const double depth = s->levels > 1 ? s->levels : 1;
     double tokens = 1, path = 1, i;
@@ -194,7 +201,7 @@ static double specdec__short_promise(const specdec__short *s, double level, doub
 }
 
 /* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
-static void specdec__short_choose(specdec__short *s, double step)
+static void specdec__short_choose_matrix(specdec__short *s, double step)
 {
     const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
     int on = 1;
@@ -202,15 +209,15 @@ static void specdec__short_choose(specdec__short *s, double step)
     if (s->always)
         return;
     if (s->seconds[0] > 0 || s->seconds[1] > 0)
-        on = specdec__short_promise(s, specdec__short_seconds(s, 1), share, step) >=
-             specdec__short_promise(s, specdec__short_seconds(s, 0), 1, step);
-    if (++s->trees % SPECDEC__SHORT_PROBE == 8) /* so that both are known */
+        on = specdec__short_token_rate(s, specdec__short_level_seconds(s, 1), share, step) >=
+             specdec__short_token_rate(s, specdec__short_level_seconds(s, 0), 1, step);
+    if (++s->trees % SPECDEC__SHORT_TRIAL_TREES == 8) /* so that both are known */
         on = !on;
     s->on = on;
 }
 
-/* Adds the seconds of a level to the measured ones. */
-static void specdec__short_see(specdec__short *s, double seconds)
+/* Adds the measured seconds of a level to the mean of the matrix in use. */
+static void specdec__short_add_time(specdec__short *s, double seconds)
 {
     double *mean = &s->seconds[s->on];
 

@@ -202,7 +202,7 @@ static inline void policy_copy_rounded(specdec__context *c, int thread, const sp
     while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
         for (; head < end; head++)
             for (i = 0; i < r->chunks; i++) {
-                specdec__retrieve_copy(r, layer->index, head, i * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy_keys(r, layer->index, head, i * r->chunk, i * r->chunk, r->chunk);
                 specdec__view_find_slots(&r->view->span[SPECDEC__WHOLE], i * r->chunk, 1, &slot);
                 policy_round(c->kernels, specdec__kv_keys_address(&r->context.kv, specdec__context_kv_layer(c, layer),
                                                                   slot / SPECDEC__KEYS, head), r->context.kv.head_bytes / 2);
@@ -220,7 +220,7 @@ typedef struct policy {
 } policy;
 
 static SPECDEC__UNUSED const policy policies[] = {
-    {"retrieval", 8, specdec__retrieve_scores, NULL},
+    {"retrieval", 8, specdec__retrieve_score_chunks, NULL},
     {"TriForce's mean keys", 8, policy_mean_keys, NULL},
     {"H2O", 2, policy_heavy, NULL},
     {"H2O, 1/8 recent", 8, policy_heavy, NULL},
@@ -253,11 +253,11 @@ static inline void policy_init(specdec__retrieval *r, const policy *p, const spe
 static inline int policy_begin(specdec__retrieval *r, const policy *p, const specdec__view *whole)
 {
     if (p->recall) { /* all full pages but the newest tokens, anew */
-        specdec__retrieve_forget(r, 0);
+        specdec__retrieve_drop_sequence(r, 0);
         r->recent = SPECDEC__KEYS;
         r->most = 2 * SPECDEC__KEYS;
         r->chunks = (whole->length - r->recent) / r->chunk;
     }
-    return specdec__retrieve_begin(r, 0, whole);
+    return specdec__retrieve_begin_chain(r, 0, whole);
 }
 #endif
