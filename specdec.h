@@ -44529,23 +44529,24 @@ SPECDEC__FOR_SPEED
 
 /* A file of heads, with the buffers of a level of a tree. */
 typedef struct specdec__heads {
-    float blend;              /* by how much a row of the table counts */
-    float *input;             /* (most, stride of the wider): what a level reads */
-    float *inner;             /* (most, stride of states): its states */
-    float *table;             /* (threads, inner): a row of the table */
-    float *ones;              /* (inner) */
+    float blend;              /* factor of a token's table row that is added to a state */
+    float *input;             /* (most, stride of the wider of embedding and states): the input rows of a level */
+    float *inner;             /* (most, stride of states): the states that the level computes */
+    float *table;             /* (threads, inner): scratch: a row of the table of tokens */
+    float *ones;              /* (inner): 1 each, as the other factor of gated activations */
     float *logits;            /* (most, output rows) */
     /* the level under way */
-    int level, n;
-    const int32_t *tokens;    /* (n): what came of the level before */
-    specdec__context context; /* of it, only what matrices need */
+    int level, n;             /* its number, which is that of its head; its rows */
+    const int32_t *tokens;    /* (n): the token behind which each row predicts */
+    specdec__context context; /* of this, only what products with matrices need */
 } specdec__heads;
 
 SPECDEC__FOR_SIZE
 
-/* Tokens of a row of logits; the same for all heads. */
+/* Logits of a row, one a token; the same number for all heads. */
 static int specdec__heads_output_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
+/* Takes the buffers for levels of at most `most` rows from an arena. */
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
                                 int threads, int most, specdec__arena *arena)
 {
@@ -44606,6 +44607,7 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     }
 }
 
+/* A thread's part of a level: products, states, logits. */
 static void specdec__heads_worker(void *argument, int thread)
 {
     specdec__heads *h = (specdec__heads *)argument;
@@ -44931,7 +44933,7 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
 #define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that are counted, at most */
 #define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* XTC's index among the uniform numbers of a position */
 #define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers of a chain, at most */
-#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers; lists of samplers cannot name it */
+#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
 /* The arguments of samplers, besides the candidates. */
 typedef struct specdec__sampler_input {
@@ -45323,11 +45325,11 @@ static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_c
 
 /* The samplers, in the order of specdec_sampler. */
 static const struct specdec__sampler {
-    int (*on)(const specdec_sampling *s); /* whether the settings switch it on */
+    int (*is_on)(const specdec_sampling *s); /* whether the settings switch it on */
     /* Either it keeps some of a list of candidates and returns how many, or it alters a row (size) of logits; marks
        (size): scratch. The other function is NULL. */
-    int (*keep)(const specdec__sampler_input *in, specdec_candidate *items, int count);
-    void (*alter)(const specdec__sampler_input *in, float *row, int32_t *marks);
+    int (*keep_candidates)(const specdec__sampler_input *in, specdec_candidate *items, int count);
+    void (*alter_row)(const specdec__sampler_input *in, float *row, int32_t *marks);
 } specdec__samplers[] = {
     {NULL, NULL, NULL},
     {specdec__sampler_penalties_on, NULL, specdec__sampler_alter_by_penalties},
@@ -45357,7 +45359,7 @@ static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char
     int i, count = 0;
 
     for (i = 0; i < SPECDEC__SAMPLER_CHAIN_LENGTH && list[i]; i++)
-        if (specdec__samplers[list[i]].on(s) && (!greedy || specdec__samplers[list[i]].alter))
+        if (specdec__samplers[list[i]].is_on(s) && (!greedy || specdec__samplers[list[i]].alter_row))
             chain[count++] = list[i];
     return count;
 }
@@ -45367,7 +45369,7 @@ static int specdec__sample_alters_logits(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
 
-    return s->bias_count > 0 || (specdec__sampler_write_chain(s, chain) && specdec__samplers[chain[0]].alter);
+    return s->bias_count > 0 || (specdec__sampler_write_chain(s, chain) && specdec__samplers[chain[0]].alter_row);
 }
 
 /* Whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint has to be
@@ -45378,7 +45380,7 @@ static int specdec__sample_drops_candidates(const specdec_sampling *s)
     int i, count = specdec__sampler_write_chain(s, chain), found = 0;
 
     for (i = 0; i < count; i++)
-        found |= specdec__samplers[chain[i]].keep &&
+        found |= specdec__samplers[chain[i]].keep_candidates &&
                  (chain[i] != SPECDEC_SAMPLER_TEMPERATURE || s->temperature_range > 0.0f);
     return found;
 }
@@ -45482,8 +45484,8 @@ static int specdec__sampler_alter_row(const specdec__sampler_input *in, const fl
         if (token >= 0 && token < in->size)
             row[token] = specdec__sample_clean_logit(row[token] + s->biases[i].bias);
     }
-    for (i = 0; i < length && specdec__samplers[chain[i]].alter; i++)
-        specdec__samplers[chain[i]].alter(in, row, (int32_t *)(void *)items);
+    for (i = 0; i < length && specdec__samplers[chain[i]].alter_row; i++)
+        specdec__samplers[chain[i]].alter_row(in, row, (int32_t *)(void *)items);
     return i;
 }
 
@@ -45553,12 +45555,12 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
     for (i = 0; i < length; i++) {
         const struct specdec__sampler *sampler = &specdec__samplers[chain[i]];
 
-        if (sampler->keep) {
-            count = sampler->keep(in, items, count);
+        if (sampler->keep_candidates) {
+            count = sampler->keep_candidates(in, items, count);
             continue;
         }
         specdec__sampler_unlist_row(items, count, in->size);
-        sampler->alter(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
+        sampler->alter_row(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
         count = specdec__sampler_list_row(items, in->size);
     }
     best = specdec__sampler_best_logit(items, count);
@@ -45608,7 +45610,7 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest upper bounds, whose logits are computed first */
-#define SPECDEC__SETTLE_PAUSE_STEPS 128  /* steps that compute all logits after one whose bounds did not help, at most */
+#define SPECDEC__SETTLE_PAUSE_STEPS 128  /* steps without bounds after one whose bounds did not help, at most */
 #define SPECDEC__SETTLE_MOST_TOP_K 128    /* the largest top_k: above it all logits are computed */
 #define SPECDEC__SETTLE_SKIPPED_BOUNDS 256    /* tokens that are skipped together by their largest bound */
 #define SPECDEC__SETTLE_MOST_SHARE 8 /* if more than one token in so many can be chosen, all logits are computed */
@@ -45616,7 +45618,7 @@ SPECDEC__FOR_SIZE
 /* A list of tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
     const void *tokens; /* the first: int32_t */
-    size_t apart;       /* bytes from one token to the next */
+    size_t stride_bytes;       /* bytes from one token to the next */
     int count;          /* of tokens */
 } specdec__settle_list;
 
@@ -45625,7 +45627,7 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 {
     int32_t token;
 
-    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->apart, sizeof token);
+    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->stride_bytes, sizeof token);
     return token;
 }
 
@@ -45642,7 +45644,7 @@ typedef struct specdec__settling {
 /* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
     int k;             /* the k largest logits are needed; 0: all logits are */
-    int by_noise;      /* 1: logits are also needed that noise can lift above the largest, after division by temperature */
+    int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
     int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
     float temperature;
     float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
@@ -45660,7 +45662,7 @@ static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s
     const int length = specdec__sampler_write_chain(s, chain), greedy = !(s->temperature > 0);
     int at = 0, window, i;
 
-    for (; at < length && specdec__samplers[chain[at]].alter; at++) {
+    for (; at < length && specdec__samplers[chain[at]].alter_row; at++) {
         window = chain[at] == SPECDEC_SAMPLER_PENALTIES && s->repetition_window >= 0
                      ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_PENALTY_WINDOW
                      : count;
@@ -45671,7 +45673,7 @@ static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s
     for (i = 0; i < s->bias_count; i++)
         need.reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
     for (i = at; i < length; i++)
-        if (specdec__samplers[chain[i]].alter)
+        if (specdec__samplers[chain[i]].alter_row)
             return need;
     if (greedy)
         need.k = 1;
@@ -45930,11 +45932,12 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
-#define SPECDEC__GROWN_CHILDREN    8        /* candidates behind a node while a tree grows */
-#define SPECDEC__TREE_NO_SCORE (-1e300) /* the score of a tree that does not exist */
-#define SPECDEC__TREE_SCORE_TIE  1e-12    /* the relative gain below which two scores count as equal */
+#define SPECDEC__GROWN_CHILDREN    8        /* children that a node gets while a tree grows, at most */
+#define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* the relative difference up to which two rates count as equal */
 
-/* Node i becomes a child of parent, one rank after its last sibling; parents come first, siblings in order of rank. */
+/* Writes node i of a tree: a child of `parent` of rank `rank`, one more than its last sibling's. Parents come first,
+   siblings in order of rank. */
 SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int parent, int rank)
 {
     tree->parents[i] = parent;
@@ -46099,17 +46102,19 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
     return SPECDEC_OK;
 }
 
-/* The dynamic programme's tables. A row has a place for every subtree size, 0..n. */
+/* The tables of the dynamic programme that finds the best tree. A row has a place for every subtree size, 0..n; a score
+   is the expected number of tokens a step. */
 typedef struct specdec__tree_tables {
-    const double *p;
-    int width, n, d;
-    size_t stride;   /* n + 1 */
+    const double *p; /* (width): the acceptance vector */
+    int width, n, d; /* children of a node, nodes and levels of a tree, at most */
+    size_t stride;   /* places of a row: n + 1 */
     double *best;    /* [d + 1][stride]: the best score of a tree with m nodes and at most l levels */
     double *rows;    /* [width + 1][stride]: for one l: the same, with exactly b children of the root */
     double *weights; /* [stride]: what a b-th child with a subtree of j nodes adds */
     int32_t *sizes;  /* [n]: nodes below and including each node of the tree being written */
 } specdec__tree_tables;
 
+/* Takes the tables from an arena. */
 static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
 {
     tables->stride = (size_t)tables->n + 1;
@@ -46136,8 +46141,8 @@ size_t specdec_tree_memory(int n, int d, int width)
     return arena.used + sizeof(double) - 1;
 }
 
-/* Fills weights[1..]: p times the best score of j nodes in l - 1 levels. Returns the largest j that exists, at most
-   most. */
+/* Fills weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest such j for
+   which a tree exists, at most `most`. */
 static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
@@ -46198,7 +46203,7 @@ static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
     }
 }
 
-/* Checks the arguments, lays out the tables in memory and fills them. */
+/* Checks the arguments of a search for the best tree, lays out the tables in memory and fills them. */
 static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, const double *p, int width, int n, int d,
                                                  void *memory, size_t bytes, specdec_error *error)
 {
@@ -46319,7 +46324,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
     return SPECDEC_OK;
 }
 
-/* Is this a cost that a rate can be divided by? */
+/* Whether a cost is a number that a rate can be divided by. */
 SPECDEC__INLINE int specdec__tree_is_cost(double cost)
 {
     return cost > 0.0 && cost <= 1e30;
@@ -46386,7 +46391,7 @@ static void specdec__tree_sort_candidates(int32_t *kept, int count)
     }
 }
 
-/* Where candidate stands in the sorted list kept[count]. */
+/* The index of a candidate in the sorted list kept[count]. */
 static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t candidate)
 {
     int low = 0, high = count - 1;
@@ -46458,10 +46463,10 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     return SPECDEC_OK;
 }
 
-/* The default family: a tree a row. children holds the number of children of each node, level by level, as a digit in
-   base 36; nodes behind its end have none. */
+/* A tree of the default family, which is a table of good trees for typical machines and acceptances. children: the
+   number of children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
 typedef struct specdec__tree_default {
-    unsigned char n, d;
+    unsigned char n, d; /* nodes and levels */
     const char *children;
 } specdec__tree_default;
 
@@ -46549,7 +46554,7 @@ SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
     return digit <= '9' ? digit - '0' : digit - 'a' + 10;
 }
 
-/* The score of a tree of the family. */
+/* The expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
 static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
 {
     double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
@@ -46567,7 +46572,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
     return score;
 }
 
-/* Writes a tree of the family. */
+/* Writes a tree of the default family as parents and ranks. */
 static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
 {
     const char *at = shape->children;
@@ -46582,16 +46587,16 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
     }
 }
 
-/* The step for which a tree is picked. */
+/* The step for which a tree of the default family is picked. */
 typedef struct specdec__tree_step {
     const double *times; /* (n + 1): seconds of a step, by its nodes; the first is not used */
     int n, levels;       /* nodes and levels of the tree, at most */
     int undrafted;       /* levels that take no draft pass: 0, or 1: the root */
     double draft_time;   /* seconds of the draft pass of a level */
-    double others;       /* expected tokens of the step that are not of the tree */
+    double others;       /* expected tokens of the step besides those of the tree */
 } specdec__tree_step;
 
-/* As specdec_tree_pick, for a step. */
+/* As specdec_tree_pick, for a step that also has nodes of other trees. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
                                          const specdec__tree_step *step, specdec_error *error)
 {
@@ -46653,6 +46658,7 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
+/* Sets a verdict: child: index of the accepted child, -1: none is; token: the next token. */
 static void specdec__verify_set_verdict(specdec_verdict *verdict, int child, int32_t token)
 {
     verdict->child = child;
@@ -46698,13 +46704,13 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
     return rest > 0.0 ? rest : 0.0;
 }
 
-/* Does rejecting child i use up a token: could the draft have drawn it? */
+/* Whether rejecting child i uses up a token: whether the draft could have drawn it. */
 SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
 
-/* The smallest used-up token that is not below from; vocab when there is none. */
+/* The smallest used-up token that is not below `from`; the size of the vocabulary when there is none. */
 static int specdec__verify_next_used_token(const specdec__verify_state *state, int from)
 {
     int i, next = state->choice->vocab;
@@ -46719,7 +46725,7 @@ static int specdec__verify_next_used_token(const specdec__verify_state *state, i
 }
 
 #define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
-#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens between looks at a running sum */
+#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens that are summed before the sum is compared */
 
 /* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
    the target's probabilities stand in for the draft's; the weights are not used then. */
@@ -46737,6 +46743,7 @@ static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int
                          state->uniform_share, residuals, weights);
 }
 
+/* The sum of the partial sums, in order. */
 static double specdec__verify_sum_lanes(const double *lanes)
 {
     double total = 0.0;
@@ -46747,7 +46754,7 @@ static double specdec__verify_sum_lanes(const double *lanes)
     return total;
 }
 
-/* Sums the residuals and the draft's weights over the tokens that are left. */
+/* Computes target_total and draft_total: the residuals and the draft's weights of all tokens that are left. */
 static void specdec__verify_sum_residuals(specdec__verify_state *state)
 {
     double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
@@ -46762,7 +46769,7 @@ static void specdec__verify_sum_residuals(specdec__verify_state *state)
     state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_sum_lanes(weights);
 }
 
-/* Draws a token from the residual. */
+/* Draws a token with a probability in proportion to its residual. uniform: a random number in (0, 1). */
 static int32_t specdec__verify_draw_token(const specdec__verify_state *state, double uniform)
 {
     double wanted = uniform * state->target_total, reached = 0.0;
@@ -46801,7 +46808,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
     return last;
 }
 
-/* Starts over with the whole of P and Q. */
+/* Begins a choice, or begins it again, with the whole of target P and draft Q. */
 static void specdec__verify_start_choice(specdec__verify_state *state, specdec__add_residuals_function *residuals,
                                          const specdec_choice *choice)
 {
@@ -46812,7 +46819,7 @@ static void specdec__verify_start_choice(specdec__verify_state *state, specdec__
     specdec__verify_sum_residuals(state);
 }
 
-/* Takes what the draft offered out of the residual: R <- max(R - D, 0), unnormalised. */
+/* Subtracts the draft's distribution D from the residual R after a rejection: R <- max(R - D, 0), unnormalised. */
 static void specdec__verify_subtract_draft(specdec__verify_state *state)
 {
     if (state->uniform_from < INT32_MAX) {
@@ -46833,7 +46840,7 @@ static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_ver
     verdict->token = specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* Accepts a child with probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
+/* Whether a child is accepted, which has probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
 static int specdec__verify_accepts_child(const specdec__verify_state *state, int32_t token, double weight)
 {
     double uniform = specdec_uniform_next(state->choice->random);
@@ -46939,7 +46946,7 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
     return high;
 }
 
-/* A token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
+/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
 static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
 {
     double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
@@ -46999,7 +47006,7 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
-/* The target draws for itself; a child that equals its token is accepted. */
+/* Top-k: the target draws its token for itself; a child that equals that token is accepted. */
 static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
@@ -47018,7 +47025,7 @@ static void specdec__verify_top_k(specdec__add_residuals_function *residuals, co
 #define SPECDEC__VERIFIER(name) NULL /* left out */
 #endif
 
-/* The target's most probable token; of equals the lowest. */
+/* Greedy: a child that equals the target's most probable token (of equals the lowest) is accepted. */
 static void specdec__verify_greedy(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
@@ -47057,7 +47064,7 @@ SPECDEC__VECTORISE static void specdec__verify_count_weights(const float *weight
     *positive = above;
 }
 
-/* Is weights[vocab] something that can be normalised? */
+/* Checks that weights[vocab] can be normalised: numbers of at least 0, not all of them 0. */
 static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose,
                                                     specdec_error *error)
 {
@@ -47161,24 +47168,25 @@ SPECDEC__FOR_SPEED
  *     there last, whether they were accepted or not: a table of bounded size, older contexts making room.
  *
  *
- * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. The logits are there, as
- * every node of a tree is run; what they say is kept for the next time.
+ * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. Every node of a tree
+ * is run, so its logits exist anyway; their most probable tokens are stored for the next time.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
-#define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
+#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
 
 /* The most probable tokens behind a context. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
-    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
+    uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
     int32_t tokens[SPECDEC__RECYCLE_TOKENS];
 } specdec__recycled;
 
+/* The table of the most probable tokens behind contexts. */
 typedef struct specdec__recycling {
     specdec__recycled *entries; /* [count] */
-    uint32_t count;             /* a power of two; 0: nothing is kept */
+    uint32_t count;             /* a power of two; 0: nothing is stored */
 } specdec__recycling;
 
 /* Takes a table of at least `entries` entries (0: none) from an arena. */
@@ -47202,7 +47210,7 @@ static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
     return (uint32_t)(hash >> 32);
 }
 
-/* The only place of a context in the table, which has at least one. */
+/* The only entry that a context of this tag can have in the table, which has at least one. */
 SPECDEC__INLINE specdec__recycled *specdec__recycle_entry_place(const specdec__recycling *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
@@ -47252,43 +47260,44 @@ static void specdec__recycle_store_row(specdec__recycling *r, const int32_t *tai
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>speculation/ngram: an index of every run of up to context + 1 tokens, and trees of likely continuations grown from
- *     it. What one sequence brought is offered to all.
+ * >>speculation/ngram: an index of every run of up to context + 1 tokens of all sequences, and trees of likely
+ *     continuations of a sequence, grown from the index.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_CHILDREN       16  /* continuations considered a node, and a context */
-#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations of all contexts together */
+#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node, or of a context, at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations of all contexts of a node together, at most */
 #define SPECDEC__NGRAM_SCANNED_RUNS        128 /* distinct continuations of a context that are compared, newest first */
-#define SPECDEC__NGRAM_FIRST_ROW_SOURCE        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
+/* The index of the first of the two sources that are recycled rows; before it: the row of the root, contexts. */
+#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_CONTEXT_MAX + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
 #define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence: longer contexts have other continuations */
 #define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
 #define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* trials of a source that count, at most; older ones lose weight */
-#define SPECDEC__NGRAM_END_MARK        (-1) /* in place of a token: the end of a sequence */
+#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: the end of a sequence */
 
-/* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
-   empty. */
+/* A run of tokens that occurs in sequences. parent, suffix, child, sibling and next_in_bucket are
+   indices of runs; -1: none. Run 0 is empty. */
 typedef struct specdec__ngram_run {
     int32_t token;  /* its last token */
     int32_t parent; /* the run without its last token */
     int32_t suffix; /* the run without its first token */
-    int32_t depth;  /* tokens */
+    int32_t depth;  /* its number of tokens */
     int32_t count;  /* occurrences; a run that has lost all of them stays until those made after it are gone */
     int32_t total;  /* occurrences that have a token after them */
     int32_t kinds;  /* different tokens after them */
     int32_t child;  /* the newest run that is one token longer */
-    int32_t sibling;
-    int32_t chain; /* next in the hash bucket */
+    int32_t sibling; /* the next older run of the same parent */
+    int32_t next_in_bucket; /* the next run in the same bucket of the hash table */
 } specdec__ngram_run;
 
-/* A node that may be added to the tree. */
+/* A node that may be added to the tree (an offer). */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
-    int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t run;    /* the longest run at the path's end that can be continued; in the heap: the parent's */
     int32_t streak; /* tokens at the path's end that were each the most probable one */
     int32_t order; /* a serial number; of equal probabilities the lower one comes first */
 } specdec__ngram_offer;
@@ -47299,7 +47308,7 @@ typedef struct specdec__ngram_offer {
    several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
    each the source list's most probable one. */
 typedef struct specdec__ngram_trust {
-    float right, tried;
+    float right, tried; /* how often the source had the next token; how often it was asked */
 } specdec__ngram_trust;
 
 /* A path behind which continuations are searched. */
@@ -47307,37 +47316,39 @@ typedef struct specdec__ngram_place {
     int32_t run; /* the longest run at the path's end that can be continued */
     int streak;  /* tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
-    int known;   /* tokens in tail */
+    int known;   /* number of tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
 } specdec__ngram_place;
 
-/* A list of continuations. The shares of one stage, the tokens of one source, add up to 1 if all are listed. */
+/* A token in a list of continuations. share: its part of its stage, that is of the tokens of one source; the shares of
+   a stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
 typedef struct specdec__ngram_item {
     int32_t token;
     float share, probability;
 } specdec__ngram_item;
 
+/* A list of the tokens that may follow a path, stage by stage. */
 typedef struct specdec__ngram_list {
     specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];
     struct {
         specdec__ngram_trust *trust;
-        int end; /* in items */
+        int end; /* index of the item behind the stage */
     } stages[SPECDEC__NGRAM_SOURCES];
     int count, stage_count;
     int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
-/* The limits of a tree. */
+/* What a tree of continuations is to be like. */
 typedef struct specdec__ngram_wish {
     int n, d;      /* nodes and levels, at most */
-    float least;   /* nodes are more probable than this */
+    float least;   /* probability of a node's path, which each node is above */
     int coupled;   /* 1: the target chooses with noise, of the seed */
-    uint64_t seed;
+    uint64_t seed; /* of the target's noise */
 } specdec__ngram_wish;
 
 /* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's; counted tokens must not change until they are removed */
+    const int32_t *text; /* the caller's; tokens that the index counts must not change until they are removed */
     int from, length;
     int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
     int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
@@ -47361,16 +47372,17 @@ typedef struct specdec__ngram {
     specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
     int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END_MARK behind each */
-    int count, offer_count, offer_order;
-    int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
+    int count;                      /* of runs */
+    int offer_count, offer_order;   /* offers in the heap; the serial number of the next one */
+    int oldest, history_count; /* of history: the index of the oldest token; the number of tokens */
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAK_CLASSES][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE_KINDS];
-    specdec__ngram_reader rebuilder; /* reads the history when the index is rebuilt */
+    specdec__ngram_reader rebuilder; /* counts the tokens of the history when the index is rebuilt */
 } specdec__ngram;
 
-/* Lets a reader count its sequence from index `from` on. */
+/* Empties a reader; it will count the tokens of its sequence from index `from` on. */
 static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
 {
     int k;
@@ -47382,7 +47394,7 @@ static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
     reader->active[0] = 0;
 }
 
-/* Removes all runs. */
+/* Removes all runs from an index, except the empty one. */
 static void specdec__ngram_clear_runs(specdec__ngram *index)
 {
     uint32_t i;
@@ -47391,11 +47403,11 @@ static void specdec__ngram_clear_runs(specdec__ngram *index)
         index->buckets[i] = -1;
     memset(&index->runs[0], 0, sizeof index->runs[0]);
     index->runs[0].token = index->runs[0].parent = index->runs[0].child = index->runs[0].sibling =
-        index->runs[0].chain = -1;
+        index->runs[0].next_in_bucket = -1;
     index->count = 1;
 }
 
-/* Sets the prior of all sources, weighted as a few trials. */
+/* Sets the trust in all sources of continuations to a prior, weighted as a few trials. */
 static void specdec__ngram_set_priors(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE_KINDS] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
@@ -47468,13 +47480,13 @@ SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int3
     return &index->buckets[(uint32_t)(key >> 32) & (index->bucket_count - 1)];
 }
 
-/* The run that continues parent by token, or -1. */
+/* The index of the run that continues run `parent` by a token; -1: it is not in the index. */
 static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     int32_t run = *specdec__ngram_bucket(index, parent, token);
 
     while (run >= 0 && (index->runs[run].parent != parent || index->runs[run].token != token))
-        run = index->runs[run].chain;
+        run = index->runs[run].next_in_bucket;
     return run;
 }
 
@@ -47488,7 +47500,8 @@ static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int3
     return run;
 }
 
-/* Adds the run that continues parent by token; there is room. */
+/* Adds the run that continues run `parent` by a token; there must be room. suffix: the run without its first token.
+   Returns its index. */
 static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
     int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
@@ -47501,19 +47514,19 @@ static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int
     run->depth = index->runs[parent].depth + 1;
     run->child = -1;
     run->sibling = index->runs[parent].child;
-    run->chain = *bucket;
+    run->next_in_bucket = *bucket;
     *bucket = at;
     index->runs[parent].child = at;
     return at;
 }
 
-/* Removes the newest runs, as far as they have no occurrences left. */
+/* Removes the newest runs of an index, as far as they have no occurrences left. */
 static void specdec__ngram_pop_runs(specdec__ngram *index)
 {
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
 
-        *specdec__ngram_bucket(index, run->parent, run->token) = run->chain;
+        *specdec__ngram_bucket(index, run->parent, run->token) = run->next_in_bucket;
         index->runs[run->parent].child = run->sibling;
     }
 }
@@ -47578,7 +47591,7 @@ static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *te
     specdec__ngram_pop_runs(index);
 }
 
-/* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
+/* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
 /* The token at a place of the history, counted from the oldest. */
 SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
@@ -47586,12 +47599,12 @@ SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, 
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Drops the oldest `count` tokens of the history, whose runs are not counted any more. */
+/* Drops the oldest `count` tokens from the history; their runs must not be counted any more. */
 static void specdec__ngram_drop_history(specdec__ngram *index, int count)
 {
     if (count > 0)
         index->oldest = (index->oldest + count) % index->size.history;
-    index->remembered -= count;
+    index->history_count -= count;
 }
 
 /* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
@@ -47600,17 +47613,17 @@ static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
     int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
     int n = 0;
 
-    if (index->remembered == index->size.history) {
-        for (; n <= index->size.context && n < index->remembered; n++)
+    if (index->history_count == index->size.history) {
+        for (; n <= index->size.context && n < index->history_count; n++)
             if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
         specdec__ngram_forget_first(index, first, n);
         specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_at(index, index->remembered++) = token;
+    *specdec__ngram_history_at(index, index->history_count++) = token;
 }
 
-/* Tokens whose runs fill half of the index, at most. */
+/* How many tokens have runs that fill half of the index, at most. */
 static int specdec__ngram_token_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
@@ -47635,7 +47648,7 @@ static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts a token of the history, or begins its next sequence. */
+/* Counts the next token of the history, or begins its next sequence at an end mark. */
 static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END_MARK)
@@ -47657,9 +47670,9 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
     for (i = 0; i < index->size.readers; i++)
         live += index->readers[i].length - index->readers[i].from;
     kept = specdec__max_int(budget / 2, budget - (int)(live < budget ? live : budget));
-    kept = specdec__min_int(kept, index->remembered);
+    kept = specdec__min_int(kept, index->history_count);
     share = specdec__ngram_reader_budget(index, budget - kept);
-    specdec__ngram_drop_history(index, index->remembered - kept);
+    specdec__ngram_drop_history(index, index->history_count - kept);
     specdec__ngram_clear_runs(index);
     specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
@@ -47683,14 +47696,15 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
-   their last `context` tokens are used, as context. */
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence, from which it was
+   forked, so only their last `context` tokens are used, as context. */
 static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
+/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the index has no room, the oldest
+   tokens are dropped. */
 static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                            const int32_t *text, int length)
 {
@@ -47722,8 +47736,8 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
             length - k >= reader->from ? specdec__ngram_locate_run(index, text, length - k, length) : -1;
 }
 
-/* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
-   that is to leave nothing is rewound to 0 instead. O(context) a token. */
+/* Ends a reader's sequence: the tokens that the index counts of it, or the newest of these, go into the history, and
+   the reader is empty. A sequence that is to leave nothing is rewound to 0 instead. O(context) a token. */
 static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                         const int32_t *text)
 {
@@ -47742,7 +47756,8 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and has a continuation; 0: none has. */
+/* The longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run): none has.
+   */
 static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
@@ -47750,7 +47765,7 @@ static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, in
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that can be continued once `token` has followed `run`; 0: none can. */
+/* The longest run that can be continued once `token` has followed `run`; 0 (the empty run): no other can. */
 static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
@@ -47770,8 +47785,8 @@ static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t tok
     return at;
 }
 
-/* Inserts a token into the list's newest stage, which begins at `from`, unless an earlier stage has it; a stage keeps
-   its SPECDEC__NGRAM_CHILDREN heaviest tokens, heaviest first. */
+/* Inserts a token into a list's newest stage, which begins at item `from`, unless an earlier stage has it. A stage
+   keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
 static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
@@ -47789,8 +47804,8 @@ static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int3
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage: weights become shares. sum: all weights of the stage, those of tokens that are not listed
-   included. */
+/* Ends a list's newest stage, which begins at item `from`: weights become shares. sum: all weights of the stage, those
+   of tokens that are not listed included; trust: that in its source. */
 static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
@@ -47803,7 +47818,7 @@ static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float 
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Adds a stage: the tokens that followed a run, without those that are listed already. */
+/* Adds a stage to a list: the tokens that followed a run, without those that are listed already. */
 static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
@@ -47830,8 +47845,8 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
     specdec__ngram_end_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Adds a stage: the target's most probable tokens of a row, without those that are listed already and without the token
-   `but`. */
+/* Adds a stage to a list: the target's most probable tokens of a recycled row, without those that are listed already
+   and without the token `but`. */
 static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
                                     specdec__ngram_trust *trust)
 {
@@ -47887,7 +47902,8 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
     }
 }
 
-/* Updates the trust in all stages by the token that followed a path. Returns 1 if it was the most probable token. */
+/* Updates the trust in the sources of a path's continuations by the token that followed it. Returns 1 if that was the
+   most probable token, else 0. */
 static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
@@ -47932,12 +47948,13 @@ static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise
         list->items[i].probability /= sum;
 }
 
+/* Whether offer a comes before b: more probable, or as probable and older. */
 SPECDEC__INLINE int specdec__ngram_offer_before(specdec__ngram_offer a, specdec__ngram_offer b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
-/* The heap's root is the best offer. */
+/* The order of the heap of offers, whose root is the best one. */
 #define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_offer_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
 
@@ -47962,8 +47979,8 @@ static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
     return best;
 }
 
-/* Adds offers behind a node: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN, that are more probable
-   than `least`. */
+/* Adds offers behind a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN, whose
+   paths are more probable than `least`. from: the offer that became the node. */
 static void specdec__ngram_push_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
                                      specdec__ngram_list *list, float least)
 {
@@ -47989,8 +48006,8 @@ static void specdec__ngram_push_list(specdec__ngram *index, int node, const spec
     }
 }
 
-/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the
-   caller. */
+/* Sets *place to the path that ends with a node of a tree, whose root is the last token of text[length]. The caller
+   sets run and streak. */
 static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens,
                                      int node,
                                      const int32_t *text, int length)
@@ -48076,13 +48093,13 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes before the tokens of a file */
 #define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of likely tokens */
 
-/* Where a file's parts are. */
+/* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
 typedef struct specdec__ngram_file {
     const unsigned char *tokens, *entries;
     size_t count, entry_count;
 } specdec__ngram_file;
 
-/* Entries of the table that say something. */
+/* The number of entries in use of the table of likely tokens. */
 static size_t specdec__ngram_count_entries(const specdec__recycling *r)
 {
     size_t count = 0;
@@ -48093,10 +48110,10 @@ static size_t specdec__ngram_count_entries(const specdec__recycling *r)
     return count;
 }
 
-/* The tokens, and ends of texts, of a file that specdec__ngram_save_file writes. */
+/* The number of tokens and end marks in a file that specdec__ngram_save_file writes. */
 static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
 {
-    size_t tokens = (size_t)index->remembered;
+    size_t tokens = (size_t)index->history_count;
     int i;
 
     for (i = 0; i < index->size.readers; i++)
@@ -48105,7 +48122,8 @@ static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
+/* Writes the tokens that the index counts of a live sequence, and an end mark, to `to`. Returns the address behind
+   them. */
 static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -48118,7 +48136,7 @@ static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *
     return to + 4;
 }
 
-/* Writes the table of likely tokens. Returns where it stopped. */
+/* Writes the entries of the table of likely tokens to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
 {
     uint32_t i;
@@ -48168,7 +48186,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD_BYTES;
-    for (i = 0; i < index->remembered; i++, to += 4)
+    for (i = 0; i < index->history_count; i++, to += 4)
         specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_sequence(&index->readers[i], to);
@@ -48178,7 +48196,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     return SPECDEC_OK;
 }
 
-/* Finds a file's parts. Returns 0 when its size is not that of its parts. */
+/* Finds the parts of a file of n-grams. Returns 0 when its size is not that of its parts, else 1. */
 static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
     size_t left = size - SPECDEC__NGRAM_HEAD_BYTES - 8;
@@ -48199,7 +48217,7 @@ static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned
     return !((left - 4) % SPECDEC__NGRAM_ENTRY_BYTES) && (left - 4) / SPECDEC__NGRAM_ENTRY_BYTES == f->entry_count;
 }
 
-/* Reads an entry of the table. Returns 0 when its shares or tokens cannot be. */
+/* Reads an entry of the table of likely tokens. Returns 0 when its shares or tokens cannot be, else 1. */
 static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
 {
     int k;
@@ -48216,7 +48234,8 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary; tokens: the size of the vocabulary. */
+/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary, and finds its parts. tokens: the
+   size of the vocabulary. */
 static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const unsigned char *data, size_t size,
                                                 uint64_t vocabulary, int tokens, specdec_error *error)
 {
@@ -48245,8 +48264,8 @@ static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const un
     return SPECDEC_OK;
 }
 
-/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens are
-   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
+/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens
+   are dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
    Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
    SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
    history. */
@@ -48288,7 +48307,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
 
 /* The part of a sequence that the small cache holds. */
 typedef struct specdec__retrieved {
@@ -48297,25 +48316,26 @@ typedef struct specdec__retrieved {
     int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
 } specdec__retrieved;
 
+/* Small caches of a target, one for each sequence, and how their chunks are chosen. */
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences;  /* (sequences) */
-    int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind the chunks: at first, and at most */
-    float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
-    specdec_candidate *chosen;  /* (threads, chunks) */
-    int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
+    specdec__retrieved *sequences; /* (sequences): what the small cache holds of each */
+    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence in the small cache */
+    int recent, most;           /* tokens behind the chunks in the small cache: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): scores of chunks; their parts from four queries */
+    specdec_candidate *chosen;  /* (threads, chunks): the best chunks */
+    int few_dimensions;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
-    int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, ...: a path of all nodes, in order */
     int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
-    /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
+    /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
     const specdec__view *whole; /* the current sequence in the target's cache */
     const specdec__view *view;  /* the current sequence in the small cache */
-    int begun;                  /* chunks of the current sequence to choose from */
-    int anew;                   /* index of the token from which on chunks are chosen again */
+    int source_chunks;                  /* chunks of the current sequence from which some are chosen */
+    int next_choice;                   /* position of the token before which chunks are chosen again */
     specdec__context context;   /* the target's, but for the cache and the logits */
 } specdec__retrieval;
 
@@ -48353,10 +48373,10 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
     }
 }
 
-/* How many of `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
+/* How many of the `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
 static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
 {
-    return r->few ? specdec__max_int(dim / 4, 16) : 0;
+    return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
 
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
@@ -48375,18 +48395,18 @@ static void specdec__retrieve_find_dimensions(const specdec__context *c, const s
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
     specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_few_dimensions(r, dim),
-                                r->largest + (size_t)thread * (size_t)r->few);
+                                r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
 /* The running attention sums of up to four queries of row 0. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
     const specdec__layer *layer;
-    int few;            /* dimensions */
+    int few_dimensions;            /* dimensions */
     const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
     float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
-    int query, count;   /* the first of them, and how many */
-    float highest[4], sums[4][16];
+    int query, count;   /* the first of the queries, and how many */
+    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of weights */
 } specdec__attending;
 
 /* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
@@ -48396,7 +48416,7 @@ static void specdec__retrieve_score_by_few(const specdec__context *c, const spec
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
 
-    for (i = 0; i < t->few; i++) {
+    for (i = 0; i < t->few_dimensions; i++) {
         const unsigned char *row = keys + (size_t)t->largest[i].token * SPECDEC__KEYS * size;
         float *to = t->scratch->keys + i * SPECDEC__KEYS;
 
@@ -48405,7 +48425,8 @@ static void specdec__retrieve_score_by_few(const specdec__context *c, const spec
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->key_scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+    c->kernels->key_scores(t->scratch->queries, t->few_dimensions, t->count, t->scratch->keys, 0, SPECDEC__KEYS,
+                           t->scratch->keys,
                            t->scratch->scores);
 }
 
@@ -48416,7 +48437,7 @@ static void specdec__retrieve_add_segment(specdec__context *c, specdec__attendin
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
-    if (t->few)
+    if (t->few_dimensions)
         specdec__retrieve_score_by_few(c, t, keys);
     else
         specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
@@ -48453,8 +48474,8 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few = specdec__retrieve_few_dimensions(r, keys->dim);
-    t.largest = r->largest + (size_t)thread * (size_t)r->few;
+    t.few_dimensions = specdec__retrieve_few_dimensions(r, keys->dim);
+    t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
     specdec__retrieve_find_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
@@ -48463,8 +48484,9 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
         memset(t.chunks, 0, 4 * row);
         for (q = 0; q < t.count; q++) {
             t.highest[q] = SPECDEC__NO_SCORE;
-            for (i = 0; i < t.few; i++)
-                t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
+            for (i = 0; i < t.few_dimensions; i++)
+                t.scratch->queries[q * t.few_dimensions + i] =
+                    c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
             specdec__retrieve_add_segment(c, &t, r, &s->segment[i],
@@ -48497,7 +48519,7 @@ static void specdec__retrieve_recall_layer(specdec__context *c, int thread, cons
     while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
-            specdec__retrieve_choose_chunks(c->kernels, scores, r->begun, r->chunks, chosen);
+            specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
                 specdec__retrieve_copy_keys(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
@@ -48533,18 +48555,19 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     for (i = 0; i < room.max_views; i++)
         specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].has_codes)
-        r->few = specdec__max_int(target->kv.dim / 4, 16);
+        r->few_dimensions = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
     r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
     r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
-    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few);
+    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few_dimensions);
     longest = specdec__max_int(r->chunks * chunk, r->most);
     r->path = SPECDEC__TAKE(arena, int, longest);
     for (i = 0; r->path && i < longest; i++)
         r->path[i] = i;
 }
 
-/* Reserves n tokens behind a view of the small cache. Returns 0 if there is no room. */
+/* Reserves slots for n tokens behind a view of the small cache, and makes them part of the view. Returns 0 if there is
+   no room, else 1. */
 static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
@@ -48570,8 +48593,8 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
         t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
     }
-    r->begun = t->from / r->chunk;
-    r->anew = 0;
+    r->source_chunks = t->from / r->chunk;
+    r->next_choice = 0;
     specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
     n = committed - t->from - t->exact;
     if (!specdec__retrieve_reserve_tokens(r, &t->view, n))
@@ -48592,7 +48615,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
 static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
-    const int stale = r->view->next_position >= r->anew;
+    const int stale = r->view->next_position >= r->next_choice;
 
     r->context = *r->target;
     r->context.kv = kv;
@@ -48601,22 +48624,22 @@ static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
-        r->anew = r->view->next_position + SPECDEC__RETRIEVE_CHOICE_TOKENS;
+        r->next_choice = r->view->next_position + SPECDEC__RETRIEVE_CHOICE_TOKENS;
     return &r->context;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: states behind its tokens and
- *     behind draft tokens, masks, tokens that are forced.
+ * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: the constraint's states
+ *     behind tokens of the sequence and behind draft tokens, masks of allowed tokens, forced tokens.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
-#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
-#define SPECDEC__CONSTRAINED_EXTRA 15 /* candidates checked one by one, besides the k that are wanted, before a mask */
+#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path with states, at most */
+#define SPECDEC__CONSTRAINED_EXTRA 15 /* candidates that are checked besides the k wanted ones, before a mask is made */
 
 enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
 
@@ -48625,32 +48648,32 @@ struct specdec__constrained;
 /* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
     const specdec__vocab *vocab;
-    int vocab_size;            /* of rows of logits */
+    int vocab_size;            /* logits of a row */
     const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
     unsigned char *trie_memory;
     size_t trie_bytes;
-    uint32_t *mask;            /* (vocab_size bits) */
+    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
-    specdec__mask_walk *walk;
+    specdec__mask_walk *walk;  /* scratch of specdec__mask_compute */
     int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
     int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* whose path it is, behind its first `base` tokens */
-    int base, path_count;
-    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind the path's tokens; last: scratch */
+    const struct specdec__constrained *owner; /* the constraint whose path is stored, behind the first `base` tokens */
+    int base, path_count;      /* tokens before the path; tokens of the path */
+    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): draft tokens, one behind the other */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each path token; last: scratch */
 } specdec__masker;
 
 /* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
    so that these tokens are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
-    const specdec_constraint *constraint; /* or NULL */
+    const specdec_constraint *constraint; /* NULL: none */
     uint64_t hash;             /* of the constraint */
-    specdec_allow allow;       /* or NULL */
-    void *allow_data;
+    specdec_allow allow;       /* the caller's callback, which allows tokens; NULL: none */
+    void *allow_data;          /* the callback's argument */
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
     int from;                  /* the token at which the constraint begins */
@@ -48658,7 +48681,7 @@ typedef struct specdec__constrained {
     int spelled;               /* 1: marks of calls count as their spelling */
     int length;                /* state[0] is the state behind so many tokens */
     int32_t last;              /* the last of these tokens; -1: length is 0 */
-    specdec_constraint_state *state; /* (2) */
+    specdec_constraint_state *state; /* (2): behind the first `length` tokens; at index `from`, where anchored */
 } specdec__constrained;
 
 /* Whether a sequence has a constraint or a callback that limits its tokens. */
@@ -48700,7 +48723,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
         *m = made;
 }
 
-/* Builds the vocabulary's trie, unless it is built. */
+/* Builds the trie of the vocabulary's tokens in trie_memory, unless it is built. */
 static void specdec__masker_build_trie(specdec__masker *m)
 {
     specdec__arena arena;
@@ -48740,7 +48763,7 @@ static int specdec__constrained_drops_space(const specdec__constrained *c, int32
             specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
-/* Whether a token is a mark of calls that counts as its spelling. */
+/* Whether a token is a control token that marks calls and counts as its spelling. */
 static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -48774,7 +48797,8 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
     return bytes;
 }
 
-/* Advances a state by one token. Behind a token that was not allowed, no token is allowed. */
+/* Advances a state by one token, which follows token `previous`. Behind a token that was not allowed, no token is
+   allowed. */
 static void specdec__constrained_advance_state(const specdec__constrained *c, specdec_constraint_state *state,
                                                int32_t previous, int32_t token)
 {
@@ -48794,7 +48818,7 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
 SPECDEC__INLINE int32_t specdec__constrained_token_before(const int32_t *text,
                                                           int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* Begins the constraint behind the first `from` tokens. */
+/* Begins the constraint behind the first `from` tokens of its sequence. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -48804,7 +48828,7 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* Drops states behind more than the first `count` tokens. */
+/* Drops the stored states behind more than the first `count` tokens. */
 static void specdec__constrained_forget_states(specdec__constrained *c, int count)
 {
     if (c->length > count)
@@ -48834,7 +48858,7 @@ static void specdec__constrained_commit_state(specdec__constrained *c, const int
         c->masker->owner = NULL;
 }
 
-/* The state behind the first `count` tokens of text, which may end with draft tokens. */
+/* The constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
 static const specdec_constraint_state *specdec__constrained_state_behind(specdec__constrained *c, const int32_t *text,
                                                                          int count)
 {
@@ -48952,7 +48976,7 @@ static int specdec__constrained_state_allows(const specdec__constrained *c, cons
     return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
+/* Sets the bits of the mask that the constraint (without the callback) allows behind the first `count` tokens. */
 static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
@@ -48978,7 +49002,7 @@ static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_
         }
 }
 
-/* Whether the mask has a token. */
+/* Whether the mask allows a token. */
 SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
@@ -49054,7 +49078,7 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
     return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
 }
 
-/* Removes forbidden ones from `found` candidates, and keeps at most k. Returns how many. */
+/* Removes forbidden tokens from candidates (found), and keeps at most k. Returns how many are left. */
 static int specdec__constrained_keep_allowed(specdec__constrained *c, const int32_t *text, int count, int found, int k,
                                              specdec_candidate *candidates)
 {
@@ -49072,14 +49096,14 @@ static int specdec__constrained_keep_allowed(specdec__constrained *c, const int3
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>speculation/row: what is chosen from a row of logits, without a list of all of it: tokens that cannot be chosen are
- *     passed over by bounds, not sorted.
+ * >>speculation/row: chooses tokens from a row of logits without sorting a list of all tokens: tokens that cannot be
+ *     chosen are passed over by the largest logit of their block.
  * ================================================================================================================== */
 
-#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
+#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens that are passed over together; a multiple of 64 */
 #define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row from which on blocks pay */
-#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks that are searched for a top-p set */
-#define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
+#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks that are searched for a top-p set, at most */
+#define SPECDEC__ROW_ROUNDS   4    /* draws from the whole row before the top-p set is listed */
 #define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
 
 /* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
@@ -49087,24 +49111,24 @@ typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec__vocab *vocab;
     const specdec_sampling *sampling;
-    specdec_candidate *items; /* (vocab) */
+    specdec_candidate *items; /* (vocab): memory for a list of candidates */
     specdec__constrained *constrained; /* NULL: all tokens are allowed */
-    float surprise;           /* of mirostat: see specdec__sampler_input */
+    float surprise;           /* of mirostat, in bits: see specdec__sampler_input */
 } specdec__chooser;
 
-/* A row that is sampled from: a list of candidates, or, where the samplers leave out nothing, or what lies behind a
-   top-p set, the logits as they are. */
+/* A row of logits from which tokens are sampled: as a list of candidates; or, where the samplers leave out nothing but
+   the tokens behind a top-p set, as the logits themselves. */
 typedef struct specdec__row {
     const specdec__kernels *kernels;
     const float *logits; /* (size), which samplers may have changed */
     int size;
     float highest;       /* of the logits */
-    float temperature;   /* 0: there is a list */
-    float top_p;         /* of the logits before the temperature; 0: all tokens may be chosen */
-    specdec_candidates candidates; /* and room for a list */
+    float temperature;   /* 0: the row is a list: `candidates` */
+    float top_p;         /* top-p of the logits before the temperature; 0: off */
+    specdec_candidates candidates; /* the list, or memory for one */
 } specdec__row;
 
-/* A logit as in lists: relative to the row's largest. */
+/* A token's logit as lists have it: minus the row's largest logit. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
@@ -49126,7 +49150,8 @@ static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate 
     specdec__sample_select_first(NULL, blocks, count, k);
 }
 
-/* Appends tokens of a block whose logit is at least `least` to `count` items. Returns the new count. */
+/* Appends the tokens of the block that begins with token `from`, whose logits are at least `least`, to `count` items.
+   Returns the new count. */
 static int specdec__row_collect_block(const specdec__row *row, int from, float least, specdec_candidate *items,
                                       int count)
 {
@@ -49144,9 +49169,9 @@ static int specdec__row_collect_block(const specdec__row *row, int from, float l
     return count;
 }
 
-/* Makes a list of at least k tokens that includes the k best: all that are at least the k-th best of the k blocks with
-   the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of the first half
-   of items, which no token reaches. */
+/* Makes a list of at least k tokens that includes the k best: all tokens whose logits are at least the k-th best of the
+   k blocks with the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of
+   the first half of items, which no token reaches. */
 static int specdec__row_list_best(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
@@ -49242,11 +49267,12 @@ typedef struct specdec__row_mass {
     double all, before;
 } specdec__row_mass;
 
+/* Sums e^(logit - best) over all tokens of a row, and over those that come before `limit`. */
 static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
 {
     double lanes[32] = {0};
     specdec__row_mass mass = {0, 0};
-    /* of tokens before it, those of the same logit count, too: all above the next lower float; -0 is not one */
+    /* lower tokens count with the same logit, too: all above the next lower float; -0 is not one */
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
 
@@ -49265,8 +49291,8 @@ SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double al
     return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
 }
 
-/* Makes a list of the top-p set from the best blocks. Returns how many; 0: the set has tokens of other blocks, or
-   rounding decides. */
+/* Makes a list of the row's top-p set from the best blocks. Returns how many candidates; 0: the set has tokens of other
+   blocks, or rounding decides. */
 static int specdec__row_list_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
@@ -49293,7 +49319,7 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
                ? 0 : kept;
 }
 
-/* Makes a list of the row's top-p set, divided by the temperature. */
+/* Makes a list of the row's top-p set, logits divided by the temperature. */
 static void specdec__row_list_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
@@ -49313,8 +49339,9 @@ static void specdec__row_list_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* The k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`. Groups of tokens
-   that the largest possible noise, or their own, cannot lift to the k best are skipped. */
+/* Writes the k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`, to `best`.
+   Groups of tokens that the largest possible noise, or their own, cannot lift to the k best are skipped. Returns how
+   many. */
 static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                     specdec_candidate *best)
 {
@@ -49341,9 +49368,9 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
     return held;
 }
 
-/* As specdec__row_search_best, from a top-p set. A token chosen from the whole row is the result if it is in the set, that
-   is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
-   repeated. Returns 0 if a list is needed. */
+/* As specdec__row_search_best, from a top-p set. A token chosen from the whole row is the result if it is in the set,
+   that is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
+   repeated. Returns how many; 0: a list is needed. */
 static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
@@ -49373,7 +49400,7 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
     return 0;
 }
 
-/* The k best tokens with noise, as by specdec_sample_top. */
+/* Writes the k best tokens of a row with noise, as by specdec_sample_top, to `best`. Returns how many. */
 static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -49389,7 +49416,7 @@ static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t p
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* The distribution of specdec_sample_distribution, not normalised: p (size). */
+/* Writes the distribution of specdec_sample_distribution, not normalised, to p (size). */
 static void specdec__row_write_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
@@ -49400,7 +49427,7 @@ static void specdec__row_write_weights(specdec__row *row, float *p)
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise of a token of a list, in bits; 0: it is not in the list. */
+/* The surprise (-log2 of the probability) of a token of the row's list, in bits; 0: it is not in the list. */
 static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;
@@ -49422,10 +49449,10 @@ static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_CHILDREN 32   /* of a node */
-#define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens of each sequence but the first for which the index has room */
-#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts, at most, whose most probable tokens by the target are stored */
+#define SPECDEC__MAX_CHILDREN 32   /* children of a node, at most */
+#define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* tokens of the longest context of the n-gram drafter */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens for which the index has room, of each sequence but the first */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose likeliest tokens by the target are stored, at most */
 #define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* least probability of a continuation that is proposed */
 
 enum {
@@ -49442,10 +49469,10 @@ typedef struct specdec__draft_request {
     const specdec_sampling *sampling;  /* of the sequence */
     specdec__constrained *constrained; /* of the sequence; NULL: it has no constraint */
     const specdec__view *view;         /* of the sequence, in the target's cache; NULL while the engine is made */
-    int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
-    specdec_rule rule;    /* by which children are drawn; coupled: by specdec__choose */
+    int most, levels;     /* nodes and levels of a tree whose shape the drafter chooses, at most */
+    specdec_rule rule;    /* the rule of acceptance, for which children are drawn */
     float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
-    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
+    double wait_seconds;  /* seconds that the drafter may wait for draft tokens of a remote rank */
 } specdec__draft_request;
 
 /* A drafter's tree of candidates (draft tokens, before some are chosen to be verified). Candidate 0 is the root: the
@@ -49454,11 +49481,11 @@ typedef struct specdec__draft_request {
 typedef struct specdec__draft_tree {
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
-    int32_t *depth;       /* (capacity): root 0 */
+    int32_t *depth;       /* (capacity): levels below the root, whose depth is 0 */
     float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
     unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
-    int extended_count;   /* candidates that were extended, without the root */
-    int32_t *moved;       /* (capacity): after keep, the new index of each candidate; -1: it was dropped */
+    int extended_count;   /* number of candidates that were extended, without the root */
+    int32_t *moved;       /* (capacity): after keep_subtree, the new index of each candidate; -1: it was dropped */
 } specdec__draft_tree;
 
 /* How a tree grows: which candidates are extended next. Written by the scheduler. */
@@ -49468,7 +49495,7 @@ typedef struct specdec__draft_frontier {
     float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
     int level;            /* index of the first candidate of the newest level */
     int32_t *chosen;      /* (count, at most the tree size): candidates to be extended next */
-    int count;
+    int count;            /* of chosen candidates */
     int valid_at;         /* the tree is kept from an earlier step and valid while request.count is this; 0: not kept */
 } specdec__draft_frontier;
 
@@ -49481,8 +49508,8 @@ typedef struct specdec__draft_outcome {
 
 /* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
 typedef struct specdec__draft_books {
-    double begun;         /* clock, seconds: when the drafter was asked */
-    double seconds;       /* of drafting that count against the drafter */
+    double begun;         /* clock in seconds when the drafter was asked for draft tokens */
+    double seconds;       /* seconds of drafting that count against the drafter */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
 } specdec__draft_books;
 
@@ -49499,9 +49526,9 @@ typedef struct specdec__proposal {
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__kv_demand *room;  /* number of sequences, and their length */
+    const specdec__kv_demand *room;  /* how many sequences, and tokens of each, caches have to hold */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* of the pool that the drafter's model keeps busy */
+    int threads;                     /* of the pool, that the drafter's model uses at most */
     int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
 } specdec__draft_setup;
 
@@ -49511,7 +49538,8 @@ typedef struct specdec__drafter specdec__drafter;
 typedef struct specdec__prefilled {
     int at;              /* index of the sequence in the engine */
     const int32_t *text; /* (count): its tokens */
-    int count, from, n;
+    int count;           /* of all tokens of the sequence */
+    int from, n;         /* the first of the tokens meant here; their number */
     int first;           /* index of the sequence's first node in the step */
     const int *path;     /* (n): the nodes of the tokens, counted from `first`; NULL: 0, 1, 2, ... */
     const float *state;  /* hidden state of the last token; NULL: not computed */
@@ -49529,7 +49557,7 @@ typedef struct specdec__verified {
     int vocab;
     const specdec__kernels *kernels;
     const int32_t *path;     /* (length): the root and the accepted nodes */
-    int length;
+    int length;              /* of path */
     int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
                                 can be chosen, the others being -infinity */
 } specdec__verified;
@@ -49546,73 +49574,78 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that it proposes is accepted */
     int size, depth; /* default size and depth of its trees when it drafts alone */
-    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept_views of
-                  them): index `views` + i is the i-th. 0: it stores nothing of them */
+    /* 1: share_prefix and truncate_sequence also take the indices of ended sequences that are kept (room->kept_views of
+       them): index `views` + i is the i-th. 0: it stores nothing of them */
+    int keeps_ended;
     int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
     /* Proposes a token for each node of drafts->tree, whose levels are stored one behind the other. A drafter without
        cost also chooses the tree and sets the shares. */
-    specdec_result (*fill)(specdec__drafter *drafter, const specdec__draft_request *request,
-                           specdec__draft_tree *drafts, specdec_error *error);
+    specdec_result (*fill_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                specdec__draft_tree *drafts, specdec_error *error);
     /* Appends children, with shares, to each of frontier->chosen, and counts these as extended. The root is extended
        first, alone; each candidate once, after its parent. NULL: its trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
                              specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                              specdec_error *error);
-    /* path (count): its candidates that were accepted, without the root. NULL: it prefills them later. */
-    void (*commit)(specdec__drafter *drafter, int at, const int32_t *path, int count);
-    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: nothing is stored of it. */
-    void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
+    /* Learns which of its candidates were accepted: path (count), without the root. NULL: it prefills these tokens
+       later. */
+    void (*commit_path)(specdec__drafter *drafter, int at, const int32_t *path, int count);
+    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: the drafter stores nothing of a
+       sequence. */
+    void (*truncate_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
-       prefills them. Indices from the number of sequences on: see keeps. */
-    void (*share)(specdec__drafter *drafter, int at, int of, int length);
+       prefills them. Indices from the number of sequences on: see keeps_ended. */
+    void (*share_prefix)(specdec__drafter *drafter, int at, int of, int length);
     /* The sequence has ended, and its index will be reused. NULL: as truncate to 0. */
-    void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
+    void (*end_sequence)(specdec__drafter *drafter, int at, const int32_t *text);
     /* Estimated cost of a level in plain steps, used until one is timed. NULL: drafting costs nothing. */
-    double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
+    double (*level_cost)(const specdec__drafter *drafter, const specdec__model *target);
     /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
-    int (*behind)(const specdec__drafter *drafter, int at, int count);
+    int (*count_behind)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
                               specdec_error *error);
     /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
-    int (*ready)(const specdec__drafter *drafter, int at, int count);
+    int (*is_ready)(const specdec__drafter *drafter, int at, int count);
     /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
-    specdec_result (*follow)(specdec__drafter *drafter, const specdec__prefilled *heard, specdec_error *error);
-    /* How many of the sequence's tokens follow has received: it needs the next one. NULL: it needs the last one only.
-       */
-    int (*followed)(const specdec__drafter *drafter, int at);
-    /* The path to an extended candidate was accepted: that becomes the root, and its descendants stay. NULL: no
-       candidate can stay. */
-    void (*keep)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
+    specdec_result (*follow_target)(specdec__drafter *drafter, const specdec__prefilled *committed,
+                                    specdec_error *error);
+    /* How many of the sequence's tokens follow_target has received: it needs the next one. NULL: it needs the last one
+       only. */
+    int (*count_followed)(const specdec__drafter *drafter, int at);
+    /* The path to candidate `root`, which was extended, was accepted: that candidate becomes the root, and its
+       descendants stay. NULL: no candidate can stay. */
+    void (*keep_subtree)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
     /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
     void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
                     const specdec_sampling *sampling);
-    /* Whether it has the children of a candidate now, without waiting. NULL: always. */
+    /* Whether it can append the children of a candidate now, without waiting for a remote rank. NULL: always. */
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
-    /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
-    double (*due)(const specdec__drafter *drafter, const specdec__draft_request *request);
+    /* Seconds until it is expected to have more children for request's tree; 0: not known. NULL: it never waits for a
+       remote rank. */
+    double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Receives the logits of a verified tree. NULL: it does not use them. */
     void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
 
-/* A drafter's function for sequences that begin alike; NULL where the library has one sequence only. */
+/* A drafter's share_prefix; NULL where the library has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
 /* A drafter of an engine. */
 struct specdec__drafter {
     specdec__drafter_kind kind;
-    specdec_drafting drafting;     /* its public number */
+    specdec_drafting drafting;     /* the public number of its kind */
     void *state;                   /* private to its kind */
     const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
-    int levels;                    /* that it can draft, without the root */
-    specdec__state_reader taps;    /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    int levels;                    /* levels that it can draft, without the root, at most */
+    specdec__state_reader taps;    /* (nodes, count, width): hidden states that it needs of the target's steps */
     specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 
@@ -49672,7 +49705,7 @@ static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, i
     p->frontier.valid_at = 0;
 }
 
-/* Marks the first `count` candidates to be verified. */
+/* Marks the first `count` candidates of a proposal as those to be verified. */
 static void specdec__draft_keep_first(specdec__proposal *p, int count)
 {
     int i;
@@ -49783,8 +49816,8 @@ static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p
 
     for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
-    if (d->kind.commit && p->drafts.tree.n > 1)
-        d->kind.commit(d, p->request.at, own, i - 1);
+    if (d->kind.commit_path && p->drafts.tree.n > 1)
+        d->kind.commit_path(d, p->request.at, own, i - 1);
 }
 
 SPECDEC__FOR_SPEED
@@ -49803,32 +49836,32 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__SHORT_LEAST_ROWS 8192     /* rows that are copied by default, at least */
-#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* rows that are copied by default: all rows divided by this, if that is more */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* rows that are copied by default: all divided by this, if that is more */
 #define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a row that is wanted often, at most */
-#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that use the matrix not in use, whose time is measured */
+#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that use the other matrix, to time it */
 #define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
 #define SPECDEC__SHORT_DECAY 0.998   /* at each decoded token, the counts of older ones are multiplied by this */
 
 /* A short vocabulary: copies of some rows of a drafter's output matrix, which rows these are, and what both matrices
    cost. */
 typedef struct specdec__short {
-    const specdec__matrix *full; /* (tokens, columns): the output matrix, all rows */
+    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix, all rows */
     specdec__matrix matrix;      /* (rows, columns): copies of some rows of `full`, in tiles */
     unsigned char *tiles;        /* of `matrix`: 16 rows each, interleaved */
     unsigned char *side_by_side; /* (16 rows): scratch: a tile's rows as in the file */
     int32_t *ids;                /* (rows): the token of each copied row */
-    int32_t *row;                /* (tokens): the copied row of each token; -1: it has none */
-    unsigned char *worth;        /* (rows): how often the clock still passes over a row before it takes it */
-    unsigned char *stale;        /* (tiles of 16 rows): 1: its rows have to be copied again */
-    int32_t *counted;            /* (sequences): tokens of each whose rows were wanted already */
-    int hand;                    /* the copied row that the clock looks at next; it falls */
-    int on;                      /* 1: the current tree is drafted with `matrix`; 0: with `full` */
-    int trees;                   /* number of trees that were begun */
-    int always;                  /* 1: all trees are drafted with `matrix`: the caller asked for it */
-    double rest;                 /* bytes of weights that a level reads besides the output matrix */
+    int32_t *row_of_token;                /* (tokens): the copied row of each token; -1: it has none */
+    unsigned char *passes_left;        /* (rows): how often the clock still passes over a row before it takes it */
+    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: its rows have to be copied again */
+    int32_t *noted_tokens;            /* (sequences): tokens of each whose rows were wanted already */
+    int clock_hand;                    /* the copied row that the clock looks at next; it falls */
+    int in_use;                      /* 1: the current tree is drafted with `matrix`; 0: with `full` */
+    int tree_count;                   /* number of trees that were begun */
+    int always_in_use;                  /* 1: all trees are drafted with `matrix`: the caller asked for it */
+    double rest_bytes;                 /* bytes of weights that a level reads besides the output matrix */
     double seconds[2];           /* mean of a level with `full` [0], with `matrix` [1]; 0: not measured */
-    double levels;               /* mean number of levels of a tree */
-    double written, missed;      /* decoded tokens, and those that had no copied row; older ones weigh less */
+    double mean_levels;               /* mean number of levels of a tree */
+    double written_tokens, missed_tokens; /* decoded tokens, and those without a copied row; older ones weigh less */
 } specdec__short;
 
 /* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the caller's
@@ -49849,11 +49882,11 @@ static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t toke
 {
     const int32_t before = s->ids[row];
 
-    s->row[before] = -1;
-    s->row[token] = row;
+    s->row_of_token[before] = -1;
+    s->row_of_token[token] = row;
     s->ids[row] = token;
-    s->worth[row] = (unsigned char)worth;
-    s->stale[row / SPECDEC__TILE_ROWS] = 1;
+    s->passes_left[row] = (unsigned char)worth;
+    s->stale_tiles[row / SPECDEC__TILE_ROWS] = 1;
     return before;
 }
 
@@ -49875,7 +49908,7 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
     int i;
 
-    s->full = full;
+    s->full_matrix = full;
     s->matrix = *full;
     s->matrix.rows = rows;
     s->matrix.bounds = NULL;
@@ -49884,38 +49917,38 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     s->matrix.tiles = s->tiles;
     s->side_by_side = SPECDEC__TAKE(arena, unsigned char, tile_bytes);
     s->ids = SPECDEC__TAKE(arena, int32_t, rows);
-    s->row = SPECDEC__TAKE(arena, int32_t, full->rows);
-    s->worth = SPECDEC__TAKE(arena, unsigned char, rows);
-    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__TILE_ROWS);
-    s->counted = SPECDEC__TAKE(arena, int32_t, texts);
-    s->rest = level > bytes ? (double)(level - bytes) : 0;
-    s->hand = rows - 1;
-    s->on = 1;
-    for (i = 0; s->row && s->ids && i < full->rows; i++)
-        s->row[i] = i < rows ? i : -1;
-    for (i = 0; s->stale && s->ids && i < rows; i++) {
+    s->row_of_token = SPECDEC__TAKE(arena, int32_t, full->rows);
+    s->passes_left = SPECDEC__TAKE(arena, unsigned char, rows);
+    s->stale_tiles = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__TILE_ROWS);
+    s->noted_tokens = SPECDEC__TAKE(arena, int32_t, texts);
+    s->rest_bytes = level > bytes ? (double)(level - bytes) : 0;
+    s->clock_hand = rows - 1;
+    s->in_use = 1;
+    for (i = 0; s->row_of_token && s->ids && i < full->rows; i++)
+        s->row_of_token[i] = i < rows ? i : -1;
+    for (i = 0; s->stale_tiles && s->ids && i < rows; i++) {
         s->ids[i] = i;
-        s->stale[i / SPECDEC__TILE_ROWS] = 1;
+        s->stale_tiles[i / SPECDEC__TILE_ROWS] = 1;
     }
-    for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
-        if (s->hand > rows / 2 &&
+    for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
+        if (s->clock_hand > rows / 2 &&
             (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
-            specdec__short_put_token(s, s->hand--, i, SPECDEC__SHORT_MOST_PASSES);
+            specdec__short_put_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
 /* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
    its row; -1: none did. */
 static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
 {
-    const int row = s->row[token];
+    const int row = s->row_of_token[token];
 
     if (row >= 0) {
-        s->worth[row] = (unsigned char)specdec__min_int(s->worth[row] + 1, SPECDEC__SHORT_MOST_PASSES);
+        s->passes_left[row] = (unsigned char)specdec__min_int(s->passes_left[row] + 1, SPECDEC__SHORT_MOST_PASSES);
         return -1;
     }
-    for (; s->worth[s->hand]; s->hand = s->hand ? s->hand - 1 : s->matrix.rows - 1)
-        s->worth[s->hand]--;
-    return specdec__short_put_token(s, s->hand, token, 1);
+    for (; s->passes_left[s->clock_hand]; s->clock_hand = s->clock_hand ? s->clock_hand - 1 : s->matrix.rows - 1)
+        s->passes_left[s->clock_hand]--;
+    return specdec__short_put_token(s, s->clock_hand, token, 1);
 }
 
 /* Notes the new tokens of sequence `at`, up to text[count]; those below `vocab` can have rows. whole (vocab): a row of
@@ -49923,23 +49956,23 @@ static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
 static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
                                       float *whole)
 {
-    int i = specdec__min_int(s->counted[at], count);
+    int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
 
     for (; i < count; i++) {
         int32_t lost;
 
-        if (text[i] < 0 || text[i] >= s->full->rows || text[i] >= vocab)
+        if (text[i] < 0 || text[i] >= s->full_matrix->rows || text[i] >= vocab)
             continue;
         if (writes) {
-            s->written = SPECDEC__SHORT_DECAY * s->written + 1;
-            s->missed = SPECDEC__SHORT_DECAY * s->missed + (s->row[text[i]] < 0);
+            s->written_tokens = SPECDEC__SHORT_DECAY * s->written_tokens + 1;
+            s->missed_tokens = SPECDEC__SHORT_DECAY * s->missed_tokens + (s->row_of_token[text[i]] < 0);
         }
         lost = specdec__short_note_token(s, text[i]);
         if (lost >= 0 && lost < vocab)
             whole[lost] = specdec__float_from_bits(0xff800000u);
     }
-    s->counted[at] = count;
+    s->noted_tokens[at] = count;
 }
 
 /* Copies the rows of all stale tiles from the file into the tiles. */
@@ -49950,14 +49983,14 @@ static void specdec__short_copy_rows(specdec__short *s)
     int t, i;
 
     for (t = 0; t < m->rows / SPECDEC__TILE_ROWS; t++) {
-        if (!s->stale[t])
+        if (!s->stale_tiles[t])
             continue;
         for (i = 0; i < SPECDEC__TILE_ROWS; i++)
             memcpy(s->side_by_side + (size_t)i * m->row_bytes,
-                   s->full->file + (size_t)s->ids[t * SPECDEC__TILE_ROWS + i] * m->row_bytes, m->row_bytes);
+                   s->full_matrix->file + (size_t)s->ids[t * SPECDEC__TILE_ROWS + i] * m->row_bytes, m->row_bytes);
         specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__TILE_ROWS, blocks,
                                   s->tiles + (size_t)t * tile_bytes);
-        s->stale[t] = 0;
+        s->stale_tiles[t] = 0;
     }
 }
 
@@ -49965,8 +49998,8 @@ static void specdec__short_copy_rows(specdec__short *s)
    */
 static double specdec__short_level_seconds(const specdec__short *s, int on)
 {
-    const double row = (double)s->full->row_bytes;
-    const double bytes[2] = {s->rest + row * s->full->rows, s->rest + row * s->matrix.rows};
+    const double row = (double)s->full_matrix->row_bytes;
+    const double bytes[2] = {s->rest_bytes + row * s->full_matrix->rows, s->rest_bytes + row * s->matrix.rows};
 
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
@@ -49975,7 +50008,7 @@ static double specdec__short_level_seconds(const specdec__short *s, int on)
    that have copied rows; step: seconds of the target's step. */
 static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
 {
-    const double depth = s->levels > 1 ? s->levels : 1;
+    const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
     double tokens = 1, path = 1, i;
 
     for (i = 0; i < depth; i++)
@@ -49986,23 +50019,23 @@ static double specdec__short_token_rate(const specdec__short *s, double level, d
 /* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
 static void specdec__short_choose_matrix(specdec__short *s, double step)
 {
-    const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
+    const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
     int on = 1;
 
-    if (s->always)
+    if (s->always_in_use)
         return;
     if (s->seconds[0] > 0 || s->seconds[1] > 0)
         on = specdec__short_token_rate(s, specdec__short_level_seconds(s, 1), share, step) >=
              specdec__short_token_rate(s, specdec__short_level_seconds(s, 0), 1, step);
-    if (++s->trees % SPECDEC__SHORT_TRIAL_TREES == 8) /* so that both are known */
+    if (++s->tree_count % SPECDEC__SHORT_TRIAL_TREES == 8) /* so that both are known */
         on = !on;
-    s->on = on;
+    s->in_use = on;
 }
 
 /* Adds the measured seconds of a level to the mean of the matrix in use. */
 static void specdec__short_add_time(specdec__short *s, double seconds)
 {
-    double *mean = &s->seconds[s->on];
+    double *mean = &s->seconds[s->in_use];
 
     if (*mean > 0 && seconds > 2 * *mean)
         seconds = 2 * *mean;
@@ -50023,8 +50056,8 @@ typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* number of tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
-    specdec__short *own; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none are copied */
-    specdec__context *context; /* of the drafter's model, whose output matrix `own` replaces; not used if own is NULL */
+    specdec__short *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none */
+    specdec__context *context; /* of the drafter's model; set only where there are short_rows */
     const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: row[i] is token i's */
     int id_count;
     float *whole;      /* (vocab): a row of logits of all tokens, where the rows computed have fewer: the others have
@@ -50296,10 +50329,10 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
-    start = m->own ? specdec__os_seconds() : 0;
+    start = m->short_rows ? specdec__os_seconds() : 0;
     result = m->run(d, request, drafts, candidates, from, count, error);
-    if (m->own && !result) {
-        specdec__short_add_time(m->own, specdec__os_seconds() - start);
+    if (m->short_rows && !result) {
+        specdec__short_add_time(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -50311,17 +50344,17 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
    the copies. */
 static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
 {
-    specdec__short *s = m->own;
+    specdec__short *s = m->short_rows;
 
     specdec__short_count_text(s, request->at, request->text, request->count, m->vocab, m->whole);
-    s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
+    s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
     specdec__short_choose_matrix(s, 4 * request->wait_seconds);
-    if (s->on)
+    if (s->in_use)
         specdec__short_copy_rows(s);
-    m->ids = s->on ? s->ids : NULL;
-    m->id_count = s->on ? s->matrix.rows : 0;
-    m->context->output = s->on ? &s->matrix : s->full;
+    m->ids = s->in_use ? s->ids : NULL;
+    m->id_count = s->in_use ? s->matrix.rows : 0;
+    m->context->output = s->in_use ? &s->matrix : s->full_matrix;
     m->stride = (size_t)m->context->output->rows;
 }
 
@@ -50334,7 +50367,7 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
     memset(specdec__draft_sequence_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
     m->chooser.sampling = request->sampling;
     m->chooser.constrained = request->constrained;
-    if (m->own)
+    if (m->short_rows)
         specdec__levels_choose_vocabulary(m, request);
     return m->begin(d, request, drafts, error);
 }
@@ -50466,7 +50499,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     int i;
 
     m->trust = NULL;
-    m->own = NULL;
+    m->short_rows = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
@@ -50494,8 +50527,9 @@ static double specdec__levels_level_cost(const specdec__drafter *d, const specde
     const specdec__levels *m = (const specdec__levels *)d->state;
     double bytes = (double)specdec__levels_weight_bytes(d->model, target);
 
-    if (m && m->own)
-        bytes -= (double)m->own->full->row_bytes * (m->own->full->rows - m->own->matrix.rows);
+    if (m && m->short_rows)
+        bytes -= (double)m->short_rows->full_matrix->row_bytes *
+                 (m->short_rows->full_matrix->rows - m->short_rows->matrix.rows);
     return bytes / (double)target->weight_bytes;
 }
 
@@ -50503,9 +50537,9 @@ static double specdec__levels_level_cost(const specdec__drafter *d, const specde
 static void specdec__levels_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
-    kind->fill = specdec__levels_fill_tree;
+    kind->fill_tree = specdec__levels_fill_tree;
     kind->extend = specdec__levels_extend_tree;
-    kind->cost = specdec__levels_level_cost;
+    kind->level_cost = specdec__levels_level_cost;
 }
 
 /* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
@@ -50518,15 +50552,15 @@ static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, 
     specdec__short counted, *s;
     int i;
 
-    m->own = NULL;
+    m->short_rows = NULL;
     if (!rows)
         return;
     s = SPECDEC__TAKE(arena, specdec__short, 1);
-    m->own = s;
+    m->short_rows = s;
     memset(&counted, 0, sizeof counted);
     specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
     if (s)
-        s->always = setup->config->draft_vocabulary > 0;
+        s->always_in_use = setup->config->draft_vocabulary > 0;
     m->context = c;
     m->whole = SPECDEC__TAKE(arena, float, m->vocab);
     for (i = 0; m->whole && i < m->vocab; i++)
@@ -50546,13 +50580,14 @@ SPECDEC__FOR_SIZE
    other. When the window is full, its second half is prefilled again, at new positions. */
 #define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
 
+/* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
     specdec__levels levels;
     specdec__view *views; /* (sequences, then kept ones) */
     int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
     specdec__context context;
     int window;           /* tokens of a sequence in the cache, at most */
-    int threads;          /* that it has buffers for */
+    int threads;          /* threads that its context has buffers for */
 } specdec__draft_model;
 
 /* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
@@ -50566,8 +50601,8 @@ static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, in
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last
-   one. */
+/* Prefills the first `count` tokens of sequence `at`, without the skipped ones, into the draft model's cache. wanted:
+   1: also computes the logits of the last token. */
 static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m, int at, const int32_t *text, int count,
                                                         int wanted, specdec_error *error)
 {
@@ -50598,6 +50633,7 @@ static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const
     return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
 }
 
+/* Runs candidates of one level as nodes of a step of the draft model, behind their paths. */
 static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -50612,6 +50648,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     return specdec__forward(c, &batch, error);
 }
 
+/* Moves the keys of accepted candidates into the sequence's view, as far as they were run. */
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50623,7 +50660,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
     specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
-/* Inserts a number into path[n], rising. */
+/* Inserts a number into path[n], whose numbers rise. */
 static void specdec__draft_insert_number(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
@@ -50654,6 +50691,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
                                                              drafts->extended_count);
 }
 
+/* From now on the draft model runs on at most `threads` threads of a pool. */
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50662,6 +50700,7 @@ static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool 
     m->context.threads = specdec__min_int(threads, m->threads);
 }
 
+/* Drops keys behind a sequence's first `length` tokens. */
 static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50675,6 +50714,7 @@ static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, keys);
 }
 
+/* Sequence `at` begins with the first `length` tokens of sequence `of`, and shares its keys of these. */
 static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50689,6 +50729,7 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
     m->skipped[at] = 0;
 }
 
+/* How many of a sequence's first `count` tokens have to be prefilled before the next tree. */
 static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
@@ -50697,6 +50738,7 @@ static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, 
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
+/* Prefills the first `count` tokens of the request's sequence before it is drafted for. */
 static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
                                                    int count, specdec_error *error)
 {
@@ -50715,6 +50757,7 @@ static int specdec__draft_model_choose_window(const specdec__model *model, const
     return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->view_keys);
 }
 
+/* Takes the drafter's memory from an arena, and checks that its model fits the target. */
 static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -50774,14 +50817,14 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_model_init;
-    kind->commit = specdec__draft_model_commit_path;
-    kind->truncate = specdec__draft_model_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_model_share_prefix);
-    kind->behind = specdec__draft_model_count_behind;
+    kind->commit_path = specdec__draft_model_commit_path;
+    kind->truncate_sequence = specdec__draft_model_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
+    kind->count_behind = specdec__draft_model_count_behind;
     kind->prefill = specdec__draft_model_prefill;
-    kind->keep = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
+    kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
     kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
-    kind->keeps = 1;
+    kind->keeps_ended = 1;
 }
 
 SPECDEC__FOR_SPEED
@@ -50792,26 +50835,29 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The common part of drafters that need the target's hidden state behind the token before the root, and no cache. Their
-   state begins with it. */
+/* The common part of the state of drafters that need the target's hidden state behind the token before the root, and no
+   cache (the struct begins their state). */
 typedef struct specdec__draft_last {
     specdec__levels levels;
-    int width;    /* of a hidden state */
-    float *state; /* (sequences, width): the target's, behind the last token of each sequence that was run */
+    int width;    /* floats of a hidden state */
+    float *state; /* (sequences, width): the target's hidden state behind the last token that it ran */
     int *known;   /* (sequences): the index of that token; -1: there is none */
 } specdec__draft_last;
 
+/* The state of a drafter that is a file of heads. */
 typedef struct specdec__draft_heads {
     specdec__draft_last last;
     specdec__heads heads;
-    float *inner; /* (1 + tree size, stride of the heads' states): states of the root, and of candidates in order */
+    float *inner; /* (1 + tree size, stride of the heads' states): of the root, and of candidates by their places */
 } specdec__draft_heads;
 
+/* The stored hidden state (width) of sequence `at`. */
 static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
 {
     return m->state + (size_t)at * (size_t)m->width;
 }
 
+/* A sequence is cut: drops its hidden state if its token is cut off. */
 static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
@@ -50821,6 +50867,7 @@ static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, c
         m->known[at] = -1;
 }
 
+/* Sequence `at` begins as sequence `of`: copies its hidden state if its token is among the shared ones. */
 static void specdec__draft_last_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
@@ -50837,20 +50884,21 @@ static int specdec__draft_last_is_ready(const specdec__drafter *d, int at, int c
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-static specdec_result specdec__draft_last_follow_target(specdec__drafter *d, const specdec__prefilled *heard,
+/* Stores the target's hidden state behind the last committed token, if it was computed. */
+static specdec_result specdec__draft_last_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                         specdec_error *error)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
     (void)error;
-    if (!heard->state)
+    if (!committed->state)
         return SPECDEC_OK;
-    m->known[heard->at] = heard->from + heard->n - 1;
-    memcpy(specdec__draft_last_state(m, heard->at), heard->state, (size_t)m->width * sizeof(float));
+    m->known[committed->at] = committed->from + committed->n - 1;
+    memcpy(specdec__draft_last_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
     return SPECDEC_OK;
 }
 
-/* Takes the memory for the hidden states, and for levels. */
+/* Takes the memory for the hidden states, and for levels, from an arena. model: the drafter's. */
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
@@ -50867,7 +50915,7 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
-/* Runs a level whose inputs are in heads.input, and stores its states from index `from` on. */
+/* Runs a level of heads whose input rows are in heads.input, and stores its states from place `from` on. */
 static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m, int level, const int32_t *tokens,
                                                          int from,
                                                          int count, specdec_error *error)
@@ -50887,6 +50935,7 @@ static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
+/* Computes logits row 0, behind the root, from the target's hidden state. */
 static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       const specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -50897,7 +50946,8 @@ static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const
     return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
-/* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
+/* Runs candidates of one level. Heads that do not use the states of the level before give the same logits behind all
+   its candidates. */
 static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -50922,11 +50972,13 @@ static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const 
     return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
+/* The cost of a level in plain steps, by bytes of weights. */
 static double specdec__draft_heads_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
 }
 
+/* Takes the drafter's memory from an arena, and checks that the heads fit the target. */
 static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -50962,11 +51014,11 @@ static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_heads_init;
-    kind->truncate = specdec__draft_last_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_last_share_prefix);
-    kind->cost = specdec__draft_heads_level_cost;
-    kind->ready = specdec__draft_last_is_ready;
-    kind->follow = specdec__draft_last_follow_target;
+    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->level_cost = specdec__draft_heads_level_cost;
+    kind->is_ready = specdec__draft_last_is_ready;
+    kind->follow_target = specdec__draft_last_follow_target;
 }
 
 SPECDEC__FOR_SPEED
@@ -50983,49 +51035,56 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
+/* Of a sequence: hidden states that are stored until their pairs are run, at most. */
+#define SPECDEC__DRAFT_STORED_STATES 32
 
+/* The pairs of a sequence: which of them were run, and the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* keys of the pairs that were run */
-    float *states;      /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): of `count` pairs from `from` on;
-                           NULL: none, of a kept sequence */
-    int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
+    specdec__view view; /* the layer's keys and values of the pairs that were run */
+    /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
+       index `from` on; NULL: none are stored, as the sequence is a kept one */
+    float *states;
+    int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
+/* The state of a drafter that is a layer which reads the target's hidden states. */
 typedef struct specdec__draft_layer {
     specdec__levels levels;
     specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
-    float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
-    float *reads;                /* (tree size, specdec__forward_states_stride): such states, where a step reads them as
-                                    the target's; NULL: they are its residual stream at once */
-    int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
+    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, and behind candidates,
+                           by their places */
+    float *reads;       /* (tree size, specdec__forward_states_stride): such states as input of a step; NULL: a step
+                           takes them as its residual stream */
+    int leading_pairs;  /* 1: the first pair has zeros in place of a hidden state; 0: it has one */
     specdec__context context;
 } specdec__draft_layer;
 
+/* The layer's hidden state behind the root (place 0) or a candidate (1 + its index): a row of embedding floats. */
 static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
 {
-    return m->inner + (size_t)place * (size_t)m->context.model->embedding;
+    return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
 
 /* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
 static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
 {
-    return specdec__max_int(count - 2 + m->lead, 0);
+    return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
 
-/* Stores hidden states anew, beginning with that of the first pair which was not run. */
+/* Drops the stored hidden states of a sequence; the next one to be stored is that of the first pair which was not run.
+   */
 static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
     t->count = 0;
-    if (t->from || !m->lead || !t->states)
+    if (t->from || !m->leading_pairs || !t->states)
         return;
     memset(t->states, 0, (size_t)specdec__forward_states_stride(m->context.model) * sizeof *t->states);
     t->count = 1;
 }
 
-/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
-   on. */
+/* Stores the layer's hidden states of the last `count` nodes of its step, whose logits were computed, in own_states
+   from place `place` on. */
 static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -51038,7 +51097,7 @@ static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
+/* Runs the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last one. */
 static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                      int wanted, specdec_error *error)
 {
@@ -51047,7 +51106,8 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
 
     rows.reads = t->states;
     rows.reads_from = t->from;
-    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->lead, end, m->context.max_nodes, &rows, NULL,
+    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->leading_pairs, end, m->context.max_nodes,
+                                    &rows, NULL,
                                     error);
 }
 
@@ -51069,6 +51129,7 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
     return result;
 }
 
+/* Runs candidates of one level behind the layer's own states of their parents, and stores their states. */
 static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -51103,26 +51164,28 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
     specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
-    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->lead, 0));
-    t->count = specdec__min_int(t->count, length + m->lead - t->from);
+    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->leading_pairs, 0));
+    t->count = specdec__min_int(t->count, length + m->leading_pairs - t->from);
     if (t->view.length < t->from)
         specdec__draft_layer_restart_states(m, t);
 }
 
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: it shares their pairs and copies hidden states.
+   */
 static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
     specdec__draft_pairs *other = &m->sequences[of];
-    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->lead, 0), other->view.length);
+    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->leading_pairs, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
     specdec__draft_layer_restart_states(m, t);
-    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->lead)
+    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->leading_pairs)
         return;
     t->from = other->from;
-    t->count = specdec__min_int(other->count, length + m->lead - other->from);
+    t->count = specdec__min_int(other->count, length + m->leading_pairs - other->from);
     memcpy(t->states, other->states,
            (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
@@ -51134,29 +51197,30 @@ static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int 
     const specdec__draft_pairs *t = &m->sequences[at];
     const int root = specdec__draft_layer_root_pair(m, count);
 
-    return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
+    return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
+/* How many of a sequence's tokens have had their hidden states received. */
 static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
-    return m->sequences[at].from + m->sequences[at].count - m->lead;
+    return m->sequences[at].from + m->sequences[at].count - m->leading_pairs;
 }
 
-/* Makes room for states: drops those of pairs that were run, except the last. If there are none, runs all pairs whose
-   tokens are known first. */
-static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *heard,
+/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that were run, except the last. If
+   there are none, runs all pairs whose tokens are known first. */
+static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
                                                        specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->sequences[heard->at];
+    specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
-    const int end = specdec__min_int(t->from + t->count, heard->count - 1 + m->lead);
+    const int end = specdec__min_int(t->from + t->count, committed->count - 1 + m->leading_pairs);
     specdec_result result;
     int gone;
 
     if (t->view.length <= t->from + 1 &&
-        (result = specdec__draft_layer_run_pairs(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
+        (result = specdec__draft_layer_run_pairs(m, committed->at, committed->text, end, 0, error)) != SPECDEC_OK)
         return result;
     gone = t->view.length - 1 - t->from;
     t->from += gone;
@@ -51165,21 +51229,23 @@ static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, 
     return SPECDEC_OK;
 }
 
-/* Stores the hidden states that are new. A sequence of which states were missed is not drafted for until it is cut. */
-static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *heard,
+/* Stores the hidden states of committed tokens that are new. A sequence of which states were missed is not drafted for
+   until it is cut. */
+static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                          specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->sequences[heard->at];
+    specdec__draft_pairs *t = &m->sequences[committed->at];
     const specdec__reads *reads = &d->model->reads;
     const int width = reads->count * reads->width;
     int i;
 
-    for (i = t->from + t->count - m->lead - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
-        const int node = heard->first + (heard->path ? heard->path[i] : i);
+    for (i = t->from + t->count - m->leading_pairs - committed->from; i >= 0 && i < committed->n; i++, t->count++) {
+        const int node = committed->first + (committed->path ? committed->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
         specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES ? SPECDEC_OK
-                                                                 : specdec__draft_layer_drop_states(m, heard, error);
+                                                                 : specdec__draft_layer_drop_states(m, committed,
+                                                                                                    error);
         float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
@@ -51212,6 +51278,7 @@ static specdec_result specdec__draft_layer_check_target(const specdec__model *m,
     return SPECDEC_OK;
 }
 
+/* Takes the drafter's memory from an arena, and checks that its file fits the target. */
 static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -51227,11 +51294,11 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    m->lead = model->reads.is_nextn;
+    m->leading_pairs = model->reads.is_nextn;
     if (result || (result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     /* a tree is stored behind each sequence until it is drafted for again */
-    room.reserved_nodes += room.max_views * ((int)size + m->lead);
+    room.reserved_nodes += room.max_views * ((int)size + m->leading_pairs);
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
@@ -51239,8 +51306,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
-    m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->reads = m->lead ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
+    m->reads = m->leading_pairs ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
     m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->sequences ? &m->sequences[i] : &unused;
@@ -51249,7 +51316,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STORED_STATES * stride);
         else if (m->sequences)
             specdec__kv_add_kept_view(&m->context.kv, &t->view);
-        t->count = i < room.max_views && m->lead;
+        t->count = i < room.max_views && m->leading_pairs;
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -51267,15 +51334,15 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_layer_init;
-    kind->truncate = specdec__draft_layer_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
-    kind->ready = specdec__draft_layer_is_ready;
-    kind->follow = specdec__draft_layer_follow_target;
-    kind->followed = specdec__draft_layer_count_followed;
-    kind->keeps = 1;
+    kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
+    kind->is_ready = specdec__draft_layer_is_ready;
+    kind->follow_target = specdec__draft_layer_follow_target;
+    kind->count_followed = specdec__draft_layer_count_followed;
+    kind->keeps_ended = 1;
 }
 
-/* The same with the NextN block in the target's files. */
+/* As specdec__draft_layer_kind, with the NextN block in the target's files as the layer. */
 static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
 {
     specdec__draft_layer_kind(kind);
@@ -51296,13 +51363,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* The state of a drafter that is an assistant. */
 typedef struct specdec__draft_assistant {
     specdec__draft_last last;
     const specdec__context *target;
-    float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
+    float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
-    float *reads;   /* (tree size, specdec__forward_states_stride): embeddings, and the states before */
-    int place, n;   /* of the current level: index of its first state, and number of states */
+    float *reads;   /* (tree size, specdec__forward_states_stride): input rows: embedding, state before */
+    int place, n;   /* of the current level: place of its first state, and its number of states */
     /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
     float *row;     /* (threads, embedding): a row of the output */
@@ -51310,6 +51378,7 @@ typedef struct specdec__draft_assistant {
     specdec__context context;
 } specdec__draft_assistant;
 
+/* Floats from one row of own_states to the next. */
 static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
@@ -51342,7 +51411,8 @@ static float specdec__draft_assistant_dot_product(const float *a, const float *b
     return sum;
 }
 
-/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them to -infinity again. */
+/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them back to -infinity
+   instead. */
 static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
@@ -51398,7 +51468,7 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
     t.stride = specdec__draft_assistant_stride(m);
-    t.rows_out = m->inner + (size_t)m->place * t.stride;
+    t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
         specdec__draft_assistant_score_nearest(m, thread);
 }
@@ -51442,6 +51512,7 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
+/* Runs candidates of one level behind the states of their parents. */
 static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                          const specdec__draft_tree *drafts, const int32_t *candidates,
                                                          int from, int count, specdec_error *error)
@@ -51453,7 +51524,7 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
         const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
 
         specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
-                                           m->inner + (size_t)place * specdec__draft_assistant_stride(m));
+                                           m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
     }
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
@@ -51539,7 +51610,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
@@ -51559,10 +51630,10 @@ static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate = specdec__draft_last_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_last_share_prefix);
-    kind->ready = specdec__draft_assistant_is_ready;
-    kind->follow = specdec__draft_last_follow_target;
+    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->is_ready = specdec__draft_assistant_is_ready;
+    kind->follow_target = specdec__draft_last_follow_target;
 }
 
 SPECDEC__FOR_SPEED
@@ -51580,18 +51651,19 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* The state of a drafter that drafts blocks. */
 typedef struct specdec__draft_block {
     specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
-    float *reads;         /* (nodes of a step, specdec__forward_states_stride): states of tokens */
+    specdec__view *views; /* (sequences, then kept ones): keys of the tokens whose hidden states were received */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): the target's states of tokens */
     float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
-    float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
+    float *narrow;        /* (output rows): scratch: one of these rows, a float for each row of the output */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
-    float *row;           /* (rank or embedding + rank): a row of a table */
-    float *trust;         /* (tree size): of rows */
-    specdec_candidate *best; /* (block, candidates): of rows, best first */
+    float *row;           /* (rank or embedding + rank): scratch: a row of a table */
+    float *trust;         /* (tree size): of rows: the estimate that their best token is accepted */
+    specdec_candidate *best; /* (block, candidates): the best tokens of each row of the block, best first */
     int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of the current product: index of its row of the block, and number of tokens */
+    int place, n;         /* of the current product: the row of the block, and the number of tokens */
     specdec__context context;
 } specdec__draft_block;
 
@@ -51621,6 +51693,7 @@ static int specdec__draft_block_find_row(const specdec__draft_block *m, const sp
     return i < model->id_count ? i : -1;
 }
 
+/* The dot product of two rows (count), in order. */
 static float specdec__draft_block_dot_product(const float *a, const float *b, int count)
 {
     float sum = 0;
@@ -51663,7 +51736,7 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: the logits of row i of the block behind each of tokens[n]. */
+/* DSpark: computes m->rows: the logits of row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                       specdec_error *error)
 {
@@ -51712,7 +51785,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DFlash2: the candidates of n rows of the block. */
+/* DFlash2: selects the best tokens of the first n rows of the block: m->best. */
 static specdec_result specdec__draft_block_select_candidates(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -51728,7 +51801,8 @@ static specdec_result specdec__draft_block_select_candidates(specdec__draft_bloc
     return SPECDEC_OK;
 }
 
-/* DFlash2: the logits of row i of the block behind each of tokens[n]; all tokens but the row's candidates have none. */
+/* DFlash2: computes m->rows: the logits of row i of the block behind each of tokens[n]; all tokens but the row's
+   candidates have -infinity. */
 static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -51766,7 +51840,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Sets the levels' rows to row i of the block behind each of tokens[n]. */
+/* Sets the logits rows of a level to row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                     specdec_error *error)
 {
@@ -51818,6 +51892,7 @@ static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const
     return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
 }
 
+/* Sets the logits rows behind candidates of one level; the block was run before. */
 static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -51834,6 +51909,7 @@ static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const 
                                          error);
 }
 
+/* Drops keys behind a sequence's first `length` tokens. */
 static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -51842,6 +51918,7 @@ static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
+/* Sequence `at` shares the keys of the first `length` tokens of sequence `of`. */
 static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -51851,42 +51928,45 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
+/* Whether the keys of all tokens before the root were computed. */
 static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
+/* How many of a sequence's tokens have keys, as their hidden states were received. */
 static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Computes keys of the hidden states that are new. A sequence of which states were missed is not drafted for until it
-   is cut. */
-static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *heard,
+/* Computes keys of committed tokens whose hidden states are new. A sequence of which states were missed is not drafted
+   for until it is cut. */
+static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                          specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
-    specdec__view *view = &m->views[heard->at];
+    specdec__view *view = &m->views[committed->at];
     const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
     const size_t stride = (size_t)specdec__forward_states_stride(d->model);
-    const int end = heard->from + heard->n;
+    const int end = committed->from + committed->n;
     specdec_result result = SPECDEC_OK;
     int i, from, to;
 
-    for (from = view->length; !result && from >= heard->from && from < end; from = to) {
+    for (from = view->length; !result && from >= committed->from && from < end; from = to) {
         specdec__prefill_rows rows = specdec__prefill_rows_from(end);
 
         to = specdec__min_int(end, from + m->context.max_nodes);
-        for (i = from - heard->from; i < to - heard->from; i++) {
-            const int node = heard->first + (heard->path ? heard->path[i] : i);
+        for (i = from - committed->from; i < to - committed->from; i++) {
+            const int node = committed->first + (committed->path ? committed->path[i] : i);
 
-            memcpy(m->reads + (size_t)(i + heard->from - from) * stride, d->taps.out + (size_t)node * width,
+            memcpy(m->reads + (size_t)(i + committed->from - from) * stride, d->taps.out + (size_t)node * width,
                    width * sizeof *m->reads);
         }
         rows.reads = m->reads;
         rows.reads_from = from;
-        result = specdec__forward_prefill(&m->context, view, heard->text, to, m->context.max_nodes, &rows, NULL, error);
+        result = specdec__forward_prefill(&m->context, view, committed->text, to, m->context.max_nodes, &rows, NULL,
+                                          error);
     }
     return result;
 }
@@ -51920,6 +52000,7 @@ static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, sp
     m->levels.logits = m->rows;
 }
 
+/* Takes the drafter's memory from an arena, and checks that its file fits the target. */
 static specdec_result specdec__draft_block_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -51974,12 +52055,12 @@ static void specdec__draft_block_kind(specdec__drafter_kind *kind)
     kind->size = 16;
     kind->depth = 8;
     kind->init = specdec__draft_block_init;
-    kind->truncate = specdec__draft_block_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_block_share_prefix);
-    kind->ready = specdec__draft_block_is_ready;
-    kind->follow = specdec__draft_block_follow_target;
-    kind->followed = specdec__draft_block_count_followed;
-    kind->keeps = 1;
+    kind->truncate_sequence = specdec__draft_block_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
+    kind->is_ready = specdec__draft_block_is_ready;
+    kind->follow_target = specdec__draft_block_follow_target;
+    kind->count_followed = specdec__draft_block_count_followed;
+    kind->keeps_ended = 1;
 }
 
 SPECDEC__FOR_SPEED
@@ -52091,6 +52172,7 @@ static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, 
         specdec__ngram_rewind_sequence(index, &index->readers[at], text, length);
 }
 
+/* Sequence `at` begins with the first `length` tokens of another, which the index counts already. */
 static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -52106,11 +52188,13 @@ static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const
     specdec__ngram_end_sequence(index, &index->readers[at], text);
 }
 
+/* How many of a sequence's first `count` tokens the index does not count yet. */
 static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
 
+/* Takes the index's memory from an arena: its size follows from the sequences and the history. */
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -52151,11 +52235,11 @@ static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
     kind->size = 32;
     kind->depth = 12;
     kind->init = specdec__draft_ngram_init;
-    kind->fill = specdec__draft_ngram_fill_tree;
-    kind->truncate = specdec__draft_ngram_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
-    kind->end = specdec__draft_ngram_end_sequence;
-    kind->behind = specdec__draft_ngram_count_behind;
+    kind->fill_tree = specdec__draft_ngram_fill_tree;
+    kind->truncate_sequence = specdec__draft_ngram_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
+    kind->end_sequence = specdec__draft_ngram_end_sequence;
+    kind->count_behind = specdec__draft_ngram_count_behind;
     kind->see_logits = specdec__draft_ngram_see_logits;
 }
 
@@ -52197,7 +52281,7 @@ static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
     kind->ranks = 1;
     kind->size = 16;
     kind->depth = 12;
-    kind->fill = specdec__draft_forced_fill_tree;
+    kind->fill_tree = specdec__draft_forced_fill_tree;
 }
 
 SPECDEC__FOR_SPEED
@@ -52207,24 +52291,26 @@ SPECDEC__FOR_SPEED
  *
  *
  * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache draft a chain; a draft
- * model with a short window, or n-grams, draft trees that this small cache verifies (the first level). Both levels use
+ * model with a short window, or n-grams, draft trees that this small cache verifies (the first level;
+ * its drafter: the first drafter). Both levels use
  * the same noise, so the chain is what the small cache alone would decode: a draw from its distribution.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RECALL_TREE_NODES 8    /* of the first level's trees */
-#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the first level's draft model uses */
+#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of the trees that the small cache verifies, at most */
+#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the small cache's draft model uses */
 #define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* tokens of the small cache by default: the context divided by this */
 #define SPECDEC__RECALL_LEAST_TOKENS 64   /* tokens of the small cache by default, at least */
 
+/* The state of a drafter of two levels. */
 typedef struct specdec__draft_recall {
     specdec__levels levels;
     specdec__retrieval cache;
-    specdec__drafter inner;    /* drafts for the small cache */
-    specdec__proposal p;       /* of `inner`, for one sequence after the other */
-    specdec_sampling sampling; /* of the first level */
-    int nodes;                 /* of the first level's trees */
+    specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
+    specdec__proposal first_proposal;       /* first_drafter's, for one sequence after the other */
+    specdec_sampling sampling; /* of the sequence, as the first level uses it */
+    int nodes;                 /* of the trees that first_drafter proposes, at most */
 } specdec__draft_recall;
 
 /* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
@@ -52237,14 +52323,14 @@ static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
         specdec__tree_put_node(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
-   deeper than the chain may still grow. */
+/* Lets the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may still
+   grow, and runs it as a step of the target with the small cache. */
 static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recall *m,
                                                             const specdec__draft_request *request,
                                                             const specdec__draft_tree *drafts, int done,
                                                             specdec_error *error)
 {
-    specdec__proposal *q = &m->p;
+    specdec__proposal *q = &m->first_proposal;
     specdec__context *c = specdec__retrieve_step_context(&m->cache);
     specdec__batch batch;
     specdec_result result;
@@ -52257,12 +52343,13 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path(request, drafts, done), &m->sampling,
                                   SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
-    if (m->inner.kind.cost)
+    if (m->first_drafter.kind.level_cost)
         specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
     while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
         q->drafts.tree.n--;
-    if (q->request.levels > 1 && (result = m->inner.kind.fill(&m->inner, &q->request, &q->drafts, error)) != SPECDEC_OK)
+    if (q->request.levels > 1 && (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts,
+                                                                           error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->drafts.tree.n; i++) {
         c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
@@ -52272,12 +52359,12 @@ static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recal
     return specdec__forward(c, &batch, error);
 }
 
-/* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
-   there. */
+/* Verifies the first drafter's tree: appends the tokens that the target with the small cache chooses to the chain.
+   *done: tokens of the chain. */
 static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, const specdec__draft_request *request,
                                                      specdec__draft_tree *drafts, int *done)
 {
-    specdec__proposal *q = &m->p;
+    specdec__proposal *q = &m->first_proposal;
     int path[SPECDEC__RECALL_TREE_NODES], length = 0, node = 0, k;
     int32_t own[SPECDEC__RECALL_TREE_NODES];
 
@@ -52295,10 +52382,11 @@ static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, c
         node = k;
     }
     specdec__view_commit(&m->cache.sequences[request->at].view, &m->cache.context.kv, path, length);
-    if (m->inner.kind.commit && q->drafts.tree.n > 1)
-        m->inner.kind.commit(&m->inner, q->request.at, own + 1, length - 1);
+    if (m->first_drafter.kind.commit_path && q->drafts.tree.n > 1)
+        m->first_drafter.kind.commit_path(&m->first_drafter, q->request.at, own + 1, length - 1);
 }
 
+/* Drafts a chain with the small cache: runs and verifies trees of the first drafter until the chain is full. */
 static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
                                                       specdec__draft_tree *drafts, specdec_error *error)
 {
@@ -52324,8 +52412,8 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
         if (!result)
             specdec__draft_recall_verify_first_level(m, request, drafts, &done);
     }
-    if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, request->at, request->text, request->count);
+    if (m->first_drafter.kind.truncate_sequence)
+        m->first_drafter.kind.truncate_sequence(&m->first_drafter, request->at, request->text, request->count);
     if (result) /* chunks may be missing */
         specdec__retrieve_drop_sequence(&m->cache, request->at);
     return result;
@@ -52338,27 +52426,28 @@ static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at,
 
     if (length < t->from + t->exact)
         specdec__retrieve_drop_sequence(&m->cache, at);
-    if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, at, text, length);
+    if (m->first_drafter.kind.truncate_sequence)
+        m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
 static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-    if (m->inner.kind.share)
-        m->inner.kind.share(&m->inner, at, of, length);
+    if (m->first_drafter.kind.share_prefix)
+        m->first_drafter.kind.share_prefix(&m->first_drafter, at, of, length);
 }
 
+/* A sequence ends: drops what the small cache and the first drafter hold of it. */
 static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
     specdec__retrieve_drop_sequence(&m->cache, at);
-    if (m->inner.kind.end)
-        m->inner.kind.end(&m->inner, at, text);
-    else if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, at, text, 0);
+    if (m->first_drafter.kind.end_sequence)
+        m->first_drafter.kind.end_sequence(&m->first_drafter, at, text);
+    else if (m->first_drafter.kind.truncate_sequence)
+        m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, 0);
 }
 
 /* The cost of a level: a step of the target with few keys, for about two tokens. */
@@ -52369,13 +52458,14 @@ static double specdec__draft_recall_level_cost(const specdec__drafter *d, const 
     return 0.5;
 }
 
+/* Whether a sequence is long enough for the small cache. */
 static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
 {
     (void)at;
     return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* Makes the drafter of the first level: the draft model if the configuration has one, else n-grams. */
+/* Initialises the first drafter: the draft model if the configuration has one, else n-grams. */
 static specdec_result specdec__draft_recall_init_first_level(specdec__draft_recall *m, const specdec__drafter *d,
                                                              const specdec__draft_setup *setup, specdec__arena *arena,
                                                              specdec_error *error)
@@ -52391,19 +52481,20 @@ static specdec_result specdec__draft_recall_init_first_level(specdec__draft_reca
     if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
-    memset(&m->inner.kind, 0, sizeof m->inner.kind);
+    memset(&m->first_drafter.kind, 0, sizeof m->first_drafter.kind);
     if (model)
-        specdec__draft_model_kind(&m->inner.kind);
+        specdec__draft_model_kind(&m->first_drafter.kind);
     else if (SPECDEC__NGRAMS)
-        specdec__draft_ngram_kind(&m->inner.kind);
-    m->inner.model = model;
-    m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
+        specdec__draft_ngram_kind(&m->first_drafter.kind);
+    m->first_drafter.model = model;
+    m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
-    specdec__draft_take_proposal(&m->p, size, size, arena);
-    return m->inner.kind.init(&m->inner, &inner, arena, error);
+    specdec__draft_take_proposal(&m->first_proposal, size, size, arena);
+    return m->first_drafter.kind.init(&m->first_drafter, &inner, arena, error);
 }
 
+/* Takes the drafter's memory from an arena, and refuses targets whose keys cannot be copied by chunks. */
 static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -52428,7 +52519,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
     if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
-    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->inner.kv_bytes;
+    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
     m->levels.logits = m->cache.logits;
     m->levels.stride = (size_t)target->output->rows;
     return SPECDEC_OK;
@@ -52445,12 +52536,12 @@ static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
     kind->size = 13;
     kind->depth = 13;
     kind->init = specdec__draft_recall_init;
-    kind->fill = specdec__draft_recall_fill_tree;
-    kind->truncate = specdec__draft_recall_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_recall_share_prefix);
-    kind->end = specdec__draft_recall_end_sequence;
-    kind->cost = specdec__draft_recall_level_cost;
-    kind->ready = specdec__draft_recall_is_ready;
+    kind->fill_tree = specdec__draft_recall_fill_tree;
+    kind->truncate_sequence = specdec__draft_recall_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_recall_share_prefix);
+    kind->end_sequence = specdec__draft_recall_end_sequence;
+    kind->level_cost = specdec__draft_recall_level_cost;
+    kind->is_ready = specdec__draft_recall_is_ready;
 }
 
 SPECDEC__FOR_SPEED
@@ -52461,6 +52552,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* 1 for each kind of drafter that this build has. */
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_MTP SPECDEC__HEADS
@@ -52486,7 +52578,7 @@ static const specdec__drafter_row specdec__drafter_state_readers[] = {
     NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
     SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
 
-/* Writes the row of a kind. Returns 0 if there is none. */
+/* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
 static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)
 {
     memset(kind, 0, sizeof *kind);
@@ -52533,8 +52625,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
 #define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
 #define SPECDEC__TUNE_DECAY 0.99         /* factor, a step, of the weight of older observations of acceptance */
-#define SPECDEC__TUNE_DRIFT_SHARE 0.9          /* of a change of one width's time: the part that applies to all widths */
-#define SPECDEC__TUNE_NEXT_NODE_COST 0.03     /* plain steps: assumed cost of one node more than the widest measured step */
+#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* of a change of one width's time: the share that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* plain steps: assumed cost of a node beyond the widest measured step */
 #define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* plain steps: a drafter whose level takes less drafts at every step */
 #define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* tokens: a drafter that is further behind prefills before it drafts */
 #define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which a drafter's catching up must pay */
@@ -52549,18 +52641,18 @@ SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__GROWN_CHILDREN <= SPECDEC__TU
 /* A running mean of measured times. */
 typedef struct specdec__tune_mean {
     double seconds; /* 0: nothing was measured yet */
-    double seen;    /* measurements, up to 7: each later one has a weight of 1/7 */
+    double seen;    /* number of measurements, up to 7: each later one has a weight of 1/7 */
 } specdec__tune_mean;
 
 /* Measured costs and acceptance of a drafter, and its credit. */
 typedef struct specdec__tune_drafter {
-    double cost;                /* of a level before one was timed, in plain steps; 0: it costs nothing */
+    double cost;                /* estimate, in plain steps, of a level before one was timed; 0: none */
     int ranks;                  /* children of a node that it may propose, at most */
     int certain;                /* 1: its draft tokens are always accepted */
     int at_once;                /* 1: all levels together cost as much as one */
     specdec__tune_mean level;   /* seconds of drafting a level */
-    specdec__tune_mean reading; /* seconds of prefilling a token */
-    double credit;              /* seconds that it may still lose against plain steps */
+    specdec__tune_mean token_prefill; /* seconds of prefilling a token */
+    double credit;              /* seconds that the drafter may still lose against plain steps */
     int retry_steps;            /* steps until a drafter that does not pay is asked for one draft token again */
     double offered[SPECDEC__TUNE_RANKS];  /* children of accepted nodes, by rank, the ranks before not being accepted */
     double accepted[SPECDEC__TUNE_RANKS]; /* how many of these were accepted */
@@ -52574,23 +52666,24 @@ typedef struct specdec__tune_load {
     double key_ratio;    /* key / row before both are measured, by the shape of the model */
     double rows, keys;   /* prompt tokens in the current step, and the keys that they attend to together */
     double seconds;      /* running mean of steps without a load, of `nodes` nodes */
-    int nodes;           /* 0: no step without a load was measured */
+    int nodes;           /* of the last measured step without a load; 0: none */
     int outlier;         /* 1: the last step without a load was unexpectedly slow and is unused; -1: fast; 0: used */
-    int seen;            /* measurements of row and key, up to 4 */
+    int seen;            /* number of measurements of row and key, up to 4 */
     int most_rows;       /* prompt tokens of a measured step, at most */
-    int steps;           /* with a load, since the last one without */
+    int steps;           /* steps with a load since the last one without */
 } specdec__tune_load;
 
+/* All measurements of an engine by which trees are chosen. */
 typedef struct specdec__tune {
     specdec__tune_load load;
     int count;                                          /* of drafters */
-    int async;                                          /* index into steps: 1: a drafter runs during the step */
+    int async;                                          /* first index of steps: 1: a drafter runs during steps */
     specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by nodes */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
 } specdec__tune;
 
-/* Adds a drafter with an estimate of a level's cost in plain steps, and the children that it may propose behind a node
-   (0: any number). */
+/* Adds a drafter to the measurements. cost: estimate of a level, in plain steps; ranks: children that it may propose
+   behind a node (0: any number). */
 static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int ranks)
 {
     specdec__tune_drafter *t = &tune->drafters[tune->count++];
@@ -52632,10 +52725,10 @@ static double specdec__tune_plain_seconds(const specdec__tune *tune)
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
 
-/* times[1..most]: seconds of a step by its nodes. Measured widths have their means, widths between two of them are
-   interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is steeper. Up to
-   twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE_COST: at a higher estimate wider steps
-   would never be tried. times never falls. */
+/* Estimates times[1..most]: seconds of a target's step by its nodes. Measured widths have their means, widths between
+   two of them are interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is
+   steeper. Up to twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE_COST: at a higher
+   estimate wider steps would never be tried. times never falls. */
 static void specdec__tune_estimate_times(const specdec__tune *tune, double *times, int most)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
@@ -52661,7 +52754,7 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
     }
 }
 
-/* p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
+/* Writes p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
 static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
@@ -52673,7 +52766,7 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
     }
 }
 
-/* The bin of a probability. */
+/* The index of the bin to which a draft token's share belongs. */
 SPECDEC__INLINE int specdec__tune_bin(float probability)
 {
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
@@ -52688,8 +52781,8 @@ static double specdec__tune_share_probability(const specdec__tune_drafter *t, fl
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* Sets frontier.probability, of the path from the root, for all draft tokens from index `from` on, by their shares.
-   Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
+/* Sets frontier.probability, the probability that the path from the root is accepted, for all draft tokens from index
+   `from` on, by their shares. Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
 static void specdec__tune_set_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
                                     specdec__draft_frontier *frontier, int from, int deepest)
 {
@@ -52726,15 +52819,15 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
     }
 }
 
-/* Multiplies (seen[i], came[i]) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
-static void specdec__tune_decay_pairs(double *seen, double *came, int count, double enough)
+/* Multiplies seen[i] and accepted[i] by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
+static void specdec__tune_decay_pairs(double *seen, double *accepted, int count, double enough)
 {
     int i;
 
     for (i = 0; i < count; i++)
         if (seen[i] > enough) {
             seen[i] *= SPECDEC__TUNE_DECAY;
-            came[i] *= SPECDEC__TUNE_DECAY;
+            accepted[i] *= SPECDEC__TUNE_DECAY;
         }
 }
 
@@ -52761,8 +52854,9 @@ typedef struct specdec__plan {
     double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the nodes of this tree */
 } specdec__plan;
 
-/* The number of nodes with the highest tokens a second (*rate): of `count` nodes, the root and the most probable first.
-   worth (count): probabilities of acceptance; drafting: seconds. 1: the root alone is best. */
+/* The number of nodes, of at most `count`, with the highest expected tokens a second (*rate): the root and the most
+   probable draft tokens. worth (count): probabilities of acceptance, falling; drafting: seconds. 1: the root alone is
+   best. */
 static int specdec__tune_best_nodes(const specdec__plan *plan, const double *worth, int count, double drafting,
                                     double *rate)
 {
@@ -52824,8 +52918,8 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
         over = seconds - levels * level;
         specdec__tune_add_estimate(&t->level, level);
         if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
-            specdec__tune_add_estimate(&t->reading, level / 10);
-            specdec__tune_add_time(&t->reading, over / behind);
+            specdec__tune_add_estimate(&t->token_prefill, level / 10);
+            specdec__tune_add_time(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
         specdec__tune_add_time(&t->level, seconds / levels);
@@ -52834,11 +52928,11 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
     return over > 0 ? over : 0;
 }
 
-/* The clock of a drafter that is asked for draft tokens begins. */
+/* Starts the clock of a drafter that is asked for draft tokens. */
 static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
 
-/* The clock of a drafter ends; the other arguments are those of specdec__tune_add_drafting. levels 0: nothing was
-   drafted. */
+/* Stops the clock of a drafter and adds its time; the other arguments are those of specdec__tune_add_drafting. levels
+   0: nothing was drafted. */
 static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
                                        int behind, int fresh)
 {
@@ -52923,7 +53017,7 @@ static void specdec__tune_add_unloaded(specdec__tune *tune, int nodes, double se
     load->outlier = 0;
 }
 
-/* The limits of prefilling in a step in which `roots` sequences decode: its time may grow by
+/* Writes the limits of prefilling in a step in which `roots` sequences decode to *slice: its time may grow by
    SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
    step. */
 static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
@@ -52941,8 +53035,8 @@ static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec
     slice->root = 1;
 }
 
-/* How many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by them. The
-   first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
+/* Returns how many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by
+   them. The first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
 static int specdec__tune_admit_tokens(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
 {
     int n = 0;
@@ -52966,8 +53060,9 @@ SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load
     return load->rows * load->row + load->keys * load->key;
 }
 
-/* Adds the time of a step of `nodes` nodes and the load. The error corrects row and key, each by its part of the
-   expected time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of that are cut. */
+/* Adds the time of a step of `nodes` nodes with a load. The error of the expected time corrects load->row and
+   load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of
+   that time are cut. */
 static void specdec__tune_add_loaded(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
@@ -53028,8 +53123,8 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
     }
 }
 
-/* Whether a drafter has to rest, as its credit is below 0. rate: tokens a second that it expects; the higher it is, the
-   more credit a resting drafter gets back. */
+/* Whether a drafter has to rest, as its credit is below 0; then it gets some credit back. rate: tokens a second that it
+   expects; the higher it is, the more credit it gets. */
 static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
 {
     const double once = specdec__tune_plain_seconds(tune);
@@ -53041,7 +53136,7 @@ static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specd
     return 1;
 }
 
-/* Whether the rate of a drafter that rests is not estimated in this step, of a sequence of `count` tokens. */
+/* Whether a drafter rests, and its rate is not even estimated in this step, of a sequence of `count` tokens. */
 static int specdec__tune_skips_estimate(const specdec__tune *tune, int drafter, int count)
 {
     return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;
@@ -54004,7 +54099,7 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 /* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.cost;
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.level_cost;
 }
 
 /* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
@@ -54013,7 +54108,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
-    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep || c->rule != SPECDEC_RULE_COUPLED ||
+    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep_subtree || c->rule != SPECDEC_RULE_COUPLED ||
         (!c->async && c->drafting != SPECDEC_DRAFT_AUTO && c->policy == SPECDEC_POLICY_STATIC))
         return 0;
     return threads;
@@ -54215,7 +54310,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.capacity = specdec__engine_candidates(e, kind);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (e->tune && !result) {
-        specdec__tune_add_drafter(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+        specdec__tune_add_drafter(e->tune, kind->level_cost ? kind->level_cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind->certain;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
@@ -54517,8 +54612,8 @@ static void specdec__engine_forget(specdec *t, int count)
     specdec__constrained_forget_states(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.truncate)
-            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, count);
+        if (e->drafters[i].kind.truncate_sequence)
+            e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, count);
 }
 
 /* Keys and tokens of an open or a kept sequence, which other sequences may share. */
@@ -54548,11 +54643,11 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
-        if (!kind->share || !(kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
+        if (!kind->share_prefix || !(kind->keeps_ended || (at < e->room.max_views && of < e->room.max_views)))
             continue;
         if (at >= e->room.max_views) /* a drafter's cache may hold keys of an entry that the target's has lost */
-            kind->truncate(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
-        kind->share(&e->drafters[i], at, of, length);
+            kind->truncate_sequence(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
+        kind->share_prefix(&e->drafters[i], at, of, length);
     }
 }
 
@@ -54571,7 +54666,7 @@ static void specdec__engine_share(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind.followed ? t->view.length - d->kind.followed(d, t->at) : 0;
+        missing = d->kind.count_followed ? t->view.length - d->kind.count_followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
@@ -54584,8 +54679,8 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind.keeps)
-            e->drafters[k].kind.truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
+        if (e->drafters[k].kind.keeps_ended)
+            e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
@@ -54668,8 +54763,8 @@ static void specdec__engine_release(specdec *t)
 
     specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.end)
-            e->drafters[i].kind.end(&e->drafters[i], t->at, t->tokens);
+        if (e->drafters[i].kind.end_sequence)
+            e->drafters[i].kind.end_sequence(&e->drafters[i], t->at, t->tokens);
     specdec__engine_forget(t, 0);
 }
 
@@ -54868,9 +54963,9 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
     specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     p->drafts.depth[1] = 1;
-    result = d->kind.fill(d, &p->request, &p->drafts, NULL);
-    if (d->kind.truncate)
-        d->kind.truncate(d, t->at, t->tokens, 0);
+    result = d->kind.fill_tree(d, &p->request, &p->drafts, NULL);
+    if (d->kind.truncate_sequence)
+        d->kind.truncate_sequence(d, t->at, t->tokens, 0);
     return result;
 }
 
@@ -54909,7 +55004,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
     if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+        if (e->drafters[i].kind.level_cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
             specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
@@ -55072,20 +55167,20 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__prefilled heard;
+    specdec__prefilled committed;
     int i;
 
-    heard.at = t->at;
-    heard.text = t->tokens;
-    heard.count = t->count;
-    heard.from = from;
-    heard.n = n;
-    heard.first = first;
-    heard.path = path;
-    heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
+    committed.at = t->at;
+    committed.text = t->tokens;
+    committed.count = t->count;
+    committed.from = from;
+    committed.n = n;
+    committed.first = first;
+    committed.path = path;
+    committed.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind.follow)
-            result = e->drafters[i].kind.follow(&e->drafters[i], &heard, &t->error);
+        if (e->drafters[i].kind.follow_target)
+            result = e->drafters[i].kind.follow_target(&e->drafters[i], &committed, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
@@ -55115,16 +55210,17 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 {
     specdec__engine *e = t->engine;
     const int before = t->view.length;
-    specdec__prefill_rows heard = *rows;
+    specdec__prefill_rows committed = *rows;
     specdec_result result;
 
     specdec__pipe_drain(e);
     specdec__engine_prepare_drafters(t);
-    heard.batch_done = specdec__engine_follow_batch;
-    heard.listener = t;
+    committed.batch_done = specdec__engine_follow_batch;
+    committed.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
-    result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
+    result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &committed,
+                                      &e->config.hooks,
                                       &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
@@ -55215,8 +55311,8 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
     specdec__constrained_forget_states(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.truncate)
-            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, keep);
+        if (e->drafters[i].kind.truncate_sequence)
+            e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, keep);
 }
 
 /* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
@@ -55553,7 +55649,7 @@ static int specdec__engine_plan(const specdec *t, const double *times, int base,
 static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
-    double each = known->reading.seconds;
+    double each = known->token_prefill.seconds;
 
     if (!(each > 0) && t->stats.prompt_tokens)
         each = known->cost * t->stats.prompt_seconds / (double)t->stats.prompt_tokens;
@@ -55693,7 +55789,7 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
 
     p->request.most = plan->most;
     *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-    result = d->kind.fill(d, &p->request, &p->drafts, &t->error);
+    result = d->kind.fill_tree(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
     if (!p->frontier.shares) {
@@ -55711,7 +55807,7 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
-    const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
+    const double each = known->token_prefill.seconds > 0 ? known->token_prefill.seconds : level / 10;
     double left = e->spare_seconds - level;
     int tokens = specdec__min_int(behind, e->config.batch);
 
@@ -55719,7 +55815,7 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
         return behind;
     if (e->spare_seconds < 0 || !(each > 0))
         return tokens;
-    if (!(known->reading.seconds > 0))
+    if (!(known->token_prefill.seconds > 0))
         tokens = specdec__min_int(tokens, SPECDEC__TUNE_CATCH_UP_TOKENS);
     if (left < tokens * each)
         tokens = left > 0 ? (int)(left / each) : 0;
@@ -55749,7 +55845,8 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
         return result;
     seconds = specdec__os_seconds() - start;
     level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
-    specdec__tune_add_time(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    specdec__tune_add_time(&known->token_prefill,
+                           (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 
@@ -55879,7 +55976,7 @@ static void specdec__ahead_begin(specdec *t)
     a->flights[0].count = 0;
     a->flights[0].nodes = p->drafts.tree.n;
     a->prefills = !p->drafts.extended[0] &&
-                  a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
+                  a->drafter->kind.count_behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
     a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
@@ -55938,13 +56035,13 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
-    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
-        d->kind.keep(d, t->at, &p->drafts, path[length - 1]);
+    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.count_behind(d, t->at, t->count) <= count) {
+        d->kind.keep_subtree(d, t->at, &p->drafts, path[length - 1]);
         p->frontier.valid_at = t->count;
         a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
-        if (p->drafts.extended[0] && d->kind.commit)
-            d->kind.commit(d, t->at, path, length);
+        if (p->drafts.extended[0] && d->kind.commit_path)
+            d->kind.commit_path(d, t->at, path, length);
         a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
@@ -55995,7 +56092,7 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
     if (a->prefills)
         specdec__ahead_stop(a, e);
     stays = p->frontier.valid_at != 0;
-    behind = stays ? 0 : d->kind.behind(d, t->at, t->count);
+    behind = stays ? 0 : d->kind.count_behind(d, t->at, t->count);
     if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
@@ -56150,7 +56247,7 @@ static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int g
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
-    return !e->drafters[drafter].kind.cost ||
+    return !e->drafters[drafter].kind.level_cost ||
            (grows && behind <= SPECDEC__TUNE_CATCH_UP_TOKENS && !plan->fixed &&
             specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
@@ -56168,11 +56265,11 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     p->frontier.grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_propose(t, drafter, plan);
-    p->frontier.shares = p->frontier.grows || !d->kind.cost;
-    behind = d->kind.behind ? d->kind.behind(d, t->at, t->count) : 0;
+    p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
+    behind = d->kind.count_behind ? d->kind.count_behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_is_cheap(e, drafter, p->frontier.grows, behind, plan);
-    if ((d->kind.ready && !d->kind.ready(d, t->at, t->count)) ||
+    if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_skips_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
@@ -56879,7 +56976,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
+        if (d->kind.level_cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].books.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
@@ -57111,7 +57208,7 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.follow)
+        if (e->drafters[i].kind.follow_target)
             return 0;
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
@@ -57387,9 +57484,9 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind.due != NULL;
+    const int remote = d->kind.seconds_until_more != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind.due(d, &p->request) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
@@ -57494,7 +57591,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind.due != NULL;
+    const int remote = e->ahead->drafter->kind.seconds_until_more != NULL;
     int state, goes, sends;
     double now, due, holds;
 
@@ -59815,16 +59912,16 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_remote_init;
-    kind->fill = specdec__draft_remote_fill;
+    kind->fill_tree = specdec__draft_remote_fill;
     kind->extend = specdec__draft_remote_extend;
-    kind->truncate = specdec__draft_remote_truncate;
-    kind->share = specdec__draft_remote_share;
-    kind->cost = specdec__draft_remote_cost;
-    kind->behind = specdec__draft_remote_unread_count;
-    kind->keep = specdec__draft_remote_keep;
+    kind->truncate_sequence = specdec__draft_remote_truncate;
+    kind->share_prefix = specdec__draft_remote_share;
+    kind->level_cost = specdec__draft_remote_cost;
+    kind->count_behind = specdec__draft_remote_unread_count;
+    kind->keep_subtree = specdec__draft_remote_keep;
     kind->prepare = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->due = specdec__draft_remote_arrival_seconds;
+    kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
 }
 
 SPECDEC__FOR_SPEED
@@ -59888,7 +59985,7 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
-        d->kind.truncate(d, t->at, t->tokens, count);
+        d->kind.truncate_sequence(d, t->at, t->tokens, count);
     p->frontier.valid_at = p->request.count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
@@ -59926,7 +60023,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     if (e->link->draft_rank->sequence == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->drafts.extended[0])
-        e->drafters[0].kind.commit(&e->drafters[0], t->at, path, length);
+        e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
             numbers[p->drafts.moved[i]] = numbers[i];
@@ -59992,8 +60089,8 @@ static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
     if (in->bad || in->left || other == t)
         return 0;
     specdec__draft_rank_truncate(t, 0);
-    if (d->kind.share)
-        d->kind.share(d, t->at, other->at, count);
+    if (d->kind.share_prefix)
+        d->kind.share_prefix(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
     t->count = count;
     return 1;

@@ -229,9 +229,9 @@ static void oracle_kind(specdec__drafter_kind *kind)
 {
     kind->size = kind->depth = 8;
     kind->init = oracle_init;
-    kind->fill = oracle_fill;
-    kind->commit = oracle_commit;
-    kind->truncate = oracle_truncate;
+    kind->fill_tree = oracle_fill;
+    kind->commit_path = oracle_commit;
+    kind->truncate_sequence = oracle_truncate;
 }
 
 /* One that says anything, for a small price, in trees that are given and in trees that grow. */
@@ -274,9 +274,9 @@ static void liar_kind(specdec__drafter_kind *kind)
 {
     kind->size = 8;
     kind->depth = 5;
-    kind->fill = liar_fill;
+    kind->fill_tree = liar_fill;
     kind->extend = liar_extend;
-    kind->cost = liar_cost;
+    kind->level_cost = liar_cost;
 }
 
 /* What several drafters offer one text, by hand: the nodes of the merged tree whose worth is among those that pay. */
@@ -308,7 +308,7 @@ static void test_share_out(void)
             specdec__proposal *p = &proposals[k];
 
             propose(k, 1 + uniform(NODES / SPECDEC__MAX_DRAFTERS));
-            drafters[k].kind.cost = liar_cost; /* its trees grow: it says how probable a path is */
+            drafters[k].kind.level_cost = liar_cost; /* its trees grow: it says how probable a path is */
             p->frontier.grows = p->frontier.shares = 1;
             p->frontier.probability = probability[k];
             for (i = 0; i < p->drafts.tree.n; i++)
@@ -692,9 +692,9 @@ static void late_kind(specdec__drafter_kind *kind)
     kind->draws = 1;
     kind->size = kind->depth = 8;
     kind->init = oracle_init;
-    kind->fill = late_fill;
-    kind->cost = liar_cost;
-    kind->behind = late_behind;
+    kind->fill_tree = late_fill;
+    kind->level_cost = liar_cost;
+    kind->count_behind = late_behind;
 }
 
 /* With several texts each waits for itself. */
@@ -718,7 +718,7 @@ static void test_late(void)
     first->engine->config.drafting = SPECDEC_DRAFT_AUTO;
     specdec__drafter_write_kind(&kind, late_kind);
     CHECK(!specdec__engine_add(first->engine, &kind, SPECDEC_DRAFT_MODEL, &arena, &first->error));
-    first->engine->tune->drafters[0].reading.seconds = 1;
+    first->engine->tune->drafters[0].token_prefill.seconds = 1;
     CHECK(!specdec_prompt_tokens(first, prompt, PROMPT) && !specdec_prompt_tokens(second, prompt, PROMPT));
     for (bytes = 0; bytes < 12; bytes++) {
         specdec_text piece;

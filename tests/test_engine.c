@@ -486,7 +486,7 @@ static void test_noise(void)
         CHECK(specdec__tune_add_drafting(&tune, 0, 2, 0, 0, 0.4) < 0.16);
     CHECK(fabs(tune.drafters[0].level.seconds - 0.2) < 0.03); /* what it takes indeed */
     CHECK_EQUAL_INT((int)(10 * specdec__tune_add_drafting(&tune, 0, 2, 100, 1, 90.0)), 896);
-    CHECK(tune.drafters[0].reading.seconds < 0.04);
+    CHECK(tune.drafters[0].token_prefill.seconds < 0.04);
 
     TEST("a machine that becomes slower does so for all widths, also those that are not seen any more");
     for (i = 0; i < 40; i++)

@@ -386,7 +386,7 @@ static specdec__levels *ask_drafter(specdec *t)
     specdec__proposal *p = &d->proposals[0];
 
     t->engine->pool.cancel = &t->engine->nobody;
-    CHECK(d->kind.ready(d, 0, t->count));
+    CHECK(d->kind.is_ready(d, 0, t->count));
     specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return m;
@@ -410,7 +410,7 @@ static void draft_rows(specdec *t, const int32_t *tokens, int32_t last, int voca
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
         p->drafts.depth[i] = i;
-    CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(d->kind.fill_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(chain, p->drafts.tokens + 1, CHAIN * sizeof *chain);
     ask_drafter(t);
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
@@ -535,12 +535,12 @@ static int ask_chain(asked *a, int count, int levels)
     CHECK_EQUAL_INT(specdec_rewind(a->t, 0), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_prompt_tokens(a->t, a->text, count), SPECDEC_OK);
     a->e->pool.cancel = &a->e->nobody;
-    CHECK(a->drafter->kind.ready(a->drafter, 0, count + 1));
+    CHECK(a->drafter->kind.is_ready(a->drafter, 0, count + 1));
     specdec__draft_begin_proposal(p, a->text, count + 1, &a->t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, levels, NULL), SPECDEC_OK);
     for (i = 0; i <= levels; i++)
         p->drafts.depth[i] = i;
-    i = a->drafter->kind.fill(a->drafter, &p->request, &p->drafts, &failure);
+    i = a->drafter->kind.fill_tree(a->drafter, &p->request, &p->drafts, &failure);
     CHECK_EQUAL_INT(i, SPECDEC_OK);
     return !i;
 }

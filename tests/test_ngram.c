@@ -371,7 +371,7 @@ static void gather(const specdec__ngram *index)
     int i;
 
     all_count = 0;
-    for (i = 0; i < index->remembered; i++)
+    for (i = 0; i < index->history_count; i++)
         all[all_count++] = *specdec__ngram_history_at(index, i);
     for (i = 0; i < index->size.readers; i++) {
         const specdec__ngram_reader *r = &index->readers[i];
@@ -427,10 +427,10 @@ static int wrong_guesses(specdec__ngram *index, const specdec__ngram_reader *rea
 /* Is the history the newest part of what has ended? */
 static int history_is_newest(const specdec__ngram *index)
 {
-    int i, wrong = index->remembered > index->size.history || index->remembered > ended_count;
+    int i, wrong = index->history_count > index->size.history || index->history_count > ended_count;
 
-    for (i = 0; !wrong && i < index->remembered; i++)
-        wrong = *specdec__ngram_history_at(index, i) != ended[ended_count - index->remembered + i];
+    for (i = 0; !wrong && i < index->history_count; i++)
+        wrong = *specdec__ngram_history_at(index, i) != ended[ended_count - index->history_count + i];
     return !wrong;
 }
 
@@ -504,7 +504,7 @@ static void test_many_texts(void)
                 guesses += wrong_guesses(&index, &index.readers[uniform(READERS)]);
             misplaced += !history_is_newest(&index);
             if (capacity == CAPACITY)
-                misplaced += index.remembered != (history ? specdec__min_int(ended_count, history) : 0);
+                misplaced += index.history_count != (history ? specdec__min_int(ended_count, history) : 0);
             for (i = 0; i < READERS; i++)
                 cut += index.readers[i].from > 60;
             wrong += capacity - index.count < 0;
@@ -512,7 +512,7 @@ static void test_many_texts(void)
         CHECK(capacity > 600 || cut > 0);
         for (i = 0; i < READERS; i++) /* what is taken back leaves nothing, once all that is newer is gone, too */
             specdec__ngram_rewind_sequence(&index, &index.readers[i], texts[i], 0);
-        CHECK(index.remembered || index.count == 1);
+        CHECK(index.history_count || index.count == 1);
     }
     CHECK_EQUAL_INT(wrong, 0);
     CHECK_EQUAL_INT(guesses, 0);
@@ -533,7 +533,7 @@ static void test_many_texts(void)
         wrong += r[0].from > 0 || r[1].length - r[1].from < 10 || r[2].length - r[2].from < specdec__min_int(i, 10);
     }
     CHECK_EQUAL_INT(wrong, 0);
-    CHECK(index.readers[1].from > 0 && index.remembered == 30 && index.readers[2].from > LENGTH / 2);
+    CHECK(index.readers[1].from > 0 && index.history_count == 30 && index.readers[2].from > LENGTH / 2);
     CHECK_EQUAL_INT(wrong_counts(&index), 0);
 }
 
@@ -571,7 +571,7 @@ static void test_learning(void)
         TEST("the history is bounded: what ended last drives out what ended first");
         specdec__ngram_extend_sequence(&index, &r[2], other, 8);
         specdec__ngram_end_sequence(&index, &r[2], other);
-        CHECK(index.remembered <= history);
+        CHECK(index.history_count <= history);
         CHECK_EQUAL_INT(guess(&index, &r[1], question + 2, 2), history > 10 ? 5 : -1);
         specdec__ngram_rewind_sequence(&index, &r[1], question + 2, 0);
         CHECK_EQUAL_INT(guess(&index, &r[1], other + 2, 2), history ? 15 : -1);
@@ -590,7 +590,7 @@ static void test_learning(void)
     start_many(&index, memory, 1000, 4, 1, 5);
     specdec__ngram_extend_sequence(&index, index.readers, question, 8);
     specdec__ngram_end_sequence(&index, index.readers, question);
-    CHECK_EQUAL_INT(index.remembered, 5);
+    CHECK_EQUAL_INT(index.history_count, 5);
     CHECK(*specdec__ngram_history_at(&index, 0) == 5 && *specdec__ngram_history_at(&index,
                                                                                    4) == SPECDEC__NGRAM_END_MARK);
 
@@ -640,8 +640,8 @@ static void test_files(void)
         specdec__ngram_end_sequence(&one, &one.readers[i], texts[i]);
     start_many(&two, memory_two, 20000, 4, READERS, 1000);
     CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_OK);
-    CHECK(same_index(&one, &two) && one.remembered == READERS * 251 && two.remembered == one.remembered);
-    CHECK(!memcmp(one.history, two.history, (size_t)one.remembered * sizeof *one.history));
+    CHECK(same_index(&one, &two) && one.history_count == READERS * 251 && two.history_count == one.history_count);
+    CHECK(!memcmp(one.history, two.history, (size_t)one.history_count * sizeof *one.history));
     CHECK(hash_of_proposals(&one, one.readers) == hash_of_proposals(&two, two.readers));
 
     TEST("loaded after any story, in any room: it is counted rightly, and of what has no room the newest is kept");
@@ -659,7 +659,7 @@ static void test_files(void)
         for (i = 0; i < READERS; i++)
             end_text(&one, i);
         CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_OK);
-        CHECK(two.remembered > 0 && history_is_newest(&two));
+        CHECK(two.history_count > 0 && history_is_newest(&two));
         specdec__ngram_rewind_sequence(&two, two.readers, text, 0);
         CHECK_EQUAL_INT(wrong_counts(&two), 0);
         CHECK_EQUAL_INT(wrong_guesses(&two, two.readers), 0);
@@ -687,7 +687,7 @@ static void test_files(void)
     file_size += 8;
     start_many(&two, memory_two, 20000, 4, 1, 1000);
     CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_OK);
-    CHECK_EQUAL_INT(two.remembered, 601);
+    CHECK_EQUAL_INT(two.history_count, 601);
 
     TEST("without a history nothing can be loaded");
     start_many(&two, memory_two, 3000, 4, 1, 0);

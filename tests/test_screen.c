@@ -246,10 +246,10 @@ static void compare(int column, counts *done, const char *isa, int kind)
         need.allowed = mask;
     }
     lists[0].tokens = recent + 24 - need.altered;
-    lists[0].apart = 4;
+    lists[0].stride_bytes = 4;
     lists[0].count = need.altered;
     lists[1].tokens = &biases->token;
-    lists[1].apart = sizeof *biases;
+    lists[1].stride_bytes = sizeof *biases;
     lists[1].count = s.bias_count;
     memset(&chooser, 0, sizeof chooser);
     chooser.kernels = &b.kernels;

@@ -176,10 +176,10 @@ static void check_scores(specdec__context *c, const struct specdec__retrieval *r
     use_largest(c, head, used);
     for (q = 0; q < group; q++) {
         attend(query_of(c, 0, head * group + q), used, &r->target->kv, layer, head, slots, r->whole->length, weight);
-        for (k = 0; k < r->begun * r->chunk; k++)
+        for (k = 0; k < r->source_chunks * r->chunk; k++)
             worth[k / r->chunk] += weight[k];
     }
-    for (i = 0; i < r->begun; i++) {
+    for (i = 0; i < r->source_chunks; i++) {
         worst_score = fmax(worst_score, fabs(worth[i] - (double)scores[i]));
         scored++;
     }
@@ -202,7 +202,7 @@ static void check_kind(const char *kv, double limit)
     if (!open_machine(&m, &c))
         return;
     recall_of(&m)->cache.score = check_scores;
-    CHECK_EQUAL_INT(recall_of(&m)->cache.few, strcmp(kv, "q8_0") ? 16 : 0);
+    CHECK_EQUAL_INT(recall_of(&m)->cache.few_dimensions, strcmp(kv, "q8_0") ? 16 : 0);
     CHECK(m.first->engine->target.kv.dim > 16);
     CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 301), SPECDEC_OK);
     CHECK_EQUAL_INT(write_tokens(m.first, 40, out), 40);
@@ -300,7 +300,7 @@ static void watch_scores(specdec__context *c, const struct specdec__retrieval *r
     int i;
 
     specdec__retrieve_score_chunks(c, r, thread, layer, head, scores);
-    for (i = 0; i < r->begun && at < WATCHED_HEADS; i++)
+    for (i = 0; i < r->source_chunks && at < WATCHED_HEADS; i++)
         score_bits[at] = score_bits[at] * 31 + specdec__bits_from_float(scores[i]);
     chosen_times[at % WATCHED_HEADS]++;
 }
@@ -362,7 +362,7 @@ static void keep_order(specdec__context *c, const struct specdec__retrieval *r, 
     (void)thread;
     if (layer == &c->model->layer[0] && !head && choices < 64)
         chosen_at[choices++] = r->view->next_position;
-    for (i = 0; i < r->begun; i++)
+    for (i = 0; i < r->source_chunks; i++)
         scores[i] = (float)-i;
 }
 
@@ -532,7 +532,7 @@ static struct {
 static specdec_result inner_fill(specdec__drafter *d, const specdec__draft_request *request, specdec__draft_tree *drafts, specdec_error *error)
 {
     const int left = inner.outer->drafts.tree.n - 1 - (request->count - inner.outer->request.count);
-    const specdec_result result = inner.kind.fill(d, request, drafts, error);
+    const specdec_result result = inner.kind.fill_tree(d, request, drafts, error);
     int i;
 
     inner.asked++;
@@ -551,8 +551,8 @@ static void watch_inner(machine *m, const int32_t *tokens, int count, int length
 
     memset(&inner, 0, sizeof inner);
     inner.outer = &m->first->engine->drafters[0].proposals[0];
-    inner.kind = r->inner.kind;
-    r->inner.kind.fill = inner_fill;
+    inner.kind = r->first_drafter.kind;
+    r->first_drafter.kind.fill_tree = inner_fill;
     CHECK_EQUAL_INT(specdec_prompt_tokens(m->first, tokens, count), SPECDEC_OK);
     CHECK_EQUAL_INT(write_tokens(m->first, length, out), length);
     specdec_get_stats(m->first, &stats);
@@ -622,7 +622,7 @@ static void test_chains(void)
         CHECK_EQUAL_INT(m.first->engine->shape.n, trees[i].chain);
         watch_inner(&m, tokens, 400, 100);
         CHECK_EQUAL_INT(inner.branched, 0);
-        index = (const specdec__ngram *)recall_of(&m)->inner.state;
+        index = (const specdec__ngram *)recall_of(&m)->first_drafter.state;
         CHECK_EQUAL_INT(counted(index), index->readers[0].length);
         close_machine(&m);
     }

@@ -70,7 +70,7 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
-        d->kind.truncate(d, t->at, t->tokens, count);
+        d->kind.truncate_sequence(d, t->at, t->tokens, count);
     p->frontier.valid_at = p->request.count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
@@ -108,7 +108,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     if (e->link->draft_rank->sequence == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->drafts.extended[0])
-        e->drafters[0].kind.commit(&e->drafters[0], t->at, path, length);
+        e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
             numbers[p->drafts.moved[i]] = numbers[i];
@@ -174,8 +174,8 @@ static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
     if (in->bad || in->left || other == t)
         return 0;
     specdec__draft_rank_truncate(t, 0);
-    if (d->kind.share)
-        d->kind.share(d, t->at, other->at, count);
+    if (d->kind.share_prefix)
+        d->kind.share_prefix(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
     t->count = count;
     return 1;

@@ -276,16 +276,16 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_remote_init;
-    kind->fill = specdec__draft_remote_fill;
+    kind->fill_tree = specdec__draft_remote_fill;
     kind->extend = specdec__draft_remote_extend;
-    kind->truncate = specdec__draft_remote_truncate;
-    kind->share = specdec__draft_remote_share;
-    kind->cost = specdec__draft_remote_cost;
-    kind->behind = specdec__draft_remote_unread_count;
-    kind->keep = specdec__draft_remote_keep;
+    kind->truncate_sequence = specdec__draft_remote_truncate;
+    kind->share_prefix = specdec__draft_remote_share;
+    kind->level_cost = specdec__draft_remote_cost;
+    kind->count_behind = specdec__draft_remote_unread_count;
+    kind->keep_subtree = specdec__draft_remote_keep;
     kind->prepare = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->due = specdec__draft_remote_arrival_seconds;
+    kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
 }
 
 SPECDEC__FOR_SPEED

@@ -206,7 +206,7 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 /* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.cost;
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.level_cost;
 }
 
 /* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
@@ -215,7 +215,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
-    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep || c->rule != SPECDEC_RULE_COUPLED ||
+    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep_subtree || c->rule != SPECDEC_RULE_COUPLED ||
         (!c->async && c->drafting != SPECDEC_DRAFT_AUTO && c->policy == SPECDEC_POLICY_STATIC))
         return 0;
     return threads;
@@ -417,7 +417,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.capacity = specdec__engine_candidates(e, kind);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (e->tune && !result) {
-        specdec__tune_add_drafter(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+        specdec__tune_add_drafter(e->tune, kind->level_cost ? kind->level_cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind->certain;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }

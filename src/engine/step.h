@@ -561,7 +561,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
+        if (d->kind.level_cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].books.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }

@@ -138,7 +138,7 @@ static void specdec__ahead_begin(specdec *t)
     a->flights[0].count = 0;
     a->flights[0].nodes = p->drafts.tree.n;
     a->prefills = !p->drafts.extended[0] &&
-                  a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
+                  a->drafter->kind.count_behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
     a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
@@ -197,13 +197,13 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
-    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
-        d->kind.keep(d, t->at, &p->drafts, path[length - 1]);
+    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.count_behind(d, t->at, t->count) <= count) {
+        d->kind.keep_subtree(d, t->at, &p->drafts, path[length - 1]);
         p->frontier.valid_at = t->count;
         a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
-        if (p->drafts.extended[0] && d->kind.commit)
-            d->kind.commit(d, t->at, path, length);
+        if (p->drafts.extended[0] && d->kind.commit_path)
+            d->kind.commit_path(d, t->at, path, length);
         a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
@@ -254,7 +254,7 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
     if (a->prefills)
         specdec__ahead_stop(a, e);
     stays = p->frontier.valid_at != 0;
-    behind = stays ? 0 : d->kind.behind(d, t->at, t->count);
+    behind = stays ? 0 : d->kind.count_behind(d, t->at, t->count);
     if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;

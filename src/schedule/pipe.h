@@ -27,7 +27,7 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.follow)
+        if (e->drafters[i].kind.follow_target)
             return 0;
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
@@ -303,9 +303,9 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind.due != NULL;
+    const int remote = d->kind.seconds_until_more != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind.due(d, &p->request) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
@@ -410,7 +410,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind.due != NULL;
+    const int remote = e->ahead->drafter->kind.seconds_until_more != NULL;
     int state, goes, sends;
     double now, due, holds;
 

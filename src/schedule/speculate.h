@@ -40,7 +40,7 @@ static int specdec__engine_plan(const specdec *t, const double *times, int base,
 static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
-    double each = known->reading.seconds;
+    double each = known->token_prefill.seconds;
 
     if (!(each > 0) && t->stats.prompt_tokens)
         each = known->cost * t->stats.prompt_seconds / (double)t->stats.prompt_tokens;
@@ -180,7 +180,7 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
 
     p->request.most = plan->most;
     *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-    result = d->kind.fill(d, &p->request, &p->drafts, &t->error);
+    result = d->kind.fill_tree(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
     if (!p->frontier.shares) {
@@ -198,7 +198,7 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
-    const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
+    const double each = known->token_prefill.seconds > 0 ? known->token_prefill.seconds : level / 10;
     double left = e->spare_seconds - level;
     int tokens = specdec__min_int(behind, e->config.batch);
 
@@ -206,7 +206,7 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
         return behind;
     if (e->spare_seconds < 0 || !(each > 0))
         return tokens;
-    if (!(known->reading.seconds > 0))
+    if (!(known->token_prefill.seconds > 0))
         tokens = specdec__min_int(tokens, SPECDEC__TUNE_CATCH_UP_TOKENS);
     if (left < tokens * each)
         tokens = left > 0 ? (int)(left / each) : 0;
@@ -236,7 +236,8 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
         return result;
     seconds = specdec__os_seconds() - start;
     level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
-    specdec__tune_add_time(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    specdec__tune_add_time(&known->token_prefill,
+                           (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 

@@ -25,7 +25,7 @@ static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int g
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
-    return !e->drafters[drafter].kind.cost ||
+    return !e->drafters[drafter].kind.level_cost ||
            (grows && behind <= SPECDEC__TUNE_CATCH_UP_TOKENS && !plan->fixed &&
             specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
@@ -43,11 +43,11 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     p->frontier.grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_propose(t, drafter, plan);
-    p->frontier.shares = p->frontier.grows || !d->kind.cost;
-    behind = d->kind.behind ? d->kind.behind(d, t->at, t->count) : 0;
+    p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
+    behind = d->kind.count_behind ? d->kind.count_behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_is_cheap(e, drafter, p->frontier.grows, behind, plan);
-    if ((d->kind.ready && !d->kind.ready(d, t->at, t->count)) ||
+    if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_skips_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;

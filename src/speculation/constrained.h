@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: states behind its tokens and
- *     behind draft tokens, masks, tokens that are forced.
+ * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: the constraint's states
+ *     behind tokens of the sequence and behind draft tokens, masks of allowed tokens, forced tokens.
  * ================================================================================================================== */
 
 #pragma once
@@ -17,8 +17,8 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
-#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
-#define SPECDEC__CONSTRAINED_EXTRA 15 /* candidates checked one by one, besides the k that are wanted, before a mask */
+#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path with states, at most */
+#define SPECDEC__CONSTRAINED_EXTRA 15 /* candidates that are checked besides the k wanted ones, before a mask is made */
 
 enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
 
@@ -27,32 +27,32 @@ struct specdec__constrained;
 /* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
     const specdec__vocab *vocab;
-    int vocab_size;            /* of rows of logits */
+    int vocab_size;            /* logits of a row */
     const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
     unsigned char *trie_memory;
     size_t trie_bytes;
-    uint32_t *mask;            /* (vocab_size bits) */
+    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
-    specdec__mask_walk *walk;
+    specdec__mask_walk *walk;  /* scratch of specdec__mask_compute */
     int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
     int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* whose path it is, behind its first `base` tokens */
-    int base, path_count;
-    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind the path's tokens; last: scratch */
+    const struct specdec__constrained *owner; /* the constraint whose path is stored, behind the first `base` tokens */
+    int base, path_count;      /* tokens before the path; tokens of the path */
+    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): draft tokens, one behind the other */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each path token; last: scratch */
 } specdec__masker;
 
 /* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
    so that these tokens are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
-    const specdec_constraint *constraint; /* or NULL */
+    const specdec_constraint *constraint; /* NULL: none */
     uint64_t hash;             /* of the constraint */
-    specdec_allow allow;       /* or NULL */
-    void *allow_data;
+    specdec_allow allow;       /* the caller's callback, which allows tokens; NULL: none */
+    void *allow_data;          /* the callback's argument */
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
     int from;                  /* the token at which the constraint begins */
@@ -60,7 +60,7 @@ typedef struct specdec__constrained {
     int spelled;               /* 1: marks of calls count as their spelling */
     int length;                /* state[0] is the state behind so many tokens */
     int32_t last;              /* the last of these tokens; -1: length is 0 */
-    specdec_constraint_state *state; /* (2) */
+    specdec_constraint_state *state; /* (2): behind the first `length` tokens; at index `from`, where anchored */
 } specdec__constrained;
 
 /* Whether a sequence has a constraint or a callback that limits its tokens. */
@@ -102,7 +102,7 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
         *m = made;
 }
 
-/* Builds the vocabulary's trie, unless it is built. */
+/* Builds the trie of the vocabulary's tokens in trie_memory, unless it is built. */
 static void specdec__masker_build_trie(specdec__masker *m)
 {
     specdec__arena arena;
@@ -142,7 +142,7 @@ static int specdec__constrained_drops_space(const specdec__constrained *c, int32
             specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
-/* Whether a token is a mark of calls that counts as its spelling. */
+/* Whether a token is a control token that marks calls and counts as its spelling. */
 static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t token)
 {
     int i;
@@ -176,7 +176,8 @@ static specdec__bytes specdec__constrained_token_bytes(const specdec__constraine
     return bytes;
 }
 
-/* Advances a state by one token. Behind a token that was not allowed, no token is allowed. */
+/* Advances a state by one token, which follows token `previous`. Behind a token that was not allowed, no token is
+   allowed. */
 static void specdec__constrained_advance_state(const specdec__constrained *c, specdec_constraint_state *state,
                                                int32_t previous, int32_t token)
 {
@@ -196,7 +197,7 @@ static void specdec__constrained_advance_state(const specdec__constrained *c, sp
 SPECDEC__INLINE int32_t specdec__constrained_token_before(const int32_t *text,
                                                           int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* Begins the constraint behind the first `from` tokens. */
+/* Begins the constraint behind the first `from` tokens of its sequence. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -206,7 +207,7 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* Drops states behind more than the first `count` tokens. */
+/* Drops the stored states behind more than the first `count` tokens. */
 static void specdec__constrained_forget_states(specdec__constrained *c, int count)
 {
     if (c->length > count)
@@ -236,7 +237,7 @@ static void specdec__constrained_commit_state(specdec__constrained *c, const int
         c->masker->owner = NULL;
 }
 
-/* The state behind the first `count` tokens of text, which may end with draft tokens. */
+/* The constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
 static const specdec_constraint_state *specdec__constrained_state_behind(specdec__constrained *c, const int32_t *text,
                                                                          int count)
 {
@@ -354,7 +355,7 @@ static int specdec__constrained_state_allows(const specdec__constrained *c, cons
     return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
+/* Sets the bits of the mask that the constraint (without the callback) allows behind the first `count` tokens. */
 static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
@@ -380,7 +381,7 @@ static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_
         }
 }
 
-/* Whether the mask has a token. */
+/* Whether the mask allows a token. */
 SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
@@ -456,7 +457,7 @@ static int specdec__constrained_allows_token(specdec__constrained *c, const int3
     return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
 }
 
-/* Removes forbidden ones from `found` candidates, and keeps at most k. Returns how many. */
+/* Removes forbidden tokens from candidates (found), and keeps at most k. Returns how many are left. */
 static int specdec__constrained_keep_allowed(specdec__constrained *c, const int32_t *text, int count, int found, int k,
                                              specdec_candidate *candidates)
 {

@@ -25,13 +25,14 @@
 
 SPECDEC__FOR_SIZE
 
+/* The state of a drafter that is an assistant. */
 typedef struct specdec__draft_assistant {
     specdec__draft_last last;
     const specdec__context *target;
-    float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
+    float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
-    float *reads;   /* (tree size, specdec__forward_states_stride): embeddings, and the states before */
-    int place, n;   /* of the current level: index of its first state, and number of states */
+    float *reads;   /* (tree size, specdec__forward_states_stride): input rows: embedding, state before */
+    int place, n;   /* of the current level: place of its first state, and its number of states */
     /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
     float *row;     /* (threads, embedding): a row of the output */
@@ -39,6 +40,7 @@ typedef struct specdec__draft_assistant {
     specdec__context context;
 } specdec__draft_assistant;
 
+/* Floats from one row of own_states to the next. */
 static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
@@ -71,7 +73,8 @@ static float specdec__draft_assistant_dot_product(const float *a, const float *b
     return sum;
 }
 
-/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them to -infinity again. */
+/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them back to -infinity
+   instead. */
 static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
@@ -127,7 +130,7 @@ static void specdec__draft_assistant_level_worker(void *argument, int thread)
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
     t.stride = specdec__draft_assistant_stride(m);
-    t.rows_out = m->inner + (size_t)m->place * t.stride;
+    t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
         specdec__draft_assistant_score_nearest(m, thread);
 }
@@ -171,6 +174,7 @@ static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, c
     return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
+/* Runs candidates of one level behind the states of their parents. */
 static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                          const specdec__draft_tree *drafts, const int32_t *candidates,
                                                          int from, int count, specdec_error *error)
@@ -182,7 +186,7 @@ static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, co
         const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
 
         specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
-                                           m->inner + (size_t)place * specdec__draft_assistant_stride(m));
+                                           m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
     }
     return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
@@ -268,7 +272,7 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
@@ -288,10 +292,10 @@ static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate = specdec__draft_last_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_last_share_prefix);
-    kind->ready = specdec__draft_assistant_is_ready;
-    kind->follow = specdec__draft_last_follow_target;
+    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->is_ready = specdec__draft_assistant_is_ready;
+    kind->follow_target = specdec__draft_last_follow_target;
 }
 
 SPECDEC__FOR_SPEED

@@ -31,18 +31,19 @@
 
 SPECDEC__FOR_SIZE
 
+/* The state of a drafter that drafts blocks. */
 typedef struct specdec__draft_block {
     specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
-    float *reads;         /* (nodes of a step, specdec__forward_states_stride): states of tokens */
+    specdec__view *views; /* (sequences, then kept ones): keys of the tokens whose hidden states were received */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): the target's states of tokens */
     float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
-    float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
+    float *narrow;        /* (output rows): scratch: one of these rows, a float for each row of the output */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
-    float *row;           /* (rank or embedding + rank): a row of a table */
-    float *trust;         /* (tree size): of rows */
-    specdec_candidate *best; /* (block, candidates): of rows, best first */
+    float *row;           /* (rank or embedding + rank): scratch: a row of a table */
+    float *trust;         /* (tree size): of rows: the estimate that their best token is accepted */
+    specdec_candidate *best; /* (block, candidates): the best tokens of each row of the block, best first */
     int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of the current product: index of its row of the block, and number of tokens */
+    int place, n;         /* of the current product: the row of the block, and the number of tokens */
     specdec__context context;
 } specdec__draft_block;
 
@@ -72,6 +73,7 @@ static int specdec__draft_block_find_row(const specdec__draft_block *m, const sp
     return i < model->id_count ? i : -1;
 }
 
+/* The dot product of two rows (count), in order. */
 static float specdec__draft_block_dot_product(const float *a, const float *b, int count)
 {
     float sum = 0;
@@ -114,7 +116,7 @@ static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: the logits of row i of the block behind each of tokens[n]. */
+/* DSpark: computes m->rows: the logits of row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                       specdec_error *error)
 {
@@ -163,7 +165,7 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DFlash2: the candidates of n rows of the block. */
+/* DFlash2: selects the best tokens of the first n rows of the block: m->best. */
 static specdec_result specdec__draft_block_select_candidates(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
@@ -179,7 +181,8 @@ static specdec_result specdec__draft_block_select_candidates(specdec__draft_bloc
     return SPECDEC_OK;
 }
 
-/* DFlash2: the logits of row i of the block behind each of tokens[n]; all tokens but the row's candidates have none. */
+/* DFlash2: computes m->rows: the logits of row i of the block behind each of tokens[n]; all tokens but the row's
+   candidates have -infinity. */
 static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
@@ -217,7 +220,7 @@ static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Sets the levels' rows to row i of the block behind each of tokens[n]. */
+/* Sets the logits rows of a level to row i of the block behind each of tokens[n]. */
 static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
                                                     specdec_error *error)
 {
@@ -269,6 +272,7 @@ static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const
     return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
 }
 
+/* Sets the logits rows behind candidates of one level; the block was run before. */
 static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -285,6 +289,7 @@ static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const 
                                          error);
 }
 
+/* Drops keys behind a sequence's first `length` tokens. */
 static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -293,6 +298,7 @@ static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
+/* Sequence `at` shares the keys of the first `length` tokens of sequence `of`. */
 static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
@@ -302,42 +308,45 @@ static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int o
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
+/* Whether the keys of all tokens before the root were computed. */
 static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
+/* How many of a sequence's tokens have keys, as their hidden states were received. */
 static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Computes keys of the hidden states that are new. A sequence of which states were missed is not drafted for until it
-   is cut. */
-static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *heard,
+/* Computes keys of committed tokens whose hidden states are new. A sequence of which states were missed is not drafted
+   for until it is cut. */
+static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                          specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
-    specdec__view *view = &m->views[heard->at];
+    specdec__view *view = &m->views[committed->at];
     const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
     const size_t stride = (size_t)specdec__forward_states_stride(d->model);
-    const int end = heard->from + heard->n;
+    const int end = committed->from + committed->n;
     specdec_result result = SPECDEC_OK;
     int i, from, to;
 
-    for (from = view->length; !result && from >= heard->from && from < end; from = to) {
+    for (from = view->length; !result && from >= committed->from && from < end; from = to) {
         specdec__prefill_rows rows = specdec__prefill_rows_from(end);
 
         to = specdec__min_int(end, from + m->context.max_nodes);
-        for (i = from - heard->from; i < to - heard->from; i++) {
-            const int node = heard->first + (heard->path ? heard->path[i] : i);
+        for (i = from - committed->from; i < to - committed->from; i++) {
+            const int node = committed->first + (committed->path ? committed->path[i] : i);
 
-            memcpy(m->reads + (size_t)(i + heard->from - from) * stride, d->taps.out + (size_t)node * width,
+            memcpy(m->reads + (size_t)(i + committed->from - from) * stride, d->taps.out + (size_t)node * width,
                    width * sizeof *m->reads);
         }
         rows.reads = m->reads;
         rows.reads_from = from;
-        result = specdec__forward_prefill(&m->context, view, heard->text, to, m->context.max_nodes, &rows, NULL, error);
+        result = specdec__forward_prefill(&m->context, view, committed->text, to, m->context.max_nodes, &rows, NULL,
+                                          error);
     }
     return result;
 }
@@ -371,6 +380,7 @@ static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, sp
     m->levels.logits = m->rows;
 }
 
+/* Takes the drafter's memory from an arena, and checks that its file fits the target. */
 static specdec_result specdec__draft_block_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -425,12 +435,12 @@ static void specdec__draft_block_kind(specdec__drafter_kind *kind)
     kind->size = 16;
     kind->depth = 8;
     kind->init = specdec__draft_block_init;
-    kind->truncate = specdec__draft_block_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_block_share_prefix);
-    kind->ready = specdec__draft_block_is_ready;
-    kind->follow = specdec__draft_block_follow_target;
-    kind->followed = specdec__draft_block_count_followed;
-    kind->keeps = 1;
+    kind->truncate_sequence = specdec__draft_block_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
+    kind->is_ready = specdec__draft_block_is_ready;
+    kind->follow_target = specdec__draft_block_follow_target;
+    kind->count_followed = specdec__draft_block_count_followed;
+    kind->keeps_ended = 1;
 }
 
 SPECDEC__FOR_SPEED

@@ -40,7 +40,7 @@ static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
     kind->ranks = 1;
     kind->size = 16;
     kind->depth = 12;
-    kind->fill = specdec__draft_forced_fill_tree;
+    kind->fill_tree = specdec__draft_forced_fill_tree;
 }
 
 SPECDEC__FOR_SPEED

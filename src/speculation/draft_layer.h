@@ -21,49 +21,56 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STORED_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
+/* Of a sequence: hidden states that are stored until their pairs are run, at most. */
+#define SPECDEC__DRAFT_STORED_STATES 32
 
+/* The pairs of a sequence: which of them were run, and the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* keys of the pairs that were run */
-    float *states;      /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): of `count` pairs from `from` on;
-                           NULL: none, of a kept sequence */
-    int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
+    specdec__view view; /* the layer's keys and values of the pairs that were run */
+    /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
+       index `from` on; NULL: none are stored, as the sequence is a kept one */
+    float *states;
+    int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
+/* The state of a drafter that is a layer which reads the target's hidden states. */
 typedef struct specdec__draft_layer {
     specdec__levels levels;
     specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
-    float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
-    float *reads;                /* (tree size, specdec__forward_states_stride): such states, where a step reads them as
-                                    the target's; NULL: they are its residual stream at once */
-    int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
+    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, and behind candidates,
+                           by their places */
+    float *reads;       /* (tree size, specdec__forward_states_stride): such states as input of a step; NULL: a step
+                           takes them as its residual stream */
+    int leading_pairs;  /* 1: the first pair has zeros in place of a hidden state; 0: it has one */
     specdec__context context;
 } specdec__draft_layer;
 
+/* The layer's hidden state behind the root (place 0) or a candidate (1 + its index): a row of embedding floats. */
 static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
 {
-    return m->inner + (size_t)place * (size_t)m->context.model->embedding;
+    return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
 
 /* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
 static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
 {
-    return specdec__max_int(count - 2 + m->lead, 0);
+    return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
 
-/* Stores hidden states anew, beginning with that of the first pair which was not run. */
+/* Drops the stored hidden states of a sequence; the next one to be stored is that of the first pair which was not run.
+   */
 static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
     t->count = 0;
-    if (t->from || !m->lead || !t->states)
+    if (t->from || !m->leading_pairs || !t->states)
         return;
     memset(t->states, 0, (size_t)specdec__forward_states_stride(m->context.model) * sizeof *t->states);
     t->count = 1;
 }
 
-/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
-   on. */
+/* Stores the layer's hidden states of the last `count` nodes of its step, whose logits were computed, in own_states
+   from place `place` on. */
 static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
@@ -76,7 +83,7 @@ static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int 
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
+/* Runs the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last one. */
 static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                      int wanted, specdec_error *error)
 {
@@ -85,7 +92,8 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
 
     rows.reads = t->states;
     rows.reads_from = t->from;
-    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->lead, end, m->context.max_nodes, &rows, NULL,
+    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->leading_pairs, end, m->context.max_nodes,
+                                    &rows, NULL,
                                     error);
 }
 
@@ -107,6 +115,7 @@ static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const
     return result;
 }
 
+/* Runs candidates of one level behind the layer's own states of their parents, and stores their states. */
 static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -141,26 +150,28 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
     specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
-    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->lead, 0));
-    t->count = specdec__min_int(t->count, length + m->lead - t->from);
+    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->leading_pairs, 0));
+    t->count = specdec__min_int(t->count, length + m->leading_pairs - t->from);
     if (t->view.length < t->from)
         specdec__draft_layer_restart_states(m, t);
 }
 
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: it shares their pairs and copies hidden states.
+   */
 static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
     specdec__draft_pairs *other = &m->sequences[of];
-    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->lead, 0), other->view.length);
+    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->leading_pairs, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
     specdec__draft_layer_restart_states(m, t);
-    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->lead)
+    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->leading_pairs)
         return;
     t->from = other->from;
-    t->count = specdec__min_int(other->count, length + m->lead - other->from);
+    t->count = specdec__min_int(other->count, length + m->leading_pairs - other->from);
     memcpy(t->states, other->states,
            (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
@@ -172,29 +183,30 @@ static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int 
     const specdec__draft_pairs *t = &m->sequences[at];
     const int root = specdec__draft_layer_root_pair(m, count);
 
-    return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
+    return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
+/* How many of a sequence's tokens have had their hidden states received. */
 static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
-    return m->sequences[at].from + m->sequences[at].count - m->lead;
+    return m->sequences[at].from + m->sequences[at].count - m->leading_pairs;
 }
 
-/* Makes room for states: drops those of pairs that were run, except the last. If there are none, runs all pairs whose
-   tokens are known first. */
-static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *heard,
+/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that were run, except the last. If
+   there are none, runs all pairs whose tokens are known first. */
+static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
                                                        specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->sequences[heard->at];
+    specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
-    const int end = specdec__min_int(t->from + t->count, heard->count - 1 + m->lead);
+    const int end = specdec__min_int(t->from + t->count, committed->count - 1 + m->leading_pairs);
     specdec_result result;
     int gone;
 
     if (t->view.length <= t->from + 1 &&
-        (result = specdec__draft_layer_run_pairs(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
+        (result = specdec__draft_layer_run_pairs(m, committed->at, committed->text, end, 0, error)) != SPECDEC_OK)
         return result;
     gone = t->view.length - 1 - t->from;
     t->from += gone;
@@ -203,21 +215,23 @@ static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, 
     return SPECDEC_OK;
 }
 
-/* Stores the hidden states that are new. A sequence of which states were missed is not drafted for until it is cut. */
-static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *heard,
+/* Stores the hidden states of committed tokens that are new. A sequence of which states were missed is not drafted for
+   until it is cut. */
+static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
                                                          specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->sequences[heard->at];
+    specdec__draft_pairs *t = &m->sequences[committed->at];
     const specdec__reads *reads = &d->model->reads;
     const int width = reads->count * reads->width;
     int i;
 
-    for (i = t->from + t->count - m->lead - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
-        const int node = heard->first + (heard->path ? heard->path[i] : i);
+    for (i = t->from + t->count - m->leading_pairs - committed->from; i >= 0 && i < committed->n; i++, t->count++) {
+        const int node = committed->first + (committed->path ? committed->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
         specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES ? SPECDEC_OK
-                                                                 : specdec__draft_layer_drop_states(m, heard, error);
+                                                                 : specdec__draft_layer_drop_states(m, committed,
+                                                                                                    error);
         float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
@@ -250,6 +264,7 @@ static specdec_result specdec__draft_layer_check_target(const specdec__model *m,
     return SPECDEC_OK;
 }
 
+/* Takes the drafter's memory from an arena, and checks that its file fits the target. */
 static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -265,11 +280,11 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    m->lead = model->reads.is_nextn;
+    m->leading_pairs = model->reads.is_nextn;
     if (result || (result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     /* a tree is stored behind each sequence until it is drafted for again */
-    room.reserved_nodes += room.max_views * ((int)size + m->lead);
+    room.reserved_nodes += room.max_views * ((int)size + m->leading_pairs);
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
@@ -277,8 +292,8 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
-    m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->reads = m->lead ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
+    m->reads = m->leading_pairs ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
     m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->sequences ? &m->sequences[i] : &unused;
@@ -287,7 +302,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
             t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STORED_STATES * stride);
         else if (m->sequences)
             specdec__kv_add_kept_view(&m->context.kv, &t->view);
-        t->count = i < room.max_views && m->lead;
+        t->count = i < room.max_views && m->leading_pairs;
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
@@ -305,15 +320,15 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_layer_init;
-    kind->truncate = specdec__draft_layer_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
-    kind->ready = specdec__draft_layer_is_ready;
-    kind->follow = specdec__draft_layer_follow_target;
-    kind->followed = specdec__draft_layer_count_followed;
-    kind->keeps = 1;
+    kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
+    kind->is_ready = specdec__draft_layer_is_ready;
+    kind->follow_target = specdec__draft_layer_follow_target;
+    kind->count_followed = specdec__draft_layer_count_followed;
+    kind->keeps_ended = 1;
 }
 
-/* The same with the NextN block in the target's files. */
+/* As specdec__draft_layer_kind, with the NextN block in the target's files as the layer. */
 static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
 {
     specdec__draft_layer_kind(kind);

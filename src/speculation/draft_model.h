@@ -21,13 +21,14 @@ SPECDEC__FOR_SIZE
    other. When the window is full, its second half is prefilled again, at new positions. */
 #define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
 
+/* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
     specdec__levels levels;
     specdec__view *views; /* (sequences, then kept ones) */
     int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
     specdec__context context;
     int window;           /* tokens of a sequence in the cache, at most */
-    int threads;          /* that it has buffers for */
+    int threads;          /* threads that its context has buffers for */
 } specdec__draft_model;
 
 /* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
@@ -41,8 +42,8 @@ static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, in
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last
-   one. */
+/* Prefills the first `count` tokens of sequence `at`, without the skipped ones, into the draft model's cache. wanted:
+   1: also computes the logits of the last token. */
 static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m, int at, const int32_t *text, int count,
                                                         int wanted, specdec_error *error)
 {
@@ -73,6 +74,7 @@ static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const
     return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
 }
 
+/* Runs candidates of one level as nodes of a step of the draft model, behind their paths. */
 static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const specdec__draft_request *request,
                                                      const specdec__draft_tree *drafts, const int32_t *candidates,
                                                      int from,
@@ -87,6 +89,7 @@ static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const 
     return specdec__forward(c, &batch, error);
 }
 
+/* Moves the keys of accepted candidates into the sequence's view, as far as they were run. */
 static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -98,7 +101,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
     specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
-/* Inserts a number into path[n], rising. */
+/* Inserts a number into path[n], whose numbers rise. */
 static void specdec__draft_insert_number(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
@@ -129,6 +132,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
                                                              drafts->extended_count);
 }
 
+/* From now on the draft model runs on at most `threads` threads of a pool. */
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -137,6 +141,7 @@ static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool 
     m->context.threads = specdec__min_int(threads, m->threads);
 }
 
+/* Drops keys behind a sequence's first `length` tokens. */
 static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -150,6 +155,7 @@ static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, 
     specdec__view_truncate(&m->views[at], &m->context.kv, keys);
 }
 
+/* Sequence `at` begins with the first `length` tokens of sequence `of`, and shares its keys of these. */
 static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -164,6 +170,7 @@ static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int o
     m->skipped[at] = 0;
 }
 
+/* How many of a sequence's first `count` tokens have to be prefilled before the next tree. */
 static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
@@ -172,6 +179,7 @@ static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, 
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
+/* Prefills the first `count` tokens of the request's sequence before it is drafted for. */
 static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
                                                    int count, specdec_error *error)
 {
@@ -190,6 +198,7 @@ static int specdec__draft_model_choose_window(const specdec__model *model, const
     return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->view_keys);
 }
 
+/* Takes the drafter's memory from an arena, and checks that its model fits the target. */
 static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -249,14 +258,14 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_model_init;
-    kind->commit = specdec__draft_model_commit_path;
-    kind->truncate = specdec__draft_model_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_model_share_prefix);
-    kind->behind = specdec__draft_model_count_behind;
+    kind->commit_path = specdec__draft_model_commit_path;
+    kind->truncate_sequence = specdec__draft_model_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
+    kind->count_behind = specdec__draft_model_count_behind;
     kind->prefill = specdec__draft_model_prefill;
-    kind->keep = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
+    kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
     kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
-    kind->keeps = 1;
+    kind->keeps_ended = 1;
 }
 
 SPECDEC__FOR_SPEED

@@ -114,6 +114,7 @@ static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, 
         specdec__ngram_rewind_sequence(index, &index->readers[at], text, length);
 }
 
+/* Sequence `at` begins with the first `length` tokens of another, which the index counts already. */
 static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
@@ -129,11 +130,13 @@ static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const
     specdec__ngram_end_sequence(index, &index->readers[at], text);
 }
 
+/* How many of a sequence's first `count` tokens the index does not count yet. */
 static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
 
+/* Takes the index's memory from an arena: its size follows from the sequences and the history. */
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -174,11 +177,11 @@ static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
     kind->size = 32;
     kind->depth = 12;
     kind->init = specdec__draft_ngram_init;
-    kind->fill = specdec__draft_ngram_fill_tree;
-    kind->truncate = specdec__draft_ngram_truncate_sequence;
-    kind->share = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
-    kind->end = specdec__draft_ngram_end_sequence;
-    kind->behind = specdec__draft_ngram_count_behind;
+    kind->fill_tree = specdec__draft_ngram_fill_tree;
+    kind->truncate_sequence = specdec__draft_ngram_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
+    kind->end_sequence = specdec__draft_ngram_end_sequence;
+    kind->count_behind = specdec__draft_ngram_count_behind;
     kind->see_logits = specdec__draft_ngram_see_logits;
 }
 

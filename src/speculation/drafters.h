@@ -16,6 +16,7 @@
 
 SPECDEC__FOR_SIZE
 
+/* 1 for each kind of drafter that this build has. */
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_MTP SPECDEC__HEADS
@@ -41,7 +42,7 @@ static const specdec__drafter_row specdec__drafter_state_readers[] = {
     NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
     SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
 
-/* Writes the row of a kind. Returns 0 if there is none. */
+/* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
 static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)
 {
     memset(kind, 0, sizeof *kind);

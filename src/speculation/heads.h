@@ -15,23 +15,24 @@
 
 /* A file of heads, with the buffers of a level of a tree. */
 typedef struct specdec__heads {
-    float blend;              /* by how much a row of the table counts */
-    float *input;             /* (most, stride of the wider): what a level reads */
-    float *inner;             /* (most, stride of states): its states */
-    float *table;             /* (threads, inner): a row of the table */
-    float *ones;              /* (inner) */
+    float blend;              /* factor of a token's table row that is added to a state */
+    float *input;             /* (most, stride of the wider of embedding and states): the input rows of a level */
+    float *inner;             /* (most, stride of states): the states that the level computes */
+    float *table;             /* (threads, inner): scratch: a row of the table of tokens */
+    float *ones;              /* (inner): 1 each, as the other factor of gated activations */
     float *logits;            /* (most, output rows) */
     /* the level under way */
-    int level, n;
-    const int32_t *tokens;    /* (n): what came of the level before */
-    specdec__context context; /* of it, only what matrices need */
+    int level, n;             /* its number, which is that of its head; its rows */
+    const int32_t *tokens;    /* (n): the token behind which each row predicts */
+    specdec__context context; /* of this, only what products with matrices need */
 } specdec__heads;
 
 SPECDEC__FOR_SIZE
 
-/* Tokens of a row of logits; the same for all heads. */
+/* Logits of a row, one a token; the same number for all heads. */
 static int specdec__heads_output_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
+/* Takes the buffers for levels of at most `most` rows from an arena. */
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
                                 int threads, int most, specdec__arena *arena)
 {
@@ -92,6 +93,7 @@ static void specdec__heads_compute_states(specdec__heads *h, int thread)
     }
 }
 
+/* A thread's part of a level: products, states, logits. */
 static void specdec__heads_worker(void *argument, int thread)
 {
     specdec__heads *h = (specdec__heads *)argument;

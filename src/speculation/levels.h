@@ -25,8 +25,8 @@ typedef struct specdec__levels {
     specdec__chooser chooser;
     int vocab;         /* number of tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
-    specdec__short *own; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none are copied */
-    specdec__context *context; /* of the drafter's model, whose output matrix `own` replaces; not used if own is NULL */
+    specdec__short *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none */
+    specdec__context *context; /* of the drafter's model; set only where there are short_rows */
     const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: row[i] is token i's */
     int id_count;
     float *whole;      /* (vocab): a row of logits of all tokens, where the rows computed have fewer: the others have
@@ -298,10 +298,10 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
-    start = m->own ? specdec__os_seconds() : 0;
+    start = m->short_rows ? specdec__os_seconds() : 0;
     result = m->run(d, request, drafts, candidates, from, count, error);
-    if (m->own && !result) {
-        specdec__short_add_time(m->own, specdec__os_seconds() - start);
+    if (m->short_rows && !result) {
+        specdec__short_add_time(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -313,17 +313,17 @@ static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const s
    the copies. */
 static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
 {
-    specdec__short *s = m->own;
+    specdec__short *s = m->short_rows;
 
     specdec__short_count_text(s, request->at, request->text, request->count, m->vocab, m->whole);
-    s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
+    s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
     specdec__short_choose_matrix(s, 4 * request->wait_seconds);
-    if (s->on)
+    if (s->in_use)
         specdec__short_copy_rows(s);
-    m->ids = s->on ? s->ids : NULL;
-    m->id_count = s->on ? s->matrix.rows : 0;
-    m->context->output = s->on ? &s->matrix : s->full;
+    m->ids = s->in_use ? s->ids : NULL;
+    m->id_count = s->in_use ? s->matrix.rows : 0;
+    m->context->output = s->in_use ? &s->matrix : s->full_matrix;
     m->stride = (size_t)m->context->output->rows;
 }
 
@@ -336,7 +336,7 @@ static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specd
     memset(specdec__draft_sequence_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
     m->chooser.sampling = request->sampling;
     m->chooser.constrained = request->constrained;
-    if (m->own)
+    if (m->short_rows)
         specdec__levels_choose_vocabulary(m, request);
     return m->begin(d, request, drafts, error);
 }
@@ -468,7 +468,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     int i;
 
     m->trust = NULL;
-    m->own = NULL;
+    m->short_rows = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
@@ -496,8 +496,9 @@ static double specdec__levels_level_cost(const specdec__drafter *d, const specde
     const specdec__levels *m = (const specdec__levels *)d->state;
     double bytes = (double)specdec__levels_weight_bytes(d->model, target);
 
-    if (m && m->own)
-        bytes -= (double)m->own->full->row_bytes * (m->own->full->rows - m->own->matrix.rows);
+    if (m && m->short_rows)
+        bytes -= (double)m->short_rows->full_matrix->row_bytes *
+                 (m->short_rows->full_matrix->rows - m->short_rows->matrix.rows);
     return bytes / (double)target->weight_bytes;
 }
 
@@ -505,9 +506,9 @@ static double specdec__levels_level_cost(const specdec__drafter *d, const specde
 static void specdec__levels_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
-    kind->fill = specdec__levels_fill_tree;
+    kind->fill_tree = specdec__levels_fill_tree;
     kind->extend = specdec__levels_extend_tree;
-    kind->cost = specdec__levels_level_cost;
+    kind->level_cost = specdec__levels_level_cost;
 }
 
 /* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
@@ -520,15 +521,15 @@ static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, 
     specdec__short counted, *s;
     int i;
 
-    m->own = NULL;
+    m->short_rows = NULL;
     if (!rows)
         return;
     s = SPECDEC__TAKE(arena, specdec__short, 1);
-    m->own = s;
+    m->short_rows = s;
     memset(&counted, 0, sizeof counted);
     specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
     if (s)
-        s->always = setup->config->draft_vocabulary > 0;
+        s->always_in_use = setup->config->draft_vocabulary > 0;
     m->context = c;
     m->whole = SPECDEC__TAKE(arena, float, m->vocab);
     for (i = 0; m->whole && i < m->vocab; i++)

@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>speculation/ngram: an index of every run of up to context + 1 tokens, and trees of likely continuations grown from
- *     it. What one sequence brought is offered to all.
+ * >>speculation/ngram: an index of every run of up to context + 1 tokens of all sequences, and trees of likely
+ *     continuations of a sequence, grown from the index.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,37 +12,38 @@
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_CHILDREN       16  /* continuations considered a node, and a context */
-#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations of all contexts together */
+#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node, or of a context, at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations of all contexts of a node together, at most */
 #define SPECDEC__NGRAM_SCANNED_RUNS        128 /* distinct continuations of a context that are compared, newest first */
-#define SPECDEC__NGRAM_FIRST_ROW_SOURCE        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
+/* The index of the first of the two sources that are recycled rows; before it: the row of the root, contexts. */
+#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_CONTEXT_MAX + 1)
 #define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
 #define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind: longer contexts offer other tokens */
+#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence: longer contexts have other continuations */
 #define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
 #define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* trials of a source that count, at most; older ones lose weight */
-#define SPECDEC__NGRAM_END_MARK        (-1) /* in place of a token: the end of a sequence */
+#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: the end of a sequence */
 
-/* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
-   empty. */
+/* A run of tokens that occurs in sequences. parent, suffix, child, sibling and next_in_bucket are
+   indices of runs; -1: none. Run 0 is empty. */
 typedef struct specdec__ngram_run {
     int32_t token;  /* its last token */
     int32_t parent; /* the run without its last token */
     int32_t suffix; /* the run without its first token */
-    int32_t depth;  /* tokens */
+    int32_t depth;  /* its number of tokens */
     int32_t count;  /* occurrences; a run that has lost all of them stays until those made after it are gone */
     int32_t total;  /* occurrences that have a token after them */
     int32_t kinds;  /* different tokens after them */
     int32_t child;  /* the newest run that is one token longer */
-    int32_t sibling;
-    int32_t chain; /* next in the hash bucket */
+    int32_t sibling; /* the next older run of the same parent */
+    int32_t next_in_bucket; /* the next run in the same bucket of the hash table */
 } specdec__ngram_run;
 
-/* A node that may be added to the tree. */
+/* A node that may be added to the tree (an offer). */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
     int32_t token, parent, depth;
-    int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t run;    /* the longest run at the path's end that can be continued; in the heap: the parent's */
     int32_t streak; /* tokens at the path's end that were each the most probable one */
     int32_t order; /* a serial number; of equal probabilities the lower one comes first */
 } specdec__ngram_offer;
@@ -53,7 +54,7 @@ typedef struct specdec__ngram_offer {
    several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
    each the source list's most probable one. */
 typedef struct specdec__ngram_trust {
-    float right, tried;
+    float right, tried; /* how often the source had the next token; how often it was asked */
 } specdec__ngram_trust;
 
 /* A path behind which continuations are searched. */
@@ -61,37 +62,39 @@ typedef struct specdec__ngram_place {
     int32_t run; /* the longest run at the path's end that can be continued */
     int streak;  /* tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
-    int known;   /* tokens in tail */
+    int known;   /* number of tokens in tail */
     int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
 } specdec__ngram_place;
 
-/* A list of continuations. The shares of one stage, the tokens of one source, add up to 1 if all are listed. */
+/* A token in a list of continuations. share: its part of its stage, that is of the tokens of one source; the shares of
+   a stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
 typedef struct specdec__ngram_item {
     int32_t token;
     float share, probability;
 } specdec__ngram_item;
 
+/* A list of the tokens that may follow a path, stage by stage. */
 typedef struct specdec__ngram_list {
     specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];
     struct {
         specdec__ngram_trust *trust;
-        int end; /* in items */
+        int end; /* index of the item behind the stage */
     } stages[SPECDEC__NGRAM_SOURCES];
     int count, stage_count;
     int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
-/* The limits of a tree. */
+/* What a tree of continuations is to be like. */
 typedef struct specdec__ngram_wish {
     int n, d;      /* nodes and levels, at most */
-    float least;   /* nodes are more probable than this */
+    float least;   /* probability of a node's path, which each node is above */
     int coupled;   /* 1: the target chooses with noise, of the seed */
-    uint64_t seed;
+    uint64_t seed; /* of the target's noise */
 } specdec__ngram_wish;
 
 /* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's; counted tokens must not change until they are removed */
+    const int32_t *text; /* the caller's; tokens that the index counts must not change until they are removed */
     int from, length;
     int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
     int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
@@ -115,16 +118,17 @@ typedef struct specdec__ngram {
     specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
     int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END_MARK behind each */
-    int count, offer_count, offer_order;
-    int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
+    int count;                      /* of runs */
+    int offer_count, offer_order;   /* offers in the heap; the serial number of the next one */
+    int oldest, history_count; /* of history: the index of the oldest token; the number of tokens */
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
     specdec__ngram_trust trust[SPECDEC__NGRAM_STREAK_CLASSES][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE_KINDS];
-    specdec__ngram_reader rebuilder; /* reads the history when the index is rebuilt */
+    specdec__ngram_reader rebuilder; /* counts the tokens of the history when the index is rebuilt */
 } specdec__ngram;
 
-/* Lets a reader count its sequence from index `from` on. */
+/* Empties a reader; it will count the tokens of its sequence from index `from` on. */
 static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
 {
     int k;
@@ -136,7 +140,7 @@ static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
     reader->active[0] = 0;
 }
 
-/* Removes all runs. */
+/* Removes all runs from an index, except the empty one. */
 static void specdec__ngram_clear_runs(specdec__ngram *index)
 {
     uint32_t i;
@@ -145,11 +149,11 @@ static void specdec__ngram_clear_runs(specdec__ngram *index)
         index->buckets[i] = -1;
     memset(&index->runs[0], 0, sizeof index->runs[0]);
     index->runs[0].token = index->runs[0].parent = index->runs[0].child = index->runs[0].sibling =
-        index->runs[0].chain = -1;
+        index->runs[0].next_in_bucket = -1;
     index->count = 1;
 }
 
-/* Sets the prior of all sources, weighted as a few trials. */
+/* Sets the trust in all sources of continuations to a prior, weighted as a few trials. */
 static void specdec__ngram_set_priors(specdec__ngram *index)
 {
     static const float right[SPECDEC__NGRAM_EVIDENCE_KINDS] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
@@ -222,13 +226,13 @@ SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int3
     return &index->buckets[(uint32_t)(key >> 32) & (index->bucket_count - 1)];
 }
 
-/* The run that continues parent by token, or -1. */
+/* The index of the run that continues run `parent` by a token; -1: it is not in the index. */
 static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     int32_t run = *specdec__ngram_bucket(index, parent, token);
 
     while (run >= 0 && (index->runs[run].parent != parent || index->runs[run].token != token))
-        run = index->runs[run].chain;
+        run = index->runs[run].next_in_bucket;
     return run;
 }
 
@@ -242,7 +246,8 @@ static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int3
     return run;
 }
 
-/* Adds the run that continues parent by token; there is room. */
+/* Adds the run that continues run `parent` by a token; there must be room. suffix: the run without its first token.
+   Returns its index. */
 static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
     int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
@@ -255,19 +260,19 @@ static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int
     run->depth = index->runs[parent].depth + 1;
     run->child = -1;
     run->sibling = index->runs[parent].child;
-    run->chain = *bucket;
+    run->next_in_bucket = *bucket;
     *bucket = at;
     index->runs[parent].child = at;
     return at;
 }
 
-/* Removes the newest runs, as far as they have no occurrences left. */
+/* Removes the newest runs of an index, as far as they have no occurrences left. */
 static void specdec__ngram_pop_runs(specdec__ngram *index)
 {
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
 
-        *specdec__ngram_bucket(index, run->parent, run->token) = run->chain;
+        *specdec__ngram_bucket(index, run->parent, run->token) = run->next_in_bucket;
         index->runs[run->parent].child = run->sibling;
     }
 }
@@ -332,7 +337,7 @@ static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *te
     specdec__ngram_pop_runs(index);
 }
 
-/* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
+/* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
 /* The token at a place of the history, counted from the oldest. */
 SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
@@ -340,12 +345,12 @@ SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, 
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Drops the oldest `count` tokens of the history, whose runs are not counted any more. */
+/* Drops the oldest `count` tokens from the history; their runs must not be counted any more. */
 static void specdec__ngram_drop_history(specdec__ngram *index, int count)
 {
     if (count > 0)
         index->oldest = (index->oldest + count) % index->size.history;
-    index->remembered -= count;
+    index->history_count -= count;
 }
 
 /* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
@@ -354,17 +359,17 @@ static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
     int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
     int n = 0;
 
-    if (index->remembered == index->size.history) {
-        for (; n <= index->size.context && n < index->remembered; n++)
+    if (index->history_count == index->size.history) {
+        for (; n <= index->size.context && n < index->history_count; n++)
             if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
         specdec__ngram_forget_first(index, first, n);
         specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_at(index, index->remembered++) = token;
+    *specdec__ngram_history_at(index, index->history_count++) = token;
 }
 
-/* Tokens whose runs fill half of the index, at most. */
+/* How many tokens have runs that fill half of the index, at most. */
 static int specdec__ngram_token_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
@@ -389,7 +394,7 @@ static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts a token of the history, or begins its next sequence. */
+/* Counts the next token of the history, or begins its next sequence at an end mark. */
 static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
 {
     if (token == SPECDEC__NGRAM_END_MARK)
@@ -411,9 +416,9 @@ static void specdec__ngram_rebuild_index(specdec__ngram *index)
     for (i = 0; i < index->size.readers; i++)
         live += index->readers[i].length - index->readers[i].from;
     kept = specdec__max_int(budget / 2, budget - (int)(live < budget ? live : budget));
-    kept = specdec__min_int(kept, index->remembered);
+    kept = specdec__min_int(kept, index->history_count);
     share = specdec__ngram_reader_budget(index, budget - kept);
-    specdec__ngram_drop_history(index, index->remembered - kept);
+    specdec__ngram_drop_history(index, index->history_count - kept);
     specdec__ngram_clear_runs(index);
     specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
@@ -437,14 +442,15 @@ SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
-   their last `context` tokens are used, as context. */
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence, from which it was
+   forked, so only their last `context` tokens are used, as context. */
 static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
     specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
+/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the index has no room, the oldest
+   tokens are dropped. */
 static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                            const int32_t *text, int length)
 {
@@ -476,8 +482,8 @@ static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram
             length - k >= reader->from ? specdec__ngram_locate_run(index, text, length - k, length) : -1;
 }
 
-/* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
-   that is to leave nothing is rewound to 0 instead. O(context) a token. */
+/* Ends a reader's sequence: the tokens that the index counts of it, or the newest of these, go into the history, and
+   the reader is empty. A sequence that is to leave nothing is rewound to 0 instead. O(context) a token. */
 static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
                                         const int32_t *text)
 {
@@ -496,7 +502,8 @@ static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_re
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and has a continuation; 0: none has. */
+/* The longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run): none has.
+   */
 static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
@@ -504,7 +511,7 @@ static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, in
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that can be continued once `token` has followed `run`; 0: none can. */
+/* The longest run that can be continued once `token` has followed `run`; 0 (the empty run): no other can. */
 static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
@@ -524,8 +531,8 @@ static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t tok
     return at;
 }
 
-/* Inserts a token into the list's newest stage, which begins at `from`, unless an earlier stage has it; a stage keeps
-   its SPECDEC__NGRAM_CHILDREN heaviest tokens, heaviest first. */
+/* Inserts a token into a list's newest stage, which begins at item `from`, unless an earlier stage has it. A stage
+   keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
 static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
@@ -543,8 +550,8 @@ static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int3
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage: weights become shares. sum: all weights of the stage, those of tokens that are not listed
-   included. */
+/* Ends a list's newest stage, which begins at item `from`: weights become shares. sum: all weights of the stage, those
+   of tokens that are not listed included; trust: that in its source. */
 static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
@@ -557,7 +564,7 @@ static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float 
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Adds a stage: the tokens that followed a run, without those that are listed already. */
+/* Adds a stage to a list: the tokens that followed a run, without those that are listed already. */
 static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
@@ -584,8 +591,8 @@ static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *
     specdec__ngram_end_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Adds a stage: the target's most probable tokens of a row, without those that are listed already and without the token
-   `but`. */
+/* Adds a stage to a list: the target's most probable tokens of a recycled row, without those that are listed already
+   and without the token `but`. */
 static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
                                     specdec__ngram_trust *trust)
 {
@@ -641,7 +648,8 @@ static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ng
     }
 }
 
-/* Updates the trust in all stages by the token that followed a path. Returns 1 if it was the most probable token. */
+/* Updates the trust in the sources of a path's continuations by the token that followed it. Returns 1 if that was the
+   most probable token, else 0. */
 static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
@@ -686,12 +694,13 @@ static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise
         list->items[i].probability /= sum;
 }
 
+/* Whether offer a comes before b: more probable, or as probable and older. */
 SPECDEC__INLINE int specdec__ngram_offer_before(specdec__ngram_offer a, specdec__ngram_offer b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
-/* The heap's root is the best offer. */
+/* The order of the heap of offers, whose root is the best one. */
 #define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_offer_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
 
@@ -716,8 +725,8 @@ static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
     return best;
 }
 
-/* Adds offers behind a node: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN, that are more probable
-   than `least`. */
+/* Adds offers behind a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN, whose
+   paths are more probable than `least`. from: the offer that became the node. */
 static void specdec__ngram_push_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
                                      specdec__ngram_list *list, float least)
 {
@@ -743,8 +752,8 @@ static void specdec__ngram_push_list(specdec__ngram *index, int node, const spec
     }
 }
 
-/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the
-   caller. */
+/* Sets *place to the path that ends with a node of a tree, whose root is the last token of text[length]. The caller
+   sets run and streak. */
 static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens,
                                      int node,
                                      const int32_t *text, int length)

@@ -12,13 +12,13 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes before the tokens of a file */
 #define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of likely tokens */
 
-/* Where a file's parts are. */
+/* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
 typedef struct specdec__ngram_file {
     const unsigned char *tokens, *entries;
     size_t count, entry_count;
 } specdec__ngram_file;
 
-/* Entries of the table that say something. */
+/* The number of entries in use of the table of likely tokens. */
 static size_t specdec__ngram_count_entries(const specdec__recycling *r)
 {
     size_t count = 0;
@@ -29,10 +29,10 @@ static size_t specdec__ngram_count_entries(const specdec__recycling *r)
     return count;
 }
 
-/* The tokens, and ends of texts, of a file that specdec__ngram_save_file writes. */
+/* The number of tokens and end marks in a file that specdec__ngram_save_file writes. */
 static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
 {
-    size_t tokens = (size_t)index->remembered;
+    size_t tokens = (size_t)index->history_count;
     int i;
 
     for (i = 0; i < index->size.readers; i++)
@@ -41,7 +41,8 @@ static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
+/* Writes the tokens that the index counts of a live sequence, and an end mark, to `to`. Returns the address behind
+   them. */
 static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
@@ -54,7 +55,7 @@ static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *
     return to + 4;
 }
 
-/* Writes the table of likely tokens. Returns where it stopped. */
+/* Writes the entries of the table of likely tokens to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
 {
     uint32_t i;
@@ -104,7 +105,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD_BYTES;
-    for (i = 0; i < index->remembered; i++, to += 4)
+    for (i = 0; i < index->history_count; i++, to += 4)
         specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_sequence(&index->readers[i], to);
@@ -114,7 +115,7 @@ static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint
     return SPECDEC_OK;
 }
 
-/* Finds a file's parts. Returns 0 when its size is not that of its parts. */
+/* Finds the parts of a file of n-grams. Returns 0 when its size is not that of its parts, else 1. */
 static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
     size_t left = size - SPECDEC__NGRAM_HEAD_BYTES - 8;
@@ -135,7 +136,7 @@ static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned
     return !((left - 4) % SPECDEC__NGRAM_ENTRY_BYTES) && (left - 4) / SPECDEC__NGRAM_ENTRY_BYTES == f->entry_count;
 }
 
-/* Reads an entry of the table. Returns 0 when its shares or tokens cannot be. */
+/* Reads an entry of the table of likely tokens. Returns 0 when its shares or tokens cannot be, else 1. */
 static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
 {
     int k;
@@ -152,7 +153,8 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary; tokens: the size of the vocabulary. */
+/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary, and finds its parts. tokens: the
+   size of the vocabulary. */
 static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const unsigned char *data, size_t size,
                                                 uint64_t vocabulary, int tokens, specdec_error *error)
 {
@@ -181,8 +183,8 @@ static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const un
     return SPECDEC_OK;
 }
 
-/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens are
-   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
+/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens
+   are dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
    Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
    SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
    history. */

@@ -3,8 +3,8 @@
  *     there last, whether they were accepted or not: a table of bounded size, older contexts making room.
  *
  *
- * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. The logits are there, as
- * every node of a tree is run; what they say is kept for the next time.
+ * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. Every node of a tree
+ * is run, so its logits exist anyway; their most probable tokens are stored for the next time.
  * ================================================================================================================== */
 
 #pragma once
@@ -15,18 +15,19 @@
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
-#define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
+#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
 
 /* The most probable tokens behind a context. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
-    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
+    uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
     int32_t tokens[SPECDEC__RECYCLE_TOKENS];
 } specdec__recycled;
 
+/* The table of the most probable tokens behind contexts. */
 typedef struct specdec__recycling {
     specdec__recycled *entries; /* [count] */
-    uint32_t count;             /* a power of two; 0: nothing is kept */
+    uint32_t count;             /* a power of two; 0: nothing is stored */
 } specdec__recycling;
 
 /* Takes a table of at least `entries` entries (0: none) from an arena. */
@@ -50,7 +51,7 @@ static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
     return (uint32_t)(hash >> 32);
 }
 
-/* The only place of a context in the table, which has at least one. */
+/* The only entry that a context of this tag can have in the table, which has at least one. */
 SPECDEC__INLINE specdec__recycled *specdec__recycle_entry_place(const specdec__recycling *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];

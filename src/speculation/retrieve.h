@@ -17,7 +17,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
 
 /* The part of a sequence that the small cache holds. */
 typedef struct specdec__retrieved {
@@ -26,25 +26,26 @@ typedef struct specdec__retrieved {
     int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
 } specdec__retrieved;
 
+/* Small caches of a target, one for each sequence, and how their chunks are chosen. */
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences;  /* (sequences) */
-    int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind the chunks: at first, and at most */
-    float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
-    specdec_candidate *chosen;  /* (threads, chunks) */
-    int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
+    specdec__retrieved *sequences; /* (sequences): what the small cache holds of each */
+    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence in the small cache */
+    int recent, most;           /* tokens behind the chunks in the small cache: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): scores of chunks; their parts from four queries */
+    specdec_candidate *chosen;  /* (threads, chunks): the best chunks */
+    int few_dimensions;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
-    int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, ...: a path of all nodes, in order */
     int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
-    /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
+    /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
     const specdec__view *whole; /* the current sequence in the target's cache */
     const specdec__view *view;  /* the current sequence in the small cache */
-    int begun;                  /* chunks of the current sequence to choose from */
-    int anew;                   /* index of the token from which on chunks are chosen again */
+    int source_chunks;                  /* chunks of the current sequence from which some are chosen */
+    int next_choice;                   /* position of the token before which chunks are chosen again */
     specdec__context context;   /* the target's, but for the cache and the logits */
 } specdec__retrieval;
 
@@ -82,10 +83,10 @@ static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int he
     }
 }
 
-/* How many of `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
+/* How many of the `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
 static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
 {
-    return r->few ? specdec__max_int(dim / 4, 16) : 0;
+    return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
 
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
@@ -104,18 +105,18 @@ static void specdec__retrieve_find_dimensions(const specdec__context *c, const s
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
     specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_few_dimensions(r, dim),
-                                r->largest + (size_t)thread * (size_t)r->few);
+                                r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
 /* The running attention sums of up to four queries of row 0. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
     const specdec__layer *layer;
-    int few;            /* dimensions */
+    int few_dimensions;            /* dimensions */
     const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
     float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
-    int query, count;   /* the first of them, and how many */
-    float highest[4], sums[4][16];
+    int query, count;   /* the first of the queries, and how many */
+    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of weights */
 } specdec__attending;
 
 /* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
@@ -125,7 +126,7 @@ static void specdec__retrieve_score_by_few(const specdec__context *c, const spec
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
 
-    for (i = 0; i < t->few; i++) {
+    for (i = 0; i < t->few_dimensions; i++) {
         const unsigned char *row = keys + (size_t)t->largest[i].token * SPECDEC__KEYS * size;
         float *to = t->scratch->keys + i * SPECDEC__KEYS;
 
@@ -134,7 +135,8 @@ static void specdec__retrieve_score_by_few(const specdec__context *c, const spec
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->key_scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+    c->kernels->key_scores(t->scratch->queries, t->few_dimensions, t->count, t->scratch->keys, 0, SPECDEC__KEYS,
+                           t->scratch->keys,
                            t->scratch->scores);
 }
 
@@ -145,7 +147,7 @@ static void specdec__retrieve_add_segment(specdec__context *c, specdec__attendin
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
-    if (t->few)
+    if (t->few_dimensions)
         specdec__retrieve_score_by_few(c, t, keys);
     else
         specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
@@ -182,8 +184,8 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few = specdec__retrieve_few_dimensions(r, keys->dim);
-    t.largest = r->largest + (size_t)thread * (size_t)r->few;
+    t.few_dimensions = specdec__retrieve_few_dimensions(r, keys->dim);
+    t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
     specdec__retrieve_find_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
@@ -192,8 +194,9 @@ static void specdec__retrieve_score_chunks(specdec__context *c, const struct spe
         memset(t.chunks, 0, 4 * row);
         for (q = 0; q < t.count; q++) {
             t.highest[q] = SPECDEC__NO_SCORE;
-            for (i = 0; i < t.few; i++)
-                t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
+            for (i = 0; i < t.few_dimensions; i++)
+                t.scratch->queries[q * t.few_dimensions + i] =
+                    c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
             specdec__retrieve_add_segment(c, &t, r, &s->segment[i],
@@ -226,7 +229,7 @@ static void specdec__retrieve_recall_layer(specdec__context *c, int thread, cons
     while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
-            specdec__retrieve_choose_chunks(c->kernels, scores, r->begun, r->chunks, chosen);
+            specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
                 specdec__retrieve_copy_keys(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
@@ -262,18 +265,19 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     for (i = 0; i < room.max_views; i++)
         specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].has_codes)
-        r->few = specdec__max_int(target->kv.dim / 4, 16);
+        r->few_dimensions = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
     r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
     r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
-    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few);
+    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few_dimensions);
     longest = specdec__max_int(r->chunks * chunk, r->most);
     r->path = SPECDEC__TAKE(arena, int, longest);
     for (i = 0; r->path && i < longest; i++)
         r->path[i] = i;
 }
 
-/* Reserves n tokens behind a view of the small cache. Returns 0 if there is no room. */
+/* Reserves slots for n tokens behind a view of the small cache, and makes them part of the view. Returns 0 if there is
+   no room, else 1. */
 static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
@@ -299,8 +303,8 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
         t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
     }
-    r->begun = t->from / r->chunk;
-    r->anew = 0;
+    r->source_chunks = t->from / r->chunk;
+    r->next_choice = 0;
     specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
     n = committed - t->from - t->exact;
     if (!specdec__retrieve_reserve_tokens(r, &t->view, n))
@@ -321,7 +325,7 @@ static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const sp
 static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
-    const int stale = r->view->next_position >= r->anew;
+    const int stale = r->view->next_position >= r->next_choice;
 
     r->context = *r->target;
     r->context.kv = kv;
@@ -330,7 +334,7 @@ static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
-        r->anew = r->view->next_position + SPECDEC__RETRIEVE_CHOICE_TOKENS;
+        r->next_choice = r->view->next_position + SPECDEC__RETRIEVE_CHOICE_TOKENS;
     return &r->context;
 }
 

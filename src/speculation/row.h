@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>speculation/row: what is chosen from a row of logits, without a list of all of it: tokens that cannot be chosen are
- *     passed over by bounds, not sorted.
+ * >>speculation/row: chooses tokens from a row of logits without sorting a list of all tokens: tokens that cannot be
+ *     chosen are passed over by the largest logit of their block.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,10 +12,10 @@
 #include "samplers.h"
 #include "constrained.h"
 
-#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
+#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens that are passed over together; a multiple of 64 */
 #define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row from which on blocks pay */
-#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks that are searched for a top-p set */
-#define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
+#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks that are searched for a top-p set, at most */
+#define SPECDEC__ROW_ROUNDS   4    /* draws from the whole row before the top-p set is listed */
 #define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
 
 /* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
@@ -23,24 +23,24 @@ typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec__vocab *vocab;
     const specdec_sampling *sampling;
-    specdec_candidate *items; /* (vocab) */
+    specdec_candidate *items; /* (vocab): memory for a list of candidates */
     specdec__constrained *constrained; /* NULL: all tokens are allowed */
-    float surprise;           /* of mirostat: see specdec__sampler_input */
+    float surprise;           /* of mirostat, in bits: see specdec__sampler_input */
 } specdec__chooser;
 
-/* A row that is sampled from: a list of candidates, or, where the samplers leave out nothing, or what lies behind a
-   top-p set, the logits as they are. */
+/* A row of logits from which tokens are sampled: as a list of candidates; or, where the samplers leave out nothing but
+   the tokens behind a top-p set, as the logits themselves. */
 typedef struct specdec__row {
     const specdec__kernels *kernels;
     const float *logits; /* (size), which samplers may have changed */
     int size;
     float highest;       /* of the logits */
-    float temperature;   /* 0: there is a list */
-    float top_p;         /* of the logits before the temperature; 0: all tokens may be chosen */
-    specdec_candidates candidates; /* and room for a list */
+    float temperature;   /* 0: the row is a list: `candidates` */
+    float top_p;         /* top-p of the logits before the temperature; 0: off */
+    specdec_candidates candidates; /* the list, or memory for one */
 } specdec__row;
 
-/* A logit as in lists: relative to the row's largest. */
+/* A token's logit as lists have it: minus the row's largest logit. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
@@ -62,7 +62,8 @@ static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate 
     specdec__sample_select_first(NULL, blocks, count, k);
 }
 
-/* Appends tokens of a block whose logit is at least `least` to `count` items. Returns the new count. */
+/* Appends the tokens of the block that begins with token `from`, whose logits are at least `least`, to `count` items.
+   Returns the new count. */
 static int specdec__row_collect_block(const specdec__row *row, int from, float least, specdec_candidate *items,
                                       int count)
 {
@@ -80,9 +81,9 @@ static int specdec__row_collect_block(const specdec__row *row, int from, float l
     return count;
 }
 
-/* Makes a list of at least k tokens that includes the k best: all that are at least the k-th best of the k blocks with
-   the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of the first half
-   of items, which no token reaches. */
+/* Makes a list of at least k tokens that includes the k best: all tokens whose logits are at least the k-th best of the
+   k blocks with the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of
+   the first half of items, which no token reaches. */
 static int specdec__row_list_best(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
@@ -178,11 +179,12 @@ typedef struct specdec__row_mass {
     double all, before;
 } specdec__row_mass;
 
+/* Sums e^(logit - best) over all tokens of a row, and over those that come before `limit`. */
 static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
 {
     double lanes[32] = {0};
     specdec__row_mass mass = {0, 0};
-    /* of tokens before it, those of the same logit count, too: all above the next lower float; -0 is not one */
+    /* lower tokens count with the same logit, too: all above the next lower float; -0 is not one */
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
 
@@ -201,8 +203,8 @@ SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double al
     return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
 }
 
-/* Makes a list of the top-p set from the best blocks. Returns how many; 0: the set has tokens of other blocks, or
-   rounding decides. */
+/* Makes a list of the row's top-p set from the best blocks. Returns how many candidates; 0: the set has tokens of other
+   blocks, or rounding decides. */
 static int specdec__row_list_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
@@ -229,7 +231,7 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
                ? 0 : kept;
 }
 
-/* Makes a list of the row's top-p set, divided by the temperature. */
+/* Makes a list of the row's top-p set, logits divided by the temperature. */
 static void specdec__row_list_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
@@ -249,8 +251,9 @@ static void specdec__row_list_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* The k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`. Groups of tokens
-   that the largest possible noise, or their own, cannot lift to the k best are skipped. */
+/* Writes the k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`, to `best`.
+   Groups of tokens that the largest possible noise, or their own, cannot lift to the k best are skipped. Returns how
+   many. */
 static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
                                     specdec_candidate *best)
 {
@@ -277,9 +280,9 @@ static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row,
     return held;
 }
 
-/* As specdec__row_search_best, from a top-p set. A token chosen from the whole row is the result if it is in the set, that
-   is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
-   repeated. Returns 0 if a list is needed. */
+/* As specdec__row_search_best, from a top-p set. A token chosen from the whole row is the result if it is in the set,
+   that is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
+   repeated. Returns how many; 0: a list is needed. */
 static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
@@ -309,7 +312,7 @@ static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_ro
     return 0;
 }
 
-/* The k best tokens with noise, as by specdec_sample_top. */
+/* Writes the k best tokens of a row with noise, as by specdec_sample_top, to `best`. Returns how many. */
 static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -325,7 +328,7 @@ static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t p
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* The distribution of specdec_sample_distribution, not normalised: p (size). */
+/* Writes the distribution of specdec_sample_distribution, not normalised, to p (size). */
 static void specdec__row_write_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
@@ -336,7 +339,7 @@ static void specdec__row_write_weights(specdec__row *row, float *p)
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise of a token of a list, in bits; 0: it is not in the list. */
+/* The surprise (-log2 of the probability) of a token of the row's list, in bits; 0: it is not in the list. */
 static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;

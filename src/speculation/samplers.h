@@ -18,7 +18,7 @@
 #define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that are counted, at most */
 #define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* XTC's index among the uniform numbers of a position */
 #define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers of a chain, at most */
-#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers; lists of samplers cannot name it */
+#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
 /* The arguments of samplers, besides the candidates. */
 typedef struct specdec__sampler_input {
@@ -410,11 +410,11 @@ static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_c
 
 /* The samplers, in the order of specdec_sampler. */
 static const struct specdec__sampler {
-    int (*on)(const specdec_sampling *s); /* whether the settings switch it on */
+    int (*is_on)(const specdec_sampling *s); /* whether the settings switch it on */
     /* Either it keeps some of a list of candidates and returns how many, or it alters a row (size) of logits; marks
        (size): scratch. The other function is NULL. */
-    int (*keep)(const specdec__sampler_input *in, specdec_candidate *items, int count);
-    void (*alter)(const specdec__sampler_input *in, float *row, int32_t *marks);
+    int (*keep_candidates)(const specdec__sampler_input *in, specdec_candidate *items, int count);
+    void (*alter_row)(const specdec__sampler_input *in, float *row, int32_t *marks);
 } specdec__samplers[] = {
     {NULL, NULL, NULL},
     {specdec__sampler_penalties_on, NULL, specdec__sampler_alter_by_penalties},
@@ -444,7 +444,7 @@ static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char
     int i, count = 0;
 
     for (i = 0; i < SPECDEC__SAMPLER_CHAIN_LENGTH && list[i]; i++)
-        if (specdec__samplers[list[i]].on(s) && (!greedy || specdec__samplers[list[i]].alter))
+        if (specdec__samplers[list[i]].is_on(s) && (!greedy || specdec__samplers[list[i]].alter_row))
             chain[count++] = list[i];
     return count;
 }
@@ -454,7 +454,7 @@ static int specdec__sample_alters_logits(const specdec_sampling *s)
 {
     unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
 
-    return s->bias_count > 0 || (specdec__sampler_write_chain(s, chain) && specdec__samplers[chain[0]].alter);
+    return s->bias_count > 0 || (specdec__sampler_write_chain(s, chain) && specdec__samplers[chain[0]].alter_row);
 }
 
 /* Whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint has to be
@@ -465,7 +465,7 @@ static int specdec__sample_drops_candidates(const specdec_sampling *s)
     int i, count = specdec__sampler_write_chain(s, chain), found = 0;
 
     for (i = 0; i < count; i++)
-        found |= specdec__samplers[chain[i]].keep &&
+        found |= specdec__samplers[chain[i]].keep_candidates &&
                  (chain[i] != SPECDEC_SAMPLER_TEMPERATURE || s->temperature_range > 0.0f);
     return found;
 }
@@ -569,8 +569,8 @@ static int specdec__sampler_alter_row(const specdec__sampler_input *in, const fl
         if (token >= 0 && token < in->size)
             row[token] = specdec__sample_clean_logit(row[token] + s->biases[i].bias);
     }
-    for (i = 0; i < length && specdec__samplers[chain[i]].alter; i++)
-        specdec__samplers[chain[i]].alter(in, row, (int32_t *)(void *)items);
+    for (i = 0; i < length && specdec__samplers[chain[i]].alter_row; i++)
+        specdec__samplers[chain[i]].alter_row(in, row, (int32_t *)(void *)items);
     return i;
 }
 
@@ -640,12 +640,12 @@ static int specdec__sampler_run_chain(const specdec__sampler_input *in, const un
     for (i = 0; i < length; i++) {
         const struct specdec__sampler *sampler = &specdec__samplers[chain[i]];
 
-        if (sampler->keep) {
-            count = sampler->keep(in, items, count);
+        if (sampler->keep_candidates) {
+            count = sampler->keep_candidates(in, items, count);
             continue;
         }
         specdec__sampler_unlist_row(items, count, in->size);
-        sampler->alter(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
+        sampler->alter_row(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
         count = specdec__sampler_list_row(items, in->size);
     }
     best = specdec__sampler_best_logit(items, count);

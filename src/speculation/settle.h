@@ -17,7 +17,7 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest upper bounds, whose logits are computed first */
-#define SPECDEC__SETTLE_PAUSE_STEPS 128  /* steps that compute all logits after one whose bounds did not help, at most */
+#define SPECDEC__SETTLE_PAUSE_STEPS 128  /* steps without bounds after one whose bounds did not help, at most */
 #define SPECDEC__SETTLE_MOST_TOP_K 128    /* the largest top_k: above it all logits are computed */
 #define SPECDEC__SETTLE_SKIPPED_BOUNDS 256    /* tokens that are skipped together by their largest bound */
 #define SPECDEC__SETTLE_MOST_SHARE 8 /* if more than one token in so many can be chosen, all logits are computed */
@@ -25,7 +25,7 @@ SPECDEC__FOR_SIZE
 /* A list of tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
     const void *tokens; /* the first: int32_t */
-    size_t apart;       /* bytes from one token to the next */
+    size_t stride_bytes;       /* bytes from one token to the next */
     int count;          /* of tokens */
 } specdec__settle_list;
 
@@ -34,7 +34,7 @@ static int32_t specdec__settle_list_token(const specdec__settle_list *list, int 
 {
     int32_t token;
 
-    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->apart, sizeof token);
+    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->stride_bytes, sizeof token);
     return token;
 }
 
@@ -51,7 +51,7 @@ typedef struct specdec__settling {
 /* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
     int k;             /* the k largest logits are needed; 0: all logits are */
-    int by_noise;      /* 1: logits are also needed that noise can lift above the largest, after division by temperature */
+    int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
     int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
     float temperature;
     float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
@@ -69,7 +69,7 @@ static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s
     const int length = specdec__sampler_write_chain(s, chain), greedy = !(s->temperature > 0);
     int at = 0, window, i;
 
-    for (; at < length && specdec__samplers[chain[at]].alter; at++) {
+    for (; at < length && specdec__samplers[chain[at]].alter_row; at++) {
         window = chain[at] == SPECDEC_SAMPLER_PENALTIES && s->repetition_window >= 0
                      ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_PENALTY_WINDOW
                      : count;
@@ -80,7 +80,7 @@ static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s
     for (i = 0; i < s->bias_count; i++)
         need.reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
     for (i = at; i < length; i++)
-        if (specdec__samplers[chain[i]].alter)
+        if (specdec__samplers[chain[i]].alter_row)
             return need;
     if (greedy)
         need.k = 1;

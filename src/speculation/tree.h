@@ -9,11 +9,12 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
-#define SPECDEC__GROWN_CHILDREN    8        /* candidates behind a node while a tree grows */
-#define SPECDEC__TREE_NO_SCORE (-1e300) /* the score of a tree that does not exist */
-#define SPECDEC__TREE_SCORE_TIE  1e-12    /* the relative gain below which two scores count as equal */
+#define SPECDEC__GROWN_CHILDREN    8        /* children that a node gets while a tree grows, at most */
+#define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* the relative difference up to which two rates count as equal */
 
-/* Node i becomes a child of parent, one rank after its last sibling; parents come first, siblings in order of rank. */
+/* Writes node i of a tree: a child of `parent` of rank `rank`, one more than its last sibling's. Parents come first,
+   siblings in order of rank. */
 SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int parent, int rank)
 {
     tree->parents[i] = parent;
@@ -178,17 +179,19 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
     return SPECDEC_OK;
 }
 
-/* The dynamic programme's tables. A row has a place for every subtree size, 0..n. */
+/* The tables of the dynamic programme that finds the best tree. A row has a place for every subtree size, 0..n; a score
+   is the expected number of tokens a step. */
 typedef struct specdec__tree_tables {
-    const double *p;
-    int width, n, d;
-    size_t stride;   /* n + 1 */
+    const double *p; /* (width): the acceptance vector */
+    int width, n, d; /* children of a node, nodes and levels of a tree, at most */
+    size_t stride;   /* places of a row: n + 1 */
     double *best;    /* [d + 1][stride]: the best score of a tree with m nodes and at most l levels */
     double *rows;    /* [width + 1][stride]: for one l: the same, with exactly b children of the root */
     double *weights; /* [stride]: what a b-th child with a subtree of j nodes adds */
     int32_t *sizes;  /* [n]: nodes below and including each node of the tree being written */
 } specdec__tree_tables;
 
+/* Takes the tables from an arena. */
 static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
 {
     tables->stride = (size_t)tables->n + 1;
@@ -215,8 +218,8 @@ size_t specdec_tree_memory(int n, int d, int width)
     return arena.used + sizeof(double) - 1;
 }
 
-/* Fills weights[1..]: p times the best score of j nodes in l - 1 levels. Returns the largest j that exists, at most
-   most. */
+/* Fills weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest such j for
+   which a tree exists, at most `most`. */
 static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
@@ -277,7 +280,7 @@ static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
     }
 }
 
-/* Checks the arguments, lays out the tables in memory and fills them. */
+/* Checks the arguments of a search for the best tree, lays out the tables in memory and fills them. */
 static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, const double *p, int width, int n, int d,
                                                  void *memory, size_t bytes, specdec_error *error)
 {
@@ -398,7 +401,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
     return SPECDEC_OK;
 }
 
-/* Is this a cost that a rate can be divided by? */
+/* Whether a cost is a number that a rate can be divided by. */
 SPECDEC__INLINE int specdec__tree_is_cost(double cost)
 {
     return cost > 0.0 && cost <= 1e30;
@@ -465,7 +468,7 @@ static void specdec__tree_sort_candidates(int32_t *kept, int count)
     }
 }
 
-/* Where candidate stands in the sorted list kept[count]. */
+/* The index of a candidate in the sorted list kept[count]. */
 static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t candidate)
 {
     int low = 0, high = count - 1;
@@ -537,10 +540,10 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     return SPECDEC_OK;
 }
 
-/* The default family: a tree a row. children holds the number of children of each node, level by level, as a digit in
-   base 36; nodes behind its end have none. */
+/* A tree of the default family, which is a table of good trees for typical machines and acceptances. children: the
+   number of children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
 typedef struct specdec__tree_default {
-    unsigned char n, d;
+    unsigned char n, d; /* nodes and levels */
     const char *children;
 } specdec__tree_default;
 
@@ -628,7 +631,7 @@ SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
     return digit <= '9' ? digit - '0' : digit - 'a' + 10;
 }
 
-/* The score of a tree of the family. */
+/* The expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
 static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
 {
     double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
@@ -646,7 +649,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
     return score;
 }
 
-/* Writes a tree of the family. */
+/* Writes a tree of the default family as parents and ranks. */
 static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
 {
     const char *at = shape->children;
@@ -661,16 +664,16 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
     }
 }
 
-/* The step for which a tree is picked. */
+/* The step for which a tree of the default family is picked. */
 typedef struct specdec__tree_step {
     const double *times; /* (n + 1): seconds of a step, by its nodes; the first is not used */
     int n, levels;       /* nodes and levels of the tree, at most */
     int undrafted;       /* levels that take no draft pass: 0, or 1: the root */
     double draft_time;   /* seconds of the draft pass of a level */
-    double others;       /* expected tokens of the step that are not of the tree */
+    double others;       /* expected tokens of the step besides those of the tree */
 } specdec__tree_step;
 
-/* As specdec_tree_pick, for a step. */
+/* As specdec_tree_pick, for a step that also has nodes of other trees. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
                                          const specdec__tree_step *step, specdec_error *error)
 {

@@ -23,8 +23,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
 #define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
 #define SPECDEC__TUNE_DECAY 0.99         /* factor, a step, of the weight of older observations of acceptance */
-#define SPECDEC__TUNE_DRIFT_SHARE 0.9          /* of a change of one width's time: the part that applies to all widths */
-#define SPECDEC__TUNE_NEXT_NODE_COST 0.03     /* plain steps: assumed cost of one node more than the widest measured step */
+#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* of a change of one width's time: the share that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* plain steps: assumed cost of a node beyond the widest measured step */
 #define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* plain steps: a drafter whose level takes less drafts at every step */
 #define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* tokens: a drafter that is further behind prefills before it drafts */
 #define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which a drafter's catching up must pay */
@@ -39,18 +39,18 @@ SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__GROWN_CHILDREN <= SPECDEC__TU
 /* A running mean of measured times. */
 typedef struct specdec__tune_mean {
     double seconds; /* 0: nothing was measured yet */
-    double seen;    /* measurements, up to 7: each later one has a weight of 1/7 */
+    double seen;    /* number of measurements, up to 7: each later one has a weight of 1/7 */
 } specdec__tune_mean;
 
 /* Measured costs and acceptance of a drafter, and its credit. */
 typedef struct specdec__tune_drafter {
-    double cost;                /* of a level before one was timed, in plain steps; 0: it costs nothing */
+    double cost;                /* estimate, in plain steps, of a level before one was timed; 0: none */
     int ranks;                  /* children of a node that it may propose, at most */
     int certain;                /* 1: its draft tokens are always accepted */
     int at_once;                /* 1: all levels together cost as much as one */
     specdec__tune_mean level;   /* seconds of drafting a level */
-    specdec__tune_mean reading; /* seconds of prefilling a token */
-    double credit;              /* seconds that it may still lose against plain steps */
+    specdec__tune_mean token_prefill; /* seconds of prefilling a token */
+    double credit;              /* seconds that the drafter may still lose against plain steps */
     int retry_steps;            /* steps until a drafter that does not pay is asked for one draft token again */
     double offered[SPECDEC__TUNE_RANKS];  /* children of accepted nodes, by rank, the ranks before not being accepted */
     double accepted[SPECDEC__TUNE_RANKS]; /* how many of these were accepted */
@@ -64,23 +64,24 @@ typedef struct specdec__tune_load {
     double key_ratio;    /* key / row before both are measured, by the shape of the model */
     double rows, keys;   /* prompt tokens in the current step, and the keys that they attend to together */
     double seconds;      /* running mean of steps without a load, of `nodes` nodes */
-    int nodes;           /* 0: no step without a load was measured */
+    int nodes;           /* of the last measured step without a load; 0: none */
     int outlier;         /* 1: the last step without a load was unexpectedly slow and is unused; -1: fast; 0: used */
-    int seen;            /* measurements of row and key, up to 4 */
+    int seen;            /* number of measurements of row and key, up to 4 */
     int most_rows;       /* prompt tokens of a measured step, at most */
-    int steps;           /* with a load, since the last one without */
+    int steps;           /* steps with a load since the last one without */
 } specdec__tune_load;
 
+/* All measurements of an engine by which trees are chosen. */
 typedef struct specdec__tune {
     specdec__tune_load load;
     int count;                                          /* of drafters */
-    int async;                                          /* index into steps: 1: a drafter runs during the step */
+    int async;                                          /* first index of steps: 1: a drafter runs during steps */
     specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by nodes */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
 } specdec__tune;
 
-/* Adds a drafter with an estimate of a level's cost in plain steps, and the children that it may propose behind a node
-   (0: any number). */
+/* Adds a drafter to the measurements. cost: estimate of a level, in plain steps; ranks: children that it may propose
+   behind a node (0: any number). */
 static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int ranks)
 {
     specdec__tune_drafter *t = &tune->drafters[tune->count++];
@@ -122,10 +123,10 @@ static double specdec__tune_plain_seconds(const specdec__tune *tune)
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
 
-/* times[1..most]: seconds of a step by its nodes. Measured widths have their means, widths between two of them are
-   interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is steeper. Up to
-   twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE_COST: at a higher estimate wider steps
-   would never be tried. times never falls. */
+/* Estimates times[1..most]: seconds of a target's step by its nodes. Measured widths have their means, widths between
+   two of them are interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is
+   steeper. Up to twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE_COST: at a higher
+   estimate wider steps would never be tried. times never falls. */
 static void specdec__tune_estimate_times(const specdec__tune *tune, double *times, int most)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
@@ -151,7 +152,7 @@ static void specdec__tune_estimate_times(const specdec__tune *tune, double *time
     }
 }
 
-/* p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
+/* Writes p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
 static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
@@ -163,7 +164,7 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
     }
 }
 
-/* The bin of a probability. */
+/* The index of the bin to which a draft token's share belongs. */
 SPECDEC__INLINE int specdec__tune_bin(float probability)
 {
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
@@ -178,8 +179,8 @@ static double specdec__tune_share_probability(const specdec__tune_drafter *t, fl
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* Sets frontier.probability, of the path from the root, for all draft tokens from index `from` on, by their shares.
-   Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
+/* Sets frontier.probability, the probability that the path from the root is accepted, for all draft tokens from index
+   `from` on, by their shares. Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
 static void specdec__tune_set_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
                                     specdec__draft_frontier *frontier, int from, int deepest)
 {
@@ -216,15 +217,15 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
     }
 }
 
-/* Multiplies (seen[i], came[i]) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
-static void specdec__tune_decay_pairs(double *seen, double *came, int count, double enough)
+/* Multiplies seen[i] and accepted[i] by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
+static void specdec__tune_decay_pairs(double *seen, double *accepted, int count, double enough)
 {
     int i;
 
     for (i = 0; i < count; i++)
         if (seen[i] > enough) {
             seen[i] *= SPECDEC__TUNE_DECAY;
-            came[i] *= SPECDEC__TUNE_DECAY;
+            accepted[i] *= SPECDEC__TUNE_DECAY;
         }
 }
 
@@ -251,8 +252,9 @@ typedef struct specdec__plan {
     double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the nodes of this tree */
 } specdec__plan;
 
-/* The number of nodes with the highest tokens a second (*rate): of `count` nodes, the root and the most probable first.
-   worth (count): probabilities of acceptance; drafting: seconds. 1: the root alone is best. */
+/* The number of nodes, of at most `count`, with the highest expected tokens a second (*rate): the root and the most
+   probable draft tokens. worth (count): probabilities of acceptance, falling; drafting: seconds. 1: the root alone is
+   best. */
 static int specdec__tune_best_nodes(const specdec__plan *plan, const double *worth, int count, double drafting,
                                     double *rate)
 {
@@ -314,8 +316,8 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
         over = seconds - levels * level;
         specdec__tune_add_estimate(&t->level, level);
         if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
-            specdec__tune_add_estimate(&t->reading, level / 10);
-            specdec__tune_add_time(&t->reading, over / behind);
+            specdec__tune_add_estimate(&t->token_prefill, level / 10);
+            specdec__tune_add_time(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
         specdec__tune_add_time(&t->level, seconds / levels);
@@ -324,11 +326,11 @@ static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int l
     return over > 0 ? over : 0;
 }
 
-/* The clock of a drafter that is asked for draft tokens begins. */
+/* Starts the clock of a drafter that is asked for draft tokens. */
 static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
 
-/* The clock of a drafter ends; the other arguments are those of specdec__tune_add_drafting. levels 0: nothing was
-   drafted. */
+/* Stops the clock of a drafter and adds its time; the other arguments are those of specdec__tune_add_drafting. levels
+   0: nothing was drafted. */
 static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
                                        int behind, int fresh)
 {
@@ -413,7 +415,7 @@ static void specdec__tune_add_unloaded(specdec__tune *tune, int nodes, double se
     load->outlier = 0;
 }
 
-/* The limits of prefilling in a step in which `roots` sequences decode: its time may grow by
+/* Writes the limits of prefilling in a step in which `roots` sequences decode to *slice: its time may grow by
    SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
    step. */
 static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
@@ -431,8 +433,8 @@ static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec
     slice->root = 1;
 }
 
-/* How many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by them. The
-   first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
+/* Returns how many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by
+   them. The first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
 static int specdec__tune_admit_tokens(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
 {
     int n = 0;
@@ -456,8 +458,9 @@ SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load
     return load->rows * load->row + load->keys * load->key;
 }
 
-/* Adds the time of a step of `nodes` nodes and the load. The error corrects row and key, each by its part of the
-   expected time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of that are cut. */
+/* Adds the time of a step of `nodes` nodes with a load. The error of the expected time corrects load->row and
+   load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of
+   that time are cut. */
 static void specdec__tune_add_loaded(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
@@ -518,8 +521,8 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
     }
 }
 
-/* Whether a drafter has to rest, as its credit is below 0. rate: tokens a second that it expects; the higher it is, the
-   more credit a resting drafter gets back. */
+/* Whether a drafter has to rest, as its credit is below 0; then it gets some credit back. rate: tokens a second that it
+   expects; the higher it is, the more credit it gets. */
 static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
 {
     const double once = specdec__tune_plain_seconds(tune);
@@ -531,7 +534,7 @@ static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specd
     return 1;
 }
 
-/* Whether the rate of a drafter that rests is not estimated in this step, of a sequence of `count` tokens. */
+/* Whether a drafter rests, and its rate is not even estimated in this step, of a sequence of `count` tokens. */
 static int specdec__tune_skips_estimate(const specdec__tune *tune, int drafter, int count)
 {
     return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;

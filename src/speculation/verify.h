@@ -9,6 +9,7 @@
 #include "tree.h"
 
 SPECDEC__FOR_SIZE
+/* Sets a verdict: child: index of the accepted child, -1: none is; token: the next token. */
 static void specdec__verify_set_verdict(specdec_verdict *verdict, int child, int32_t token)
 {
     verdict->child = child;
@@ -54,13 +55,13 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
     return rest > 0.0 ? rest : 0.0;
 }
 
-/* Does rejecting child i use up a token: could the draft have drawn it? */
+/* Whether rejecting child i uses up a token: whether the draft could have drawn it. */
 SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
 
-/* The smallest used-up token that is not below from; vocab when there is none. */
+/* The smallest used-up token that is not below `from`; the size of the vocabulary when there is none. */
 static int specdec__verify_next_used_token(const specdec__verify_state *state, int from)
 {
     int i, next = state->choice->vocab;
@@ -75,7 +76,7 @@ static int specdec__verify_next_used_token(const specdec__verify_state *state, i
 }
 
 #define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
-#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens between looks at a running sum */
+#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens that are summed before the sum is compared */
 
 /* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
    the target's probabilities stand in for the draft's; the weights are not used then. */
@@ -93,6 +94,7 @@ static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int
                          state->uniform_share, residuals, weights);
 }
 
+/* The sum of the partial sums, in order. */
 static double specdec__verify_sum_lanes(const double *lanes)
 {
     double total = 0.0;
@@ -103,7 +105,7 @@ static double specdec__verify_sum_lanes(const double *lanes)
     return total;
 }
 
-/* Sums the residuals and the draft's weights over the tokens that are left. */
+/* Computes target_total and draft_total: the residuals and the draft's weights of all tokens that are left. */
 static void specdec__verify_sum_residuals(specdec__verify_state *state)
 {
     double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
@@ -118,7 +120,7 @@ static void specdec__verify_sum_residuals(specdec__verify_state *state)
     state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_sum_lanes(weights);
 }
 
-/* Draws a token from the residual. */
+/* Draws a token with a probability in proportion to its residual. uniform: a random number in (0, 1). */
 static int32_t specdec__verify_draw_token(const specdec__verify_state *state, double uniform)
 {
     double wanted = uniform * state->target_total, reached = 0.0;
@@ -157,7 +159,7 @@ static int32_t specdec__verify_draw_token(const specdec__verify_state *state, do
     return last;
 }
 
-/* Starts over with the whole of P and Q. */
+/* Begins a choice, or begins it again, with the whole of target P and draft Q. */
 static void specdec__verify_start_choice(specdec__verify_state *state, specdec__add_residuals_function *residuals,
                                          const specdec_choice *choice)
 {
@@ -168,7 +170,7 @@ static void specdec__verify_start_choice(specdec__verify_state *state, specdec__
     specdec__verify_sum_residuals(state);
 }
 
-/* Takes what the draft offered out of the residual: R <- max(R - D, 0), unnormalised. */
+/* Subtracts the draft's distribution D from the residual R after a rejection: R <- max(R - D, 0), unnormalised. */
 static void specdec__verify_subtract_draft(specdec__verify_state *state)
 {
     if (state->uniform_from < INT32_MAX) {
@@ -189,7 +191,7 @@ static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_ver
     verdict->token = specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* Accepts a child with probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
+/* Whether a child is accepted, which has probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
 static int specdec__verify_accepts_child(const specdec__verify_state *state, int32_t token, double weight)
 {
     double uniform = specdec_uniform_next(state->choice->random);
@@ -295,7 +297,7 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
     return high;
 }
 
-/* A token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
+/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
 static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
 {
     double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
@@ -355,7 +357,7 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
-/* The target draws for itself; a child that equals its token is accepted. */
+/* Top-k: the target draws its token for itself; a child that equals that token is accepted. */
 static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
@@ -374,7 +376,7 @@ static void specdec__verify_top_k(specdec__add_residuals_function *residuals, co
 #define SPECDEC__VERIFIER(name) NULL /* left out */
 #endif
 
-/* The target's most probable token; of equals the lowest. */
+/* Greedy: a child that equals the target's most probable token (of equals the lowest) is accepted. */
 static void specdec__verify_greedy(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
@@ -413,7 +415,7 @@ SPECDEC__VECTORISE static void specdec__verify_count_weights(const float *weight
     *positive = above;
 }
 
-/* Is weights[vocab] something that can be normalised? */
+/* Checks that weights[vocab] can be normalised: numbers of at least 0, not all of them 0. */
 static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose,
                                                     specdec_error *error)
 {

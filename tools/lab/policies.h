@@ -125,7 +125,7 @@ static inline void policy_newest(specdec__context *c, const struct specdec__retr
     (void)thread;
     (void)layer;
     (void)head;
-    for (i = 0; i < r->begun; i++)
+    for (i = 0; i < r->source_chunks; i++)
         scores[i] = (float)i;
 }
 
@@ -140,8 +140,8 @@ static inline void policy_heavy(specdec__context *c, const struct specdec__retri
 
     (void)c;
     (void)thread;
-    memset(scores, 0, (size_t)r->begun * sizeof *scores);
-    for (i = 0; i < r->begun * r->chunk; i++)
+    memset(scores, 0, (size_t)r->source_chunks * sizeof *scores);
+    for (i = 0; i < r->source_chunks * r->chunk; i++)
         scores[i / r->chunk] += sums[i];
 }
 
@@ -150,13 +150,13 @@ static inline void policy_mean_keys(specdec__context *c, const struct specdec__r
                              const specdec__layer *layer, int head, float *scores)
 {
     const policy_watch *w = (const policy_watch *)r->target->before_attention_argument;
-    const int group = layer->shape.heads / layer->shape.kv_heads, count = r->begun * r->chunk;
+    const int group = layer->shape.heads / layer->shape.kv_heads, count = r->source_chunks * r->chunk;
     float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
     int *slots = w->slots + (size_t)thread * (size_t)w->context, i, k;
 
     specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], 0, count, slots);
     policy_scores(c, &r->target->kv, w, thread, layer, head, 1, slots, count, rows);
-    memset(scores, 0, (size_t)r->begun * sizeof *scores);
+    memset(scores, 0, (size_t)r->source_chunks * sizeof *scores);
     for (i = 0; i < group; i++)
         for (k = 0; k < count; k++)
             scores[k / r->chunk] += rows[i * w->context + k];

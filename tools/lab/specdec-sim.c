@@ -782,13 +782,13 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
     if (mode) { /* the draft model alone: the traces' texts are made, n-grams would know them by heart */
         e->drafter_count = e->tune->count = 1;
         trace_kind = &e->drafters[0].kind; /* a draft model's, but for what it does */
-        trace_kind->fill = trace_fill;
+        trace_kind->fill_tree = trace_fill;
         trace_kind->extend = trace_extend;
-        trace_kind->commit = trace_commit;
-        trace_kind->keep = trace_keep;
-        trace_kind->truncate = trace_truncate;
-        trace_kind->cost = trace_cost;
-        trace_kind->behind = trace_behind;
+        trace_kind->commit_path = trace_commit;
+        trace_kind->keep_subtree = trace_keep;
+        trace_kind->truncate_sequence = trace_truncate;
+        trace_kind->level_cost = trace_cost;
+        trace_kind->count_behind = trace_behind;
         trace_kind->prefill = trace_read;
         trace_kind->set_threads = trace_move;
         e->tune->drafters[0].cost = trace_cost(NULL, NULL);
@@ -961,7 +961,7 @@ static int record_answer(specdec *t, FILE *out)
             fprintf(out, " %.4f", (double)p->drafts.share[i]);
         fprintf(out, "\n");
     }
-    d->kind.truncate(d, t->at, t->tokens, 0);
+    d->kind.truncate_sequence(d, t->at, t->tokens, 0);
     fprintf(out, "\n");
     return PROGRAM_OK;
 }
