@@ -45619,7 +45619,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__settle_list {
     const void *tokens; /* the first: int32_t */
     size_t stride_bytes;       /* bytes from one token to the next */
-    int count;          /* of tokens */
+    int count;          /* number of tokens */
 } specdec__settle_list;
 
 /* Token i of a list. */
@@ -45646,7 +45646,7 @@ typedef struct specdec__settle_need {
     int k;             /* the k largest logits are needed; 0: all logits are */
     int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
     int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
-    float temperature;
+    float temperature; /* by which logits are divided before noise is added */
     float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
@@ -46685,8 +46685,8 @@ typedef struct specdec__verify_state {
     specdec__add_residuals_function *residuals;
     const specdec_choice *choice;
     float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
-    double draft_share;
-    double uniform_share;
+    double draft_share; /* how often Q was subtracted from P, as a factor */
+    double uniform_share; /* what uniform draws have subtracted from each token */
     double target_total; /* sum of the residuals */
     double draft_total;  /* sum of the draft's weights that are left */
     int excluded;        /* children before this one are used up, if the draft draws without replacement */
@@ -47038,10 +47038,10 @@ static void specdec__verify_greedy(specdec__add_residuals_function *residuals, c
     specdec_verify_match(verdict, choice->children, choice->child_count, best);
 }
 
-/* A row for each rule, in the order of specdec_rule. */
+/* A row for each rule of acceptance, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
     void (*verify)(specdec__add_residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
-    int needs_draft, needs_random;
+    int needs_draft, needs_random; /* 1: it needs the draft's distribution; random numbers */
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
     {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
     {SPECDEC__VERIFIER(sequoia), 1, 1},   /* SPECDEC_RULE_SEQUOIA */
@@ -47176,11 +47176,11 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
 #define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
 
-/* The most probable tokens behind a context. */
+/* An entry of the table: the most probable tokens behind a context. */
 typedef struct specdec__recycled {
     uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
-    int32_t tokens[SPECDEC__RECYCLE_TOKENS];
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the most probable first */
 } specdec__recycled;
 
 /* The table of the most probable tokens behind contexts. */
@@ -47296,7 +47296,7 @@ typedef struct specdec__ngram_run {
 /* A node that may be added to the tree (an offer). */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
-    int32_t token, parent, depth;
+    int32_t token, parent, depth; /* its token, the parent's node in the tree, its level (root: 0) */
     int32_t run;    /* the longest run at the path's end that can be continued; in the heap: the parent's */
     int32_t streak; /* tokens at the path's end that were each the most probable one */
     int32_t order; /* a serial number; of equal probabilities the lower one comes first */
@@ -47317,7 +47317,7 @@ typedef struct specdec__ngram_place {
     int streak;  /* tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
     int known;   /* number of tokens in tail */
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last tokens, newest first */
 } specdec__ngram_place;
 
 /* A token in a list of continuations. share: its part of its stage, that is of the tokens of one source; the shares of
@@ -47334,7 +47334,7 @@ typedef struct specdec__ngram_list {
         specdec__ngram_trust *trust;
         int end; /* index of the item behind the stage */
     } stages[SPECDEC__NGRAM_SOURCES];
-    int count, stage_count;
+    int count, stage_count; /* of items; of stages */
     int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
@@ -47349,7 +47349,7 @@ typedef struct specdec__ngram_wish {
 /* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
     const int32_t *text; /* the caller's; tokens that the index counts must not change until they are removed */
-    int from, length;
+    int from, length; /* the index counts the tokens from `from` up to `length` */
     int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
     int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
 } specdec__ngram_reader;
@@ -48095,8 +48095,8 @@ SPECDEC__FOR_SIZE
 
 /* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
 typedef struct specdec__ngram_file {
-    const unsigned char *tokens, *entries;
-    size_t count, entry_count;
+    const unsigned char *tokens, *entries; /* where the tokens and the entries begin */
+    size_t count, entry_count; /* number of tokens; number of entries */
 } specdec__ngram_file;
 
 /* The number of entries in use of the table of likely tokens. */
@@ -48409,7 +48409,8 @@ typedef struct specdec__attending {
     float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of weights */
 } specdec__attending;
 
-/* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
+/* Computes scratch->scores (count, 64): products of the queries with the keys of a page, in the few largest dimensions.
+   */
 static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
                                            const unsigned char *keys)
 {
@@ -48647,10 +48648,10 @@ struct specdec__constrained;
 
 /* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
-    const specdec__vocab *vocab;
+    const specdec__vocab *vocab; /* the target's */
     int vocab_size;            /* logits of a row */
     const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
-    unsigned char *trie_memory;
+    unsigned char *trie_memory; /* (trie_bytes): where the trie is built */
     size_t trie_bytes;
     uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
@@ -48676,7 +48677,7 @@ typedef struct specdec__constrained {
     void *allow_data;          /* the callback's argument */
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
-    int from;                  /* the token at which the constraint begins */
+    int from;                  /* index of the token at which the constraint begins */
     int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
     int spelled;               /* 1: marks of calls count as their spelling */
     int length;                /* state[0] is the state behind so many tokens */
@@ -49121,7 +49122,7 @@ typedef struct specdec__chooser {
 typedef struct specdec__row {
     const specdec__kernels *kernels;
     const float *logits; /* (size), which samplers may have changed */
-    int size;
+    int size; /* logits of the row */
     float highest;       /* of the logits */
     float temperature;   /* 0: the row is a list: `candidates` */
     float top_p;         /* top-p of the logits before the temperature; 0: off */
@@ -49264,7 +49265,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
 
 /* Sums of e^(logit - best): of all tokens, and of those that come before one. */
 typedef struct specdec__row_mass {
-    double all, before;
+    double all, before; /* of all tokens; of those before one */
 } specdec__row_mass;
 
 /* Sums e^(logit - best) over all tokens of a row, and over those that come before `limit`. */
@@ -49502,11 +49503,11 @@ typedef struct specdec__draft_frontier {
 /* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
 typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
-    int kept_count;
+    int kept_count; /* number of candidates to be verified */
     int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
 } specdec__draft_outcome;
 
-/* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
+/* What drafting for a sequence costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
 typedef struct specdec__draft_books {
     double begun;         /* clock in seconds when the drafter was asked for draft tokens */
     double seconds;       /* seconds of drafting that count against the drafter */
@@ -49528,7 +49529,7 @@ typedef struct specdec__draft_setup {
     const specdec__context *target;
     const specdec__kv_demand *room;  /* how many sequences, and tokens of each, caches have to hold */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* of the pool, that the drafter's model uses at most */
+    int threads;                     /* threads of the pool that the drafter's model uses, at most */
     int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
 } specdec__draft_setup;
 
@@ -49551,10 +49552,10 @@ typedef struct specdec__verified {
     const int32_t *text;     /* its tokens, those of the step included */
     int count;               /* of them before the step: the root is text[count - 1] */
     const specdec_sampling *sampling;
-    const specdec_tree *tree;
-    const int32_t *tokens;   /* (tree->n) */
+    const specdec_tree *tree; /* that was verified */
+    const int32_t *tokens;   /* (tree->n): its draft tokens */
     const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
-    int vocab;
+    int vocab;               /* logits of a row */
     const specdec__kernels *kernels;
     const int32_t *path;     /* (length): the root and the accepted nodes */
     int length;              /* of path */
@@ -49637,7 +49638,7 @@ typedef struct specdec__drafter_kind {
 /* A drafter's share_prefix; NULL where the library has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
-/* A drafter of an engine. */
+/* A drafter of an engine: its kind, its state, its proposals. */
 struct specdec__drafter {
     specdec__drafter_kind kind;
     specdec_drafting drafting;     /* the public number of its kind */
@@ -49808,7 +49809,8 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
     return kept - 1;
 }
 
-/* Calls a drafter's commit with its candidates on the accepted path (length, the root first). */
+/* Calls a drafter's commit_path with those of its candidates that are on the accepted path (length nodes, the root
+   first). */
 static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];
@@ -50846,7 +50848,7 @@ typedef struct specdec__draft_last {
 
 /* The state of a drafter that is a file of heads. */
 typedef struct specdec__draft_heads {
-    specdec__draft_last last;
+    specdec__draft_last last; /* must be first */
     specdec__heads heads;
     float *inner; /* (1 + tree size, stride of the heads' states): of the root, and of candidates by their places */
 } specdec__draft_heads;
@@ -51170,8 +51172,7 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
         specdec__draft_layer_restart_states(m, t);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: it shares their pairs and copies hidden states.
-   */
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: shares their pairs, copies hidden states. */
 static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -51258,7 +51259,7 @@ static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, co
     return SPECDEC_OK;
 }
 
-/* Checks that a model uses hidden states of this target. */
+/* Checks that a drafter's model reads hidden states of this target's width and layers. */
 static specdec_result specdec__draft_layer_check_target(const specdec__model *m, const specdec__model *target,
                                                         specdec_error *error)
 {
@@ -51365,7 +51366,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that is an assistant. */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last;
+    specdec__draft_last last; /* must be first */
     const specdec__context *target;
     float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
@@ -52419,6 +52420,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     return result;
 }
 
+/* Drops what is stored of a sequence behind its first `length` tokens. */
 static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -52430,6 +52432,7 @@ static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at,
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: the first drafter may share them. */
 static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -52565,7 +52568,7 @@ typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
-    const char *name;
+    const char *name; /* by which callers name the kind */
     specdec__drafter_row row; /* NULL: it is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
 #define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},

@@ -26,10 +26,10 @@ struct specdec__constrained;
 
 /* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
-    const specdec__vocab *vocab;
+    const specdec__vocab *vocab; /* the target's */
     int vocab_size;            /* logits of a row */
     const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
-    unsigned char *trie_memory;
+    unsigned char *trie_memory; /* (trie_bytes): where the trie is built */
     size_t trie_bytes;
     uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
@@ -55,7 +55,7 @@ typedef struct specdec__constrained {
     void *allow_data;          /* the callback's argument */
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
-    int from;                  /* the token at which the constraint begins */
+    int from;                  /* index of the token at which the constraint begins */
     int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
     int spelled;               /* 1: marks of calls count as their spelling */
     int length;                /* state[0] is the state behind so many tokens */

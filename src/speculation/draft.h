@@ -68,11 +68,11 @@ typedef struct specdec__draft_frontier {
 /* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
 typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
-    int kept_count;
+    int kept_count; /* number of candidates to be verified */
     int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
 } specdec__draft_outcome;
 
-/* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
+/* What drafting for a sequence costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
 typedef struct specdec__draft_books {
     double begun;         /* clock in seconds when the drafter was asked for draft tokens */
     double seconds;       /* seconds of drafting that count against the drafter */
@@ -94,7 +94,7 @@ typedef struct specdec__draft_setup {
     const specdec__context *target;
     const specdec__kv_demand *room;  /* how many sequences, and tokens of each, caches have to hold */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* of the pool, that the drafter's model uses at most */
+    int threads;                     /* threads of the pool that the drafter's model uses, at most */
     int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
 } specdec__draft_setup;
 
@@ -117,10 +117,10 @@ typedef struct specdec__verified {
     const int32_t *text;     /* its tokens, those of the step included */
     int count;               /* of them before the step: the root is text[count - 1] */
     const specdec_sampling *sampling;
-    const specdec_tree *tree;
-    const int32_t *tokens;   /* (tree->n) */
+    const specdec_tree *tree; /* that was verified */
+    const int32_t *tokens;   /* (tree->n): its draft tokens */
     const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
-    int vocab;
+    int vocab;               /* logits of a row */
     const specdec__kernels *kernels;
     const int32_t *path;     /* (length): the root and the accepted nodes */
     int length;              /* of path */
@@ -203,7 +203,7 @@ typedef struct specdec__drafter_kind {
 /* A drafter's share_prefix; NULL where the library has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
-/* A drafter of an engine. */
+/* A drafter of an engine: its kind, its state, its proposals. */
 struct specdec__drafter {
     specdec__drafter_kind kind;
     specdec_drafting drafting;     /* the public number of its kind */
@@ -374,7 +374,8 @@ static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *draft
     return kept - 1;
 }
 
-/* Calls a drafter's commit with its candidates on the accepted path (length, the root first). */
+/* Calls a drafter's commit_path with those of its candidates that are on the accepted path (length nodes, the root
+   first). */
 static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];

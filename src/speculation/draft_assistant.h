@@ -27,7 +27,7 @@ SPECDEC__FOR_SIZE
 
 /* The state of a drafter that is an assistant. */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last;
+    specdec__draft_last last; /* must be first */
     const specdec__context *target;
     float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */

@@ -24,7 +24,7 @@ typedef struct specdec__draft_last {
 
 /* The state of a drafter that is a file of heads. */
 typedef struct specdec__draft_heads {
-    specdec__draft_last last;
+    specdec__draft_last last; /* must be first */
     specdec__heads heads;
     float *inner; /* (1 + tree size, stride of the heads' states): of the root, and of candidates by their places */
 } specdec__draft_heads;

@@ -156,8 +156,7 @@ static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, 
         specdec__draft_layer_restart_states(m, t);
 }
 
-/* Sequence `at` begins with the first `length` tokens of sequence `of`: it shares their pairs and copies hidden states.
-   */
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: shares their pairs, copies hidden states. */
 static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
@@ -244,7 +243,7 @@ static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, co
     return SPECDEC_OK;
 }
 
-/* Checks that a model uses hidden states of this target. */
+/* Checks that a drafter's model reads hidden states of this target's width and layers. */
 static specdec_result specdec__draft_layer_check_target(const specdec__model *m, const specdec__model *target,
                                                         specdec_error *error)
 {

@@ -145,6 +145,7 @@ static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const
     return result;
 }
 
+/* Drops what is stored of a sequence behind its first `length` tokens. */
 static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
@@ -156,6 +157,7 @@ static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at,
         m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: the first drafter may share them. */
 static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;

@@ -29,7 +29,7 @@ typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
-    const char *name;
+    const char *name; /* by which callers name the kind */
     specdec__drafter_row row; /* NULL: it is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
 #define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},

@@ -42,7 +42,7 @@ typedef struct specdec__ngram_run {
 /* A node that may be added to the tree (an offer). */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
-    int32_t token, parent, depth;
+    int32_t token, parent, depth; /* its token, the parent's node in the tree, its level (root: 0) */
     int32_t run;    /* the longest run at the path's end that can be continued; in the heap: the parent's */
     int32_t streak; /* tokens at the path's end that were each the most probable one */
     int32_t order; /* a serial number; of equal probabilities the lower one comes first */
@@ -63,7 +63,7 @@ typedef struct specdec__ngram_place {
     int streak;  /* tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
     int known;   /* number of tokens in tail */
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last tokens, newest first */
 } specdec__ngram_place;
 
 /* A token in a list of continuations. share: its part of its stage, that is of the tokens of one source; the shares of
@@ -80,7 +80,7 @@ typedef struct specdec__ngram_list {
         specdec__ngram_trust *trust;
         int end; /* index of the item behind the stage */
     } stages[SPECDEC__NGRAM_SOURCES];
-    int count, stage_count;
+    int count, stage_count; /* of items; of stages */
     int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
@@ -95,7 +95,7 @@ typedef struct specdec__ngram_wish {
 /* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
     const int32_t *text; /* the caller's; tokens that the index counts must not change until they are removed */
-    int from, length;
+    int from, length; /* the index counts the tokens from `from` up to `length` */
     int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
     int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
 } specdec__ngram_reader;

@@ -14,8 +14,8 @@ SPECDEC__FOR_SIZE
 
 /* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
 typedef struct specdec__ngram_file {
-    const unsigned char *tokens, *entries;
-    size_t count, entry_count;
+    const unsigned char *tokens, *entries; /* where the tokens and the entries begin */
+    size_t count, entry_count; /* number of tokens; number of entries */
 } specdec__ngram_file;
 
 /* The number of entries in use of the table of likely tokens. */

@@ -17,11 +17,11 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
 #define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
 
-/* The most probable tokens behind a context. */
+/* An entry of the table: the most probable tokens behind a context. */
 typedef struct specdec__recycled {
     uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
     uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
-    int32_t tokens[SPECDEC__RECYCLE_TOKENS];
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the most probable first */
 } specdec__recycled;
 
 /* The table of the most probable tokens behind contexts. */

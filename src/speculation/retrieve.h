@@ -119,7 +119,8 @@ typedef struct specdec__attending {
     float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of weights */
 } specdec__attending;
 
-/* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
+/* Computes scratch->scores (count, 64): products of the queries with the keys of a page, in the few largest dimensions.
+   */
 static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
                                            const unsigned char *keys)
 {

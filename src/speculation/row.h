@@ -33,7 +33,7 @@ typedef struct specdec__chooser {
 typedef struct specdec__row {
     const specdec__kernels *kernels;
     const float *logits; /* (size), which samplers may have changed */
-    int size;
+    int size; /* logits of the row */
     float highest;       /* of the logits */
     float temperature;   /* 0: the row is a list: `candidates` */
     float top_p;         /* top-p of the logits before the temperature; 0: off */
@@ -176,7 +176,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
 
 /* Sums of e^(logit - best): of all tokens, and of those that come before one. */
 typedef struct specdec__row_mass {
-    double all, before;
+    double all, before; /* of all tokens; of those before one */
 } specdec__row_mass;
 
 /* Sums e^(logit - best) over all tokens of a row, and over those that come before `limit`. */

@@ -26,7 +26,7 @@ SPECDEC__FOR_SIZE
 typedef struct specdec__settle_list {
     const void *tokens; /* the first: int32_t */
     size_t stride_bytes;       /* bytes from one token to the next */
-    int count;          /* of tokens */
+    int count;          /* number of tokens */
 } specdec__settle_list;
 
 /* Token i of a list. */
@@ -53,7 +53,7 @@ typedef struct specdec__settle_need {
     int k;             /* the k largest logits are needed; 0: all logits are */
     int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
     int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
-    float temperature;
+    float temperature; /* by which logits are divided before noise is added */
     float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;

@@ -36,8 +36,8 @@ typedef struct specdec__verify_state {
     specdec__add_residuals_function *residuals;
     const specdec_choice *choice;
     float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
-    double draft_share;
-    double uniform_share;
+    double draft_share; /* how often Q was subtracted from P, as a factor */
+    double uniform_share; /* what uniform draws have subtracted from each token */
     double target_total; /* sum of the residuals */
     double draft_total;  /* sum of the draft's weights that are left */
     int excluded;        /* children before this one are used up, if the draft draws without replacement */
@@ -389,10 +389,10 @@ static void specdec__verify_greedy(specdec__add_residuals_function *residuals, c
     specdec_verify_match(verdict, choice->children, choice->child_count, best);
 }
 
-/* A row for each rule, in the order of specdec_rule. */
+/* A row for each rule of acceptance, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
     void (*verify)(specdec__add_residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
-    int needs_draft, needs_random;
+    int needs_draft, needs_random; /* 1: it needs the draft's distribution; random numbers */
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
     {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
     {SPECDEC__VERIFIER(sequoia), 1, 1},   /* SPECDEC_RULE_SEQUOIA */
