@@ -49173,7 +49173,7 @@ static int specdec__row_collect_block(const specdec__row *row, int from, float l
 /* Makes a list of at least k tokens that includes the k best: all tokens whose logits are at least the k-th best of the
    k blocks with the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of
    the first half of items, which no token reaches. */
-static int specdec__row_list_best(const specdec__row *row, int k)
+static int specdec__row_list_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
     const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
@@ -49200,7 +49200,7 @@ static int specdec__row_run_first_sampler(const specdec__row *row, const specdec
     int from, count;
 
     if (sampler == SPECDEC_SAMPLER_TOP_K) {
-        count = specdec__row_list_best(row, s->top_k);
+        count = specdec__row_list_best_blocks(row, s->top_k);
         if (count)
             specdec__sample_select_first(NULL, row->candidates.items, count, s->top_k);
         return count ? s->top_k : 0;
@@ -49298,7 +49298,7 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
-    const int count = specdec__row_list_best(row, most);
+    const int count = specdec__row_list_best_blocks(row, most);
     specdec__row_mass mass;
     double wanted, reached = 0;
     int i, kept;
@@ -50663,7 +50663,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
 }
 
 /* Inserts a number into path[n], whose numbers rise. */
-static void specdec__draft_insert_number(int *path, int n, int number)
+static void specdec__draft_insert_rising(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -50685,7 +50685,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
     specdec__levels_reroot_tree(&m->levels, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
@@ -52770,7 +52770,7 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 }
 
 /* The index of the bin to which a draft token's share belongs. */
-SPECDEC__INLINE int specdec__tune_bin(float probability)
+SPECDEC__INLINE int specdec__tune_share_bin(float probability)
 {
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
 }
@@ -52778,7 +52778,7 @@ SPECDEC__INLINE int specdec__tune_bin(float probability)
 /* The measured probability that a draft token is accepted once its parent is; share: the drafter's own estimate. */
 static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
-    int bin = specdec__tune_bin(share);
+    int bin = specdec__tune_share_bin(share);
     double p = (double)share * t->hits[bin] / t->share[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
@@ -52816,8 +52816,8 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
         t->accepted[rank] += hit && !came;
         came |= hit;
         if (p->frontier.shares) {
-            t->share[specdec__tune_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
-            t->hits[specdec__tune_bin(p->drafts.share[i])] += hit;
+            t->share[specdec__tune_share_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
+            t->hits[specdec__tune_share_bin(p->drafts.share[i])] += hit;
         }
     }
 }
@@ -53001,7 +53001,7 @@ static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int node
 
 /* Adds the time of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
    step has no load, too: if that is off in the same direction, the machine has changed, and it counts by half. */
-static void specdec__tune_add_unloaded(specdec__tune *tune, int nodes, double seconds)
+static void specdec__tune_add_unloaded_step(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double known = load->nodes ? specdec__tune_unloaded_seconds(tune, nodes) : seconds;
@@ -53066,7 +53066,7 @@ SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load
 /* Adds the time of a step of `nodes` nodes with a load. The error of the expected time corrects load->row and
    load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of
    that time are cut. */
-static void specdec__tune_add_loaded(specdec__tune *tune, int nodes, double seconds)
+static void specdec__tune_add_loaded_step(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
@@ -57005,11 +57005,11 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_add_loaded(e->tune, nodes, seconds);
+        specdec__tune_add_loaded_step(e->tune, nodes, seconds);
     } else {
         specdec__tune_add_step(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.max_views > 1)
-            specdec__tune_add_unloaded(e->tune, nodes, seconds);
+            specdec__tune_add_unloaded_step(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
         specdec__engine_count_accepted(e->members[i], &outcome);
@@ -57338,7 +57338,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_rising(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 

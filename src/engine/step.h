@@ -587,11 +587,11 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_add_loaded(e->tune, nodes, seconds);
+        specdec__tune_add_loaded_step(e->tune, nodes, seconds);
     } else {
         specdec__tune_add_step(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.max_views > 1)
-            specdec__tune_add_unloaded(e->tune, nodes, seconds);
+            specdec__tune_add_unloaded_step(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
         specdec__engine_count_accepted(e->members[i], &outcome);

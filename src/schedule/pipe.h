@@ -154,7 +154,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_rising(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 

@@ -102,7 +102,7 @@ static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const 
 }
 
 /* Inserts a number into path[n], whose numbers rise. */
-static void specdec__draft_insert_number(int *path, int n, int number)
+static void specdec__draft_insert_rising(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -124,7 +124,7 @@ static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specd
     specdec__levels_reroot_tree(&m->levels, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);

@@ -84,7 +84,7 @@ static int specdec__row_collect_block(const specdec__row *row, int from, float l
 /* Makes a list of at least k tokens that includes the k best: all tokens whose logits are at least the k-th best of the
    k blocks with the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of
    the first half of items, which no token reaches. */
-static int specdec__row_list_best(const specdec__row *row, int k)
+static int specdec__row_list_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
     const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
@@ -111,7 +111,7 @@ static int specdec__row_run_first_sampler(const specdec__row *row, const specdec
     int from, count;
 
     if (sampler == SPECDEC_SAMPLER_TOP_K) {
-        count = specdec__row_list_best(row, s->top_k);
+        count = specdec__row_list_best_blocks(row, s->top_k);
         if (count)
             specdec__sample_select_first(NULL, row->candidates.items, count, s->top_k);
         return count ? s->top_k : 0;
@@ -209,7 +209,7 @@ static int specdec__row_list_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
     const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
-    const int count = specdec__row_list_best(row, most);
+    const int count = specdec__row_list_best_blocks(row, most);
     specdec__row_mass mass;
     double wanted, reached = 0;
     int i, kept;

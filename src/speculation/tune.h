@@ -165,7 +165,7 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 }
 
 /* The index of the bin to which a draft token's share belongs. */
-SPECDEC__INLINE int specdec__tune_bin(float probability)
+SPECDEC__INLINE int specdec__tune_share_bin(float probability)
 {
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
 }
@@ -173,7 +173,7 @@ SPECDEC__INLINE int specdec__tune_bin(float probability)
 /* The measured probability that a draft token is accepted once its parent is; share: the drafter's own estimate. */
 static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
-    int bin = specdec__tune_bin(share);
+    int bin = specdec__tune_share_bin(share);
     double p = (double)share * t->hits[bin] / t->share[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
@@ -211,8 +211,8 @@ static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec
         t->accepted[rank] += hit && !came;
         came |= hit;
         if (p->frontier.shares) {
-            t->share[specdec__tune_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
-            t->hits[specdec__tune_bin(p->drafts.share[i])] += hit;
+            t->share[specdec__tune_share_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
+            t->hits[specdec__tune_share_bin(p->drafts.share[i])] += hit;
         }
     }
 }
@@ -396,7 +396,7 @@ static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int node
 
 /* Adds the time of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
    step has no load, too: if that is off in the same direction, the machine has changed, and it counts by half. */
-static void specdec__tune_add_unloaded(specdec__tune *tune, int nodes, double seconds)
+static void specdec__tune_add_unloaded_step(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double known = load->nodes ? specdec__tune_unloaded_seconds(tune, nodes) : seconds;
@@ -461,7 +461,7 @@ SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load
 /* Adds the time of a step of `nodes` nodes with a load. The error of the expected time corrects load->row and
    load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of
    that time are cut. */
-static void specdec__tune_add_loaded(specdec__tune *tune, int nodes, double seconds)
+static void specdec__tune_add_loaded_step(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
