@@ -2,7 +2,7 @@
    over by bounds: what tests compare those with, bit for bit. */
 #ifndef SAMPLE_ORACLE_H
 #define SAMPLE_ORACLE_H
-#define SPECDEC__ORACLE_ORDER(key, a, b) specdec__sample_before(a, b)
+#define SPECDEC__ORACLE_ORDER(key, a, b) specdec__sample_comes_before(a, b)
 SPECDEC__HEAP(oracle_sink, specdec_candidate, void, SPECDEC__ORACLE_ORDER)
 
 /* Brings the best k of count items to the front, sorted; 0 < k <= count. O(count) for small k. */
@@ -14,7 +14,7 @@ static void oracle_select(specdec_candidate *items, int count, int k)
     for (i = k / 2 - 1; i >= 0; i--)
         oracle_sink(items, NULL, k, i);
     for (i = k; i < count; i++) {
-        if (specdec__sample_before(items[i], items[0])) {
+        if (specdec__sample_comes_before(items[i], items[0])) {
             moving = items[i];
             items[i] = items[0];
             items[0] = moving;
@@ -39,12 +39,12 @@ static int oracle_penalises(const specdec_sampling *sampling)
 /* The logit of a token of a row, with its biases: they are few. */
 static float oracle_biased(const specdec_sampling *sampling, const float *logits, int32_t token)
 {
-    float logit = specdec__sample_clean(logits[token]);
+    float logit = specdec__sample_clean_logit(logits[token]);
     int i;
 
     for (i = 0; i < sampling->bias_count; i++)
         if (sampling->biases[i].token == token)
-            logit = specdec__sample_clean(logit + sampling->biases[i].bias);
+            logit = specdec__sample_clean_logit(logit + sampling->biases[i].bias);
     return logit;
 }
 
@@ -58,13 +58,13 @@ static void oracle_alter(specdec_candidate *items, const specdec_sampling *sampl
 
     for (i = 0; i < vocab; i++) {
         items[i].token = i;
-        items[i].logit = specdec__sample_clean(logits[i]);
+        items[i].logit = specdec__sample_clean_logit(logits[i]);
     }
     for (i = 0; i < sampling->bias_count; i++) {
         const int32_t token = sampling->biases[i].token;
 
         if (token >= 0 && token < vocab)
-            items[token].logit = specdec__sample_clean(items[token].logit + sampling->biases[i].bias);
+            items[token].logit = specdec__sample_clean_logit(items[token].logit + sampling->biases[i].bias);
     }
     if (!oracle_penalises(sampling))
         return;
@@ -74,7 +74,7 @@ static void oracle_alter(specdec_candidate *items, const specdec_sampling *sampl
         if (token >= 0 && token < vocab) {
             float logit = oracle_biased(sampling, logits, token); /* afresh, so that repeats count once */
 
-            items[token].logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
+            items[token].logit = specdec__sample_clean_logit(logit > 0.0f ? logit / penalty : logit * penalty);
         }
     }
 }

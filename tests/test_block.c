@@ -152,10 +152,10 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
 
     memset(g, 0, sizeof *g);
     t->engine->pool.cancel = &t->engine->nobody;
-    if (!d->kind.ready(d, t->at, count))
+    if (!d->kind.is_ready(d, t->at, count))
         return 0;
     memcpy(copy, text, (size_t)count * sizeof *copy);
-    specdec__draft_begin(p, copy, count, sampling, SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(p, copy, count, sampling, SPECDEC_RULE_COUPLED);
     m->chooser.sampling = p->request.sampling;
     CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->root, m->logits, (size_t)rows * sizeof *g->root);
@@ -164,7 +164,7 @@ static int ask(specdec *t, const int32_t *text, int count, const specdec_samplin
     memcpy(p->drafts.depth, depth, sizeof depth);
     for (p->drafts.tree.n = NODES; p->drafts.depth[p->drafts.tree.n - 1] >= p->request.levels;)
         p->drafts.tree.n--;
-    CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(d->kind.fill_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->tokens, p->drafts.tokens, (size_t)p->drafts.tree.n * sizeof *g->tokens);
     return 1;
 }

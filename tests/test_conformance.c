@@ -1578,7 +1578,7 @@ static void check_vocabulary(const specdec__kernels *scalar, const specdec__kern
         chooser.items = items;
         specdec__row_init(&row, &chooser, logits, vocab, NULL, 0);
         whole += row.temperature > 0;
-        bad += specdec__row_top(&row, 3, (uint64_t)round, k, best[1]) != found;
+        bad += specdec__row_best_tokens(&row, 3, (uint64_t)round, k, best[1]) != found;
         for (i = 0; i < found; i++)
             bad += best[0][i].token != best[1][i].token || !same_float(best[0][i].logit, best[1][i].logit);
         scalar->token_weights(logits, vocab, row.highest, s.temperature, p[0]);

@@ -46,14 +46,14 @@ static void propose(int at, int n)
     p->drafts.tokens = own->tokens;
     p->outcome.place = own->place;
     p->outcome.kept = own->kept;
-    specdec__tree_put(&p->drafts.tree, 0, -1, 0);
+    specdec__tree_put_node(&p->drafts.tree, 0, -1, 0);
     for (i = p->drafts.tree.n = 1; i < n; i++) {
         const int parent = uniform(i);
         const int32_t token = uniform(8) ? uniform(5) : -1;
 
         for (j = specdec__tree_child(&p->drafts.tree, parent, parent + 1); j < i && p->drafts.tokens[j] != token;)
             j = specdec__tree_child(&p->drafts.tree, parent, j + 1);
-        specdec__tree_put(&p->drafts.tree, i, parent, specdec__tree_rank(&p->drafts.tree, i, parent));
+        specdec__tree_put_node(&p->drafts.tree, i, parent, specdec__tree_next_rank(&p->drafts.tree, i, parent));
         p->drafts.tokens[i] = j < i ? -1 : token;
         p->drafts.tree.n++;
     }
@@ -73,7 +73,7 @@ static void merge(int count, int capacity)
     merged.tree.capacity = capacity;
     merged.tokens = merged_tokens;
     merged.owner = merged_owner;
-    specdec__draft_merge(&merged, drafters, count, 0, 99, capacity);
+    specdec__draft_merge_trees(&merged, drafters, count, 0, 99, capacity);
 }
 
 /* The node of the merged tree that has the same tokens on its path as candidate i; -1: none. */
@@ -103,7 +103,7 @@ static int faults(int count, int whole)
              j = specdec__tree_child(&merged.tree, merged_parents[i], j + 1))
             wrong += merged_tokens[j] == merged_tokens[i];
         wrong += merged_owner[i] < 0 || merged_owner[i] >= count;
-        wrong += specdec__draft_candidate(&drafters[merged_owner[i]].proposals[0].outcome, i) < 1;
+        wrong += specdec__draft_find_candidate(&drafters[merged_owner[i]].proposals[0].outcome, i) < 1;
     }
     for (i = 0; i < count; i++) {
         const specdec__proposal *p = &drafters[i].proposals[0];
@@ -112,7 +112,7 @@ static int faults(int count, int whole)
             const int node = p->outcome.kept[k], right = same_path(p, node);
 
             wrong += p->outcome.place[node] >= 0 ? p->outcome.place[node] != right : whole && right >= 0;
-            wrong += p->outcome.place[node] >= 0 && specdec__draft_candidate(&p->outcome, p->outcome.place[node]) != node;
+            wrong += p->outcome.place[node] >= 0 && specdec__draft_find_candidate(&p->outcome, p->outcome.place[node]) != node;
         }
         if (i == 0) /* the first has room for all that hangs together */
             for (k = 0; k < p->outcome.kept_count && k < merged.tree.capacity; k++)
@@ -158,11 +158,11 @@ static void test_merge(void)
     TEST("what one drafter has drawn twice is twice in the tree; what another one adds to that is not");
     for (i = 0; i < 2; i++) {
         propose(i, 1);
-        specdec__tree_put(&drafters[i].proposals[0].drafts.tree, 1, 0, 1);
-        specdec__tree_put(&drafters[i].proposals[0].drafts.tree, 2, 0, 2);
+        specdec__tree_put_node(&drafters[i].proposals[0].drafts.tree, 1, 0, 1);
+        specdec__tree_put_node(&drafters[i].proposals[0].drafts.tree, 2, 0, 2);
         papers[i].tokens[1] = papers[i].tokens[2] = 3;
         drafters[i].proposals[0].drafts.tree.n = 3;
-        specdec__draft_keep(&drafters[i].proposals[0], 3);
+        specdec__draft_keep_first(&drafters[i].proposals[0], 3);
     }
     merge(1, NODES);
     CHECK_EQUAL_INT(merged.tree.n, 3);
@@ -200,7 +200,7 @@ static specdec_result oracle_fill(specdec__drafter *d, const specdec__draft_requ
 
     (void)error;
     for (i = 1; i < request->most && i < request->levels && request->count + i <= o->count; i++) {
-        specdec__tree_put(&drafts->tree, i, i - 1, 1);
+        specdec__tree_put_node(&drafts->tree, i, i - 1, 1);
         drafts->tokens[i] = o->text[request->count + i - 1];
         drafts->share[i] = 0.99f;
     }
@@ -229,9 +229,9 @@ static void oracle_kind(specdec__drafter_kind *kind)
 {
     kind->size = kind->depth = 8;
     kind->init = oracle_init;
-    kind->fill = oracle_fill;
-    kind->commit = oracle_commit;
-    kind->truncate = oracle_truncate;
+    kind->fill_tree = oracle_fill;
+    kind->commit_path = oracle_commit;
+    kind->truncate_sequence = oracle_truncate;
 }
 
 /* One that says anything, for a small price, in trees that are given and in trees that grow. */
@@ -252,13 +252,13 @@ static specdec_result liar_extend(specdec__drafter *d, const specdec__draft_requ
 
     (void)d, (void)request, (void)error;
     for (i = 0; i < frontier->count; i++)
-        for (k = uniform(SPECDEC__OFFERS + 1); k > 0 && drafts->tree.n < drafts->tree.capacity; k--) {
+        for (k = uniform(SPECDEC__GROWN_CHILDREN + 1); k > 0 && drafts->tree.n < drafts->tree.capacity; k--) {
             const int at = drafts->tree.n++, parent = frontier->chosen[i];
 
-            specdec__tree_put(&drafts->tree, at, parent, specdec__tree_rank(&drafts->tree, at, parent));
+            specdec__tree_put_node(&drafts->tree, at, parent, specdec__tree_next_rank(&drafts->tree, at, parent));
             drafts->tokens[at] = uniform(200);
             drafts->depth[at] = drafts->depth[parent] + 1;
-            drafts->share[at] = 1.0f / (float)SPECDEC__OFFERS;
+            drafts->share[at] = 1.0f / (float)SPECDEC__GROWN_CHILDREN;
         }
     drafts->extended_count += frontier->chosen[0] ? frontier->count : 0;
     return SPECDEC_OK;
@@ -274,9 +274,9 @@ static void liar_kind(specdec__drafter_kind *kind)
 {
     kind->size = 8;
     kind->depth = 5;
-    kind->fill = liar_fill;
+    kind->fill_tree = liar_fill;
     kind->extend = liar_extend;
-    kind->cost = liar_cost;
+    kind->level_cost = liar_cost;
 }
 
 /* What several drafters offer one text, by hand: the nodes of the merged tree whose worth is among those that pay. */
@@ -308,7 +308,7 @@ static void test_share_out(void)
             specdec__proposal *p = &proposals[k];
 
             propose(k, 1 + uniform(NODES / SPECDEC__MAX_DRAFTERS));
-            drafters[k].kind.cost = liar_cost; /* its trees grow: it says how probable a path is */
+            drafters[k].kind.level_cost = liar_cost; /* its trees grow: it says how probable a path is */
             p->frontier.grows = p->frontier.shares = 1;
             p->frontier.probability = probability[k];
             for (i = 0; i < p->drafts.tree.n; i++)
@@ -325,9 +325,9 @@ static void test_share_out(void)
                     missed *= proposals[k].outcome.place[n] == i ? 1 - (double)probability[k][n] : 1;
             worth[i] = (float)(1 - missed);
             worth[i] = worth[i] < worth[merged_parents[i]] ? worth[i] : worth[merged_parents[i]];
-            held = specdec__tune_insert(sorted, held, SPECDEC__MAX_TREE, worth[i]);
+            held = specdec__tune_insert_value(sorted, held, SPECDEC__MAX_TREE, worth[i]);
         }
-        best = specdec__tune_nodes(&plan, sorted, held, 0, &rate);
+        best = specdec__tune_best_nodes(&plan, sorted, held, 0, &rate);
         for (i = equal = kept = 0; i < merged.tree.n; i++) {
             kept += worth[i] > (float)sorted[best - 1];
             equal += worth[i] == (float)sorted[best - 1];
@@ -397,7 +397,7 @@ static specdec *open_engine(specdec_config *c, const int *list, int count, void 
     CHECK_EQUAL_INT(e->engine->drafter_count, 0);
     e->engine->config.drafting = SPECDEC_DRAFT_AUTO;
     for (i = 0; i < count; i++) {
-        specdec__drafter_write(&kind, kinds[list[i]]);
+        specdec__drafter_write_kind(&kind, kinds[list[i]]);
         CHECK_EQUAL_INT(specdec__engine_add(e->engine, &kind, (specdec_drafting)list[i], &arena, &e->error), SPECDEC_OK);
     }
     CHECK(arena.used != SIZE_MAX);
@@ -518,8 +518,9 @@ static void test_lists(void)
 
     TEST("the words of the command line name the kinds, in the order of specdec_drafting");
     CHECK(strcmp(specdec__drafter_list[SPECDEC_DRAFT_MODEL - SPECDEC_DRAFT_OFF - 1].name, "draft") == 0);
-    CHECK(specdec__drafter_named(&kind, SPECDEC_DRAFT_NGRAM) && kind.init == specdec__draft_ngram_init);
-    CHECK(!specdec__drafter_named(&kind, SPECDEC_DRAFT_AUTO) && !specdec__drafter_named(&kind, SPECDEC_DRAFT_OFF));
+    CHECK(specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_NGRAM) && kind.init == specdec__draft_ngram_init);
+    CHECK(!specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_AUTO) && !specdec__drafter_named_kind(&kind,
+                                                                                                  SPECDEC_DRAFT_OFF));
     TEST("auto takes all that have what they need, with a rule of rejection the first; a name takes one; off takes none");
     for (i = 0; i < 6; i++) {
         static const int counts[] = {2, 1, 1, 1, 0, 1};
@@ -549,7 +550,7 @@ static void test_lists(void)
     CHECK(!specdec_memory_needed(&c, &plain, &failure));
     c.drafting = SPECDEC_DRAFT_NGRAM;
     CHECK(!specdec_memory_needed(&c, &bytes, &failure));
-    CHECK(bytes > plain + (size_t)TEXT * (SPECDEC__NGRAM_TOKENS + 1) * sizeof(specdec__ngram_run));
+    CHECK(bytes > plain + (size_t)TEXT * (SPECDEC__NGRAM_LONGEST_CONTEXT + 1) * sizeof(specdec__ngram_run));
     c.drafting = SPECDEC_DRAFT_AUTO;
     CHECK(!specdec_memory_needed(&c, &both, &failure));
     CHECK(both > bytes);
@@ -691,9 +692,9 @@ static void late_kind(specdec__drafter_kind *kind)
     kind->draws = 1;
     kind->size = kind->depth = 8;
     kind->init = oracle_init;
-    kind->fill = late_fill;
-    kind->cost = liar_cost;
-    kind->behind = late_behind;
+    kind->fill_tree = late_fill;
+    kind->level_cost = liar_cost;
+    kind->count_behind = late_behind;
 }
 
 /* With several texts each waits for itself. */
@@ -715,9 +716,9 @@ static void test_late(void)
     block = malloc(bytes);
     CHECK(!specdec_init(&first, &c, block, bytes, &failure) && !specdec_open(first, &second));
     first->engine->config.drafting = SPECDEC_DRAFT_AUTO;
-    specdec__drafter_write(&kind, late_kind);
+    specdec__drafter_write_kind(&kind, late_kind);
     CHECK(!specdec__engine_add(first->engine, &kind, SPECDEC_DRAFT_MODEL, &arena, &first->error));
-    first->engine->tune->drafters[0].reading.seconds = 1;
+    first->engine->tune->drafters[0].token_prefill.seconds = 1;
     CHECK(!specdec_prompt_tokens(first, prompt, PROMPT) && !specdec_prompt_tokens(second, prompt, PROMPT));
     for (bytes = 0; bytes < 12; bytes++) {
         specdec_text piece;

@@ -117,9 +117,9 @@ static int ask(specdec *t, guess *g)
 
     memset(g, 0, sizeof *g);
     t->engine->pool.cancel = &t->engine->nobody;
-    if (!d->kind.ready(d, t->at, t->count))
+    if (!d->kind.is_ready(d, t->at, t->count))
         return 0;
-    specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     p->drafts.tree.n = 1;
     m->levels.chooser.sampling = p->request.sampling;
     CHECK_EQUAL_INT(m->levels.begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
@@ -128,7 +128,7 @@ static int ask(specdec *t, guess *g)
     memcpy(p->drafts.tree.parents, parents, sizeof parents);
     memcpy(p->drafts.tree.ranks, ranks, sizeof ranks);
     memcpy(p->drafts.depth, depth, sizeof depth);
-    CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(d->kind.fill_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(g->last, m->context.logits, bytes);
     memcpy(g->tokens, p->drafts.tokens, sizeof g->tokens);
     specdec__view_free_reserved(&m->sequences[t->at].view, &m->context.kv);
@@ -160,7 +160,7 @@ static void check_guess(specdec *t, specdec *fresh)
         const specdec__draft_layer *m = (const specdec__draft_layer *)t->engine->drafters[0].state;
         const specdec__draft_pairs *pairs = &m->sequences[t->at];
 
-        CHECK(pairs->from == t->count - 1 + m->lead && pairs->from + pairs->count >= t->count - 1 + m->lead);
+        CHECK(pairs->from == t->count - 1 + m->leading_pairs && pairs->from + pairs->count >= t->count - 1 + m->leading_pairs);
         unready++;
         return;
     }
@@ -272,8 +272,8 @@ static void check_chain(specdec *t, const int32_t *tokens, const float *wanted)
 
     CHECK_EQUAL_INT(specdec_rewind(t, 0), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_prompt_tokens(t, tokens, 48), SPECDEC_OK);
-    specdec__draft_begin(p, t->tokens, 48, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK(d->kind.ready(d, 0, 48));
+    specdec__draft_begin_proposal(p, t->tokens, 48, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    CHECK(d->kind.is_ready(d, 0, 48));
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
         p->drafts.depth[i] = i;
@@ -281,10 +281,10 @@ static void check_chain(specdec *t, const int32_t *tokens, const float *wanted)
     worst = off(m, m->context.logits, wanted + ROWS * WIDE + (ROWS - 1) * WORDS, &unused);
     for (i = 1; i <= CHAIN; i++) {
         p->drafts.tokens[i] = chain[i];
-        CHECK_EQUAL_INT(specdec__draft_run(d, &p->request, &p->drafts, &i, i - 1, 1, &failure), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__draft_run_candidates(d, &p->request, &p->drafts, &i, i - 1, 1, &failure), SPECDEC_OK);
         worst = fmax(worst, off(m, m->context.logits, wanted + ROWS * WIDE + (ROWS + i - 1) * WORDS, &unused));
     }
-    CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(d->kind.fill_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     CHECK(memcmp(p->drafts.tokens + 1, chain + 1, CHAIN * sizeof *chain) == 0);
     printf("  the chain: logits off by %.1e\n", worst);
     CHECK(worst < 1e-4);

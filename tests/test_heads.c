@@ -308,7 +308,7 @@ static void close_rig(rig *r)
 static void run_heads(rig *r, const float *states, const int32_t *tokens, int n, float *logits)
 {
     const specdec__model *m = &r->model;
-    const int rows = specdec__heads_rows(m);
+    const int rows = specdec__heads_output_rows(m);
     int level, i;
 
     for (level = 0; level < m->head_count; level++) {
@@ -318,7 +318,7 @@ static void run_heads(rig *r, const float *states, const int32_t *tokens, int n,
             memcpy(r->heads.input + (size_t)i * (size_t)specdec__forward_stride(width),
                    from_target ? states + i * m->embedding : r->heads.inner + (size_t)i * (size_t)specdec__forward_stride(width),
                    (size_t)width * sizeof(float));
-        CHECK_EQUAL_INT(specdec__heads_run(&r->heads, level, tokens + level, n, &failure), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__heads_run_level(&r->heads, level, tokens + level, n, &failure), SPECDEC_OK);
         memcpy(logits + level * n * rows, r->heads.logits, (size_t)(n * rows) * sizeof(float));
     }
 }

@@ -386,8 +386,8 @@ static specdec__levels *ask_drafter(specdec *t)
     specdec__proposal *p = &d->proposals[0];
 
     t->engine->pool.cancel = &t->engine->nobody;
-    CHECK(d->kind.ready(d, 0, t->count));
-    specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    CHECK(d->kind.is_ready(d, 0, t->count));
+    specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(m->begin(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return m;
 }
@@ -410,14 +410,14 @@ static void draft_rows(specdec *t, const int32_t *tokens, int32_t last, int voca
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 0; i <= CHAIN; i++)
         p->drafts.depth[i] = i;
-    CHECK_EQUAL_INT(d->kind.fill(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    CHECK_EQUAL_INT(d->kind.fill_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     memcpy(chain, p->drafts.tokens + 1, CHAIN * sizeof *chain);
     ask_drafter(t);
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL), SPECDEC_OK);
     for (i = 1; i < CHAIN; i++, rows += vocab) {
         p->drafts.depth[i] = i;
         p->drafts.tokens[i] = chain[i - 1];
-        CHECK_EQUAL_INT(specdec__draft_run(d, &p->request, &p->drafts, &i, i - 1, 1, &failure), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__draft_run_candidates(d, &p->request, &p->drafts, &i, i - 1, 1, &failure), SPECDEC_OK);
         memcpy(rows, m->logits, bytes);
     }
 }
@@ -535,12 +535,12 @@ static int ask_chain(asked *a, int count, int levels)
     CHECK_EQUAL_INT(specdec_rewind(a->t, 0), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_prompt_tokens(a->t, a->text, count), SPECDEC_OK);
     a->e->pool.cancel = &a->e->nobody;
-    CHECK(a->drafter->kind.ready(a->drafter, 0, count + 1));
-    specdec__draft_begin(p, a->text, count + 1, &a->t->settings.sampling, SPECDEC_RULE_COUPLED);
+    CHECK(a->drafter->kind.is_ready(a->drafter, 0, count + 1));
+    specdec__draft_begin_proposal(p, a->text, count + 1, &a->t->settings.sampling, SPECDEC_RULE_COUPLED);
     CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, levels, NULL), SPECDEC_OK);
     for (i = 0; i <= levels; i++)
         p->drafts.depth[i] = i;
-    i = a->drafter->kind.fill(a->drafter, &p->request, &p->drafts, &failure);
+    i = a->drafter->kind.fill_tree(a->drafter, &p->request, &p->drafts, &failure);
     CHECK_EQUAL_INT(i, SPECDEC_OK);
     return !i;
 }
@@ -553,8 +553,8 @@ static const float *chain_row(asked *a, int level)
     if (!level)
         CHECK_EQUAL_INT(a->levels->begin(a->drafter, &a->p->request, &a->p->drafts, &failure), SPECDEC_OK);
     else
-        CHECK_EQUAL_INT(specdec__draft_run(a->drafter, &a->p->request, &a->p->drafts, &node, level - 1, 1, &failure), SPECDEC_OK);
-    return specdec__draft_row(a->levels, 0);
+        CHECK_EQUAL_INT(specdec__draft_run_candidates(a->drafter, &a->p->request, &a->p->drafts, &node, level - 1, 1, &failure), SPECDEC_OK);
+    return specdec__draft_logits_row(a->levels, 0);
 }
 
 /* KL of a row from the exact one, where tokens without a logit have none in both. */
@@ -638,7 +638,7 @@ static double check_selector(asked *a, const float *exact, const int32_t *chain,
         const int32_t before = level ? m->best[(level - 1) * k + i].token : chain[0];
 
         CHECK_EQUAL_INT(model->ids ? model->ids[out] : out, (int)exact[i]);
-        specdec__draft_block_scores(m, level, level && model->ids ? &model->ids[before] : &before, 1);
+        specdec__draft_block_score_candidates(m, level, level && model->ids ? &model->ids[before] : &before, 1);
         for (j = 0; j < k; j++)
             worst = fmax(worst, fabs((double)m->rows[m->best[level * k + j].token] - (double)exact[k + i * k + j]));
     }
@@ -683,8 +683,8 @@ static void check_round(reference *r, asked *a, int round, double *worst)
             specdec__draft_block *m = (specdec__draft_block *)a->drafter->state;
             specdec__levels before = *a->levels;
 
-            before.logits = specdec__draft_block_row(m, i);
-            worst[1] = fmax(worst[1], row_kl(exact + (i + b->draft_row) * a->vocab, specdec__draft_row(&before, 0), a->vocab));
+            before.logits = specdec__draft_block_logits_row(m, i);
+            worst[1] = fmax(worst[1], row_kl(exact + (i + b->draft_row) * a->vocab, specdec__draft_logits_row(&before, 0), a->vocab));
             if (scores)
                 worst[2] = fmax(worst[2], check_selector(a, scores, chain, i, b->draft_row));
             continue;

@@ -61,7 +61,7 @@ static specdec_result propose(specdec__ngram *index, const specdec__ngram_reader
     wish.n = n;
     wish.d = d;
     wish.least = least;
-    return specdec__ngram_propose(index, reader, &tree, tokens, probability, &wish, NULL);
+    return specdec__ngram_propose_tree(index, reader, &tree, tokens, probability, &wish, NULL);
 }
 
 /* A text of a few phrases that come again, with noise between. */
@@ -95,14 +95,14 @@ static void test_counts(void)
     TEST("every run is counted as often as it occurs");
     start(&index, memory, CAPACITY, 4);
     make_text(2000, 20);
-    specdec__ngram_extend(&index, index.readers, text, 2000);
+    specdec__ngram_extend_sequence(&index, index.readers, text, 2000);
     for (i = 5; i < 2000; i += 7) {
         for (k = 1; k <= 5; k++) {
-            int32_t run = specdec__ngram_locate(&index, text, i - k, i);
+            int32_t run = specdec__ngram_locate_run(&index, text, i - k, i);
 
             wrong += run < 0 || index.runs[run].count != occurrences(text + i - k, k, text, 2000) ||
                      index.runs[run].depth != k ||
-                     index.runs[run].suffix != specdec__ngram_locate(&index, text, i - k + 1, i);
+                     index.runs[run].suffix != specdec__ngram_locate_run(&index, text, i - k + 1, i);
         }
     }
     CHECK_EQUAL_INT(wrong, 0);
@@ -129,17 +129,17 @@ static void test_rewind(void)
     for (round = 0; round < 60; round++) {
         int further = length + uniform(100), back = uniform(further + 1) / (round % 9 ? 40 : 2), i;
 
-        specdec__ngram_extend(&one, one.readers, text, further);
+        specdec__ngram_extend_sequence(&one, one.readers, text, further);
         length = further - back;
-        specdec__ngram_rewind(&one, one.readers, text, length);
+        specdec__ngram_rewind_sequence(&one, one.readers, text, length);
         for (i = length; i < length + 50; i++)
             text[i] = uniform(3) ? text[uniform(length + 1)] : uniform(1000);
         start(&two, memory_two, CAPACITY, 5);
-        specdec__ngram_extend(&two, two.readers, text, length);
+        specdec__ngram_extend_sequence(&two, two.readers, text, length);
         wrong += !same_index(&one, &two);
     }
     CHECK_EQUAL_INT(wrong, 0);
-    specdec__ngram_rewind(&one, one.readers, text, 0);
+    specdec__ngram_rewind_sequence(&one, one.readers, text, 0);
     CHECK(one.count == 1 && one.readers->length == 0);
 }
 
@@ -209,7 +209,7 @@ static void test_propose(void)
         double best = 0;
         int n = 1 + uniform(NODES), d = 1 + uniform(6);
 
-        specdec__ngram_extend(&index, index.readers, text, length);
+        specdec__ngram_extend_sequence(&index, index.readers, text, length);
         tokens[0] = text[length - 1];
         wrong += propose(&index, index.readers, n, d, 0.0f) != SPECDEC_OK;
         wrong += specdec_tree_check(&tree, NULL) != SPECDEC_OK || tree.n > n || specdec_tree_depth(&tree, NULL) > d;
@@ -234,7 +234,7 @@ static void test_propose(void)
     start(&index, memory, CAPACITY, 4);
     for (i = 0; i < 100; i++)
         text[i] = i % 25 * 31;
-    specdec__ngram_extend(&index, index.readers, text, 100);
+    specdec__ngram_extend_sequence(&index, index.readers, text, 100);
     CHECK_EQUAL_INT(propose(&index, index.readers, 17, 17, 0.0f), SPECDEC_OK);
     CHECK_EQUAL_INT(tree.n, 17);
     for (i = 1; i < 17; i++)
@@ -248,7 +248,7 @@ static void test_propose(void)
     CHECK_EQUAL_INT(tree.n, 1);
     CHECK_EQUAL_INT(propose(&index, index.readers, 0, 8, 0.0f), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(propose(&index, index.readers, NODES + 1, 8, 0.0f), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec__ngram_propose(&index, index.readers, &tree, NULL, probability, &wish, NULL),
+    CHECK_EQUAL_INT(specdec__ngram_propose_tree(&index, index.readers, &tree, NULL, probability, &wish, NULL),
                     SPECDEC_ERROR_ARGUMENT);
     tree.capacity = 4;
     CHECK_EQUAL_INT(propose(&index, index.readers, 8, 8, 0.0f), SPECDEC_ERROR_BUFFER);
@@ -267,9 +267,9 @@ static uint64_t hash_of_proposals(specdec__ngram *index, specdec__ngram_reader *
         const int further = length + uniform(40), back = uniform(round % 50 ? 6 : further / 4 + 1);
         const int n = 1 + uniform(NODES), d = 1 + uniform(9);
 
-        specdec__ngram_extend(index, reader, text, further);
+        specdec__ngram_extend_sequence(index, reader, text, further);
         length = further - back;
-        specdec__ngram_rewind(index, reader, text, length);
+        specdec__ngram_rewind_sequence(index, reader, text, length);
         for (i = length; back && i < length + 30; i++)
             text[i] = uniform(3) ? text[uniform(length + 1)] : uniform(1000);
         CHECK(!propose(index, reader, n, d, round % 3 ? 0.02f : 0.0f));
@@ -311,13 +311,13 @@ static void test_bounds(void)
     make_text(TEXT, 10);
     reader = start(&small, memory, 1000, 4);
     for (i = 1; i <= TEXT; i++) {
-        specdec__ngram_extend(&small, reader, text, i);
+        specdec__ngram_extend_sequence(&small, reader, text, i);
         wrong += small.count > 1000 || reader->length != i || reader->from < 0;
         if (i % 500 == 0) {
             wrong += propose(&small, reader, 32, 6, 0.0f) != SPECDEC_OK;
-            specdec__ngram_rewind(&small, reader, text, i - 150);
+            specdec__ngram_rewind_sequence(&small, reader, text, i - 150);
             wrong += reader->length != i - 150;
-            specdec__ngram_extend(&small, reader, text, i);
+            specdec__ngram_extend_sequence(&small, reader, text, i);
         }
     }
     CHECK(reader->from > 0);
@@ -349,7 +349,7 @@ static void test_bounds(void)
     TEST("indexing and proposing take microseconds");
     start(&large, memory, CAPACITY, 5);
     begin = clock();
-    specdec__ngram_extend(&large, large.readers, text, TEXT);
+    specdec__ngram_extend_sequence(&large, large.readers, text, TEXT);
     printf("  %.2f us a token", (double)(clock() - begin) * 1e6 / CLOCKS_PER_SEC / TEXT);
     begin = clock();
     for (i = 0; i < 200; i++)
@@ -371,14 +371,14 @@ static void gather(const specdec__ngram *index)
     int i;
 
     all_count = 0;
-    for (i = 0; i < index->remembered; i++)
+    for (i = 0; i < index->history_count; i++)
         all[all_count++] = *specdec__ngram_history_at(index, i);
     for (i = 0; i < index->size.readers; i++) {
         const specdec__ngram_reader *r = &index->readers[i];
 
         memcpy(all + all_count, r->text + r->from, (size_t)(r->length - r->from) * sizeof *all);
         all_count += r->length - r->from;
-        all[all_count++] = SPECDEC__NGRAM_END;
+        all[all_count++] = SPECDEC__NGRAM_END_MARK;
     }
 }
 
@@ -402,7 +402,7 @@ static int wrong_counts(const specdec__ngram *index)
     }
     for (i = 0; i < all_count; i++)
         for (k = 1; k <= index->size.context + 1 && all[i + k - 1] >= 0; k++)
-            wrong += specdec__ngram_locate(index, all, i, i + k) <= 0;
+            wrong += specdec__ngram_locate_run(index, all, i, i + k) <= 0;
     return wrong;
 }
 
@@ -427,10 +427,10 @@ static int wrong_guesses(specdec__ngram *index, const specdec__ngram_reader *rea
 /* Is the history the newest part of what has ended? */
 static int history_is_newest(const specdec__ngram *index)
 {
-    int i, wrong = index->remembered > index->size.history || index->remembered > ended_count;
+    int i, wrong = index->history_count > index->size.history || index->history_count > ended_count;
 
-    for (i = 0; !wrong && i < index->remembered; i++)
-        wrong = *specdec__ngram_history_at(index, i) != ended[ended_count - index->remembered + i];
+    for (i = 0; !wrong && i < index->history_count; i++)
+        wrong = *specdec__ngram_history_at(index, i) != ended[ended_count - index->history_count + i];
     return !wrong;
 }
 
@@ -441,8 +441,8 @@ static void end_text(specdec__ngram *index, int which)
     memcpy(ended + ended_count, texts[which] + r->from, (size_t)(r->length - r->from) * sizeof *ended);
     ended_count += r->length - r->from;
     if (r->length > r->from)
-        ended[ended_count++] = SPECDEC__NGRAM_END;
-    specdec__ngram_end(index, r, texts[which]);
+        ended[ended_count++] = SPECDEC__NGRAM_END_MARK;
+    specdec__ngram_end_sequence(index, r, texts[which]);
 }
 
 /* Tokens of a few phrases, from a place of a text on. */
@@ -468,15 +468,15 @@ static void random_step(specdec__ngram *index)
 
             memmove(own, texts[from], (size_t)shared * sizeof *own);
             if (from != which)
-                specdec__ngram_begin(index, r, shared);
+                specdec__ngram_begin_sequence(index, r, shared);
         }
     } else if (what < 4)
-        specdec__ngram_rewind(index, r, own, r->length - uniform(r->length / (uniform(4) ? 8 : 1) + 1));
+        specdec__ngram_rewind_sequence(index, r, own, r->length - uniform(r->length / (uniform(4) ? 8 : 1) + 1));
     else {
         const int more = 1 + uniform(30);
 
         write_on(own + r->length, more);
-        specdec__ngram_extend(index, r, own, r->length + more);
+        specdec__ngram_extend_sequence(index, r, own, r->length + more);
     }
 }
 
@@ -494,7 +494,7 @@ static void test_many_texts(void)
 
         start_many(&index, memory, capacity, 4, READERS, history);
         for (i = 0; i < READERS; i++)
-            specdec__ngram_extend(&index, &index.readers[i], texts[i], 0);
+            specdec__ngram_extend_sequence(&index, &index.readers[i], texts[i], 0);
         ended_count = 0;
         for (round = 0; round < rounds; round++) {
             random_step(&index);
@@ -504,15 +504,15 @@ static void test_many_texts(void)
                 guesses += wrong_guesses(&index, &index.readers[uniform(READERS)]);
             misplaced += !history_is_newest(&index);
             if (capacity == CAPACITY)
-                misplaced += index.remembered != (history ? specdec__min_int(ended_count, history) : 0);
+                misplaced += index.history_count != (history ? specdec__min_int(ended_count, history) : 0);
             for (i = 0; i < READERS; i++)
                 cut += index.readers[i].from > 60;
             wrong += capacity - index.count < 0;
         }
         CHECK(capacity > 600 || cut > 0);
         for (i = 0; i < READERS; i++) /* what is taken back leaves nothing, once all that is newer is gone, too */
-            specdec__ngram_rewind(&index, &index.readers[i], texts[i], 0);
-        CHECK(index.remembered || index.count == 1);
+            specdec__ngram_rewind_sequence(&index, &index.readers[i], texts[i], 0);
+        CHECK(index.history_count || index.count == 1);
     }
     CHECK_EQUAL_INT(wrong, 0);
     CHECK_EQUAL_INT(guesses, 0);
@@ -522,18 +522,18 @@ static void test_many_texts(void)
     start_many(&index, memory, 600, 4, READERS, 40); /* 60 tokens fill half of it, 30 of them of the history */
     for (i = 0; i < LENGTH; i++)
         texts[0][i] = texts[1][i] = texts[2][i] = uniform(1000);
-    specdec__ngram_extend(&index, &index.readers[0], texts[0], 39);
-    specdec__ngram_end(&index, &index.readers[0], texts[0]);
-    specdec__ngram_extend(&index, &index.readers[0], texts[0], 10);
-    specdec__ngram_extend(&index, &index.readers[1], texts[1] + 100, 30);
+    specdec__ngram_extend_sequence(&index, &index.readers[0], texts[0], 39);
+    specdec__ngram_end_sequence(&index, &index.readers[0], texts[0]);
+    specdec__ngram_extend_sequence(&index, &index.readers[0], texts[0], 10);
+    specdec__ngram_extend_sequence(&index, &index.readers[1], texts[1] + 100, 30);
     for (i = 1, wrong = 0; i <= LENGTH; i++) {
         const specdec__ngram_reader *r = index.readers;
 
-        specdec__ngram_extend(&index, &index.readers[2], texts[2], i);
+        specdec__ngram_extend_sequence(&index, &index.readers[2], texts[2], i);
         wrong += r[0].from > 0 || r[1].length - r[1].from < 10 || r[2].length - r[2].from < specdec__min_int(i, 10);
     }
     CHECK_EQUAL_INT(wrong, 0);
-    CHECK(index.readers[1].from > 0 && index.remembered == 30 && index.readers[2].from > LENGTH / 2);
+    CHECK(index.readers[1].from > 0 && index.history_count == 30 && index.readers[2].from > LENGTH / 2);
     CHECK_EQUAL_INT(wrong_counts(&index), 0);
 }
 
@@ -541,7 +541,7 @@ static void test_many_texts(void)
 static int32_t guess(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *own, int length)
 {
 
-    specdec__ngram_extend(index, reader, own, length);
+    specdec__ngram_extend_sequence(index, reader, own, length);
     CHECK(!propose(index, reader, 2, 2, 0.0f));
     return tree.n > 1 ? tokens[1] : -1;
 }
@@ -557,50 +557,51 @@ static void test_learning(void)
     for (history = 0; history <= 20; history += 10) {
         start_many(&index, memory, 1000, 4, 3, history);
         r = index.readers;
-        specdec__ngram_extend(&index, &r[0], question, 8);
+        specdec__ngram_extend_sequence(&index, &r[0], question, 8);
         CHECK_EQUAL_INT(guess(&index, &r[1], question + 2, 2), 5);
-        specdec__ngram_rewind(&index, &r[0], question, 3);
+        specdec__ngram_rewind_sequence(&index, &r[0], question, 3);
         CHECK_EQUAL_INT(guess(&index, &r[1], question + 2, 2), -1);
-        specdec__ngram_rewind(&index, &r[1], question + 2, 0);
-        specdec__ngram_extend(&index, &r[0], question, 8);
-        specdec__ngram_end(&index, &r[0], question);
+        specdec__ngram_rewind_sequence(&index, &r[1], question + 2, 0);
+        specdec__ngram_extend_sequence(&index, &r[0], question, 8);
+        specdec__ngram_end_sequence(&index, &r[0], question);
         CHECK_EQUAL_INT(r[0].length, 0);
         CHECK_EQUAL_INT(guess(&index, &r[1], question + 2, 2), history ? 5 : -1);
-        specdec__ngram_rewind(&index, &r[1], question + 2, 0);
+        specdec__ngram_rewind_sequence(&index, &r[1], question + 2, 0);
 
         TEST("the history is bounded: what ended last drives out what ended first");
-        specdec__ngram_extend(&index, &r[2], other, 8);
-        specdec__ngram_end(&index, &r[2], other);
-        CHECK(index.remembered <= history);
+        specdec__ngram_extend_sequence(&index, &r[2], other, 8);
+        specdec__ngram_end_sequence(&index, &r[2], other);
+        CHECK(index.history_count <= history);
         CHECK_EQUAL_INT(guess(&index, &r[1], question + 2, 2), history > 10 ? 5 : -1);
-        specdec__ngram_rewind(&index, &r[1], question + 2, 0);
+        specdec__ngram_rewind_sequence(&index, &r[1], question + 2, 0);
         CHECK_EQUAL_INT(guess(&index, &r[1], other + 2, 2), history ? 15 : -1);
     }
 
     TEST("a text may move when it is rewound or grows");
     start_many(&index, memory, 600, 4, 2, 0);
     memcpy(texts[0], question, sizeof question);
-    specdec__ngram_extend(&index, &index.readers[0], texts[0], 8);
-    specdec__ngram_rewind(&index, &index.readers[0], question, 6);
+    specdec__ngram_extend_sequence(&index, &index.readers[0], texts[0], 8);
+    specdec__ngram_rewind_sequence(&index, &index.readers[0], question, 6);
     memset(texts[0], 0, sizeof texts[0]);
-    specdec__ngram_extend(&index, &index.readers[1], text, 300);
-    CHECK(index.readers[1].from > 0 && specdec__ngram_locate(&index, question, 1, 6) > 0);
+    specdec__ngram_extend_sequence(&index, &index.readers[1], text, 300);
+    CHECK(index.readers[1].from > 0 && specdec__ngram_locate_run(&index, question, 1, 6) > 0);
 
     TEST("a text longer than the history leaves its newest part");
     start_many(&index, memory, 1000, 4, 1, 5);
-    specdec__ngram_extend(&index, index.readers, question, 8);
-    specdec__ngram_end(&index, index.readers, question);
-    CHECK_EQUAL_INT(index.remembered, 5);
-    CHECK(*specdec__ngram_history_at(&index, 0) == 5 && *specdec__ngram_history_at(&index, 4) == SPECDEC__NGRAM_END);
+    specdec__ngram_extend_sequence(&index, index.readers, question, 8);
+    specdec__ngram_end_sequence(&index, index.readers, question);
+    CHECK_EQUAL_INT(index.history_count, 5);
+    CHECK(*specdec__ngram_history_at(&index, 0) == 5 && *specdec__ngram_history_at(&index,
+                                                                                   4) == SPECDEC__NGRAM_END_MARK);
 
     TEST("what a fork shares is counted once, and yet it has a context from its first token on");
     start_many(&index, memory, 1000, 2, 2, 0);
     r = index.readers;
-    specdec__ngram_extend(&index, &r[0], question, 8);
-    specdec__ngram_begin(&index, &r[1], 6);
+    specdec__ngram_extend_sequence(&index, &r[0], question, 8);
+    specdec__ngram_begin_sequence(&index, &r[1], 6);
     CHECK_EQUAL_INT(guess(&index, &r[1], question, 6), 7);
-    CHECK_EQUAL_INT(index.runs[specdec__ngram_locate(&index, question, 0, 1)].count, 1);
-    CHECK_EQUAL_INT(index.runs[specdec__ngram_locate(&index, question, 5, 6)].count, 2);
+    CHECK_EQUAL_INT(index.runs[specdec__ngram_locate_run(&index, question, 0, 1)].count, 1);
+    CHECK_EQUAL_INT(index.runs[specdec__ngram_locate_run(&index, question, 5, 6)].count, 2);
 }
 
 /* --- saved and loaded --------------------------------------------------------------------------------------------- */
@@ -614,10 +615,11 @@ static void save(const specdec__ngram *index)
 {
     size_t needed = 0;
 
-    CHECK_EQUAL_INT(specdec__ngram_save(index, fingerprint, NULL, 0, &needed, NULL), SPECDEC_OK);
-    CHECK_EQUAL_INT(specdec__ngram_save(index, fingerprint, file, needed - 1, &file_size, NULL), SPECDEC_ERROR_BUFFER);
+    CHECK_EQUAL_INT(specdec__ngram_save_file(index, fingerprint, NULL, 0, &needed, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__ngram_save_file(index, fingerprint, file, needed - 1, &file_size, NULL),
+                    SPECDEC_ERROR_BUFFER);
     CHECK(file_size == needed);
-    CHECK_EQUAL_INT(specdec__ngram_save(index, fingerprint, file, needed, &file_size, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__ngram_save_file(index, fingerprint, file, needed, &file_size, NULL), SPECDEC_OK);
 }
 
 static void test_files(void)
@@ -629,17 +631,17 @@ static void test_files(void)
     start_many(&one, memory, 20000, 4, READERS, 1000);
     for (i = 0; i < READERS; i++) {
         write_on(texts[i], 250);
-        specdec__ngram_extend(&one, &one.readers[i], texts[i], 250);
+        specdec__ngram_extend_sequence(&one, &one.readers[i], texts[i], 250);
         if (i == 0)
-            specdec__ngram_end(&one, &one.readers[i], texts[i]);
+            specdec__ngram_end_sequence(&one, &one.readers[i], texts[i]);
     }
     save(&one);
     for (i = 1; i < READERS; i++)
-        specdec__ngram_end(&one, &one.readers[i], texts[i]);
+        specdec__ngram_end_sequence(&one, &one.readers[i], texts[i]);
     start_many(&two, memory_two, 20000, 4, READERS, 1000);
-    CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_OK);
-    CHECK(same_index(&one, &two) && one.remembered == READERS * 251 && two.remembered == one.remembered);
-    CHECK(!memcmp(one.history, two.history, (size_t)one.remembered * sizeof *one.history));
+    CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_OK);
+    CHECK(same_index(&one, &two) && one.history_count == READERS * 251 && two.history_count == one.history_count);
+    CHECK(!memcmp(one.history, two.history, (size_t)one.history_count * sizeof *one.history));
     CHECK(hash_of_proposals(&one, one.readers) == hash_of_proposals(&two, two.readers));
 
     TEST("loaded after any story, in any room: it is counted rightly, and of what has no room the newest is kept");
@@ -647,8 +649,8 @@ static void test_files(void)
         start_many(&one, memory, 3000, 4, READERS, 700);
         start_many(&two, memory_two, history % 2 ? 4000 : 30000, 4, READERS, history);
         for (i = 0; i < READERS; i++) {
-            specdec__ngram_extend(&one, &one.readers[i], texts[i], 0);
-            specdec__ngram_extend(&two, &two.readers[i], text, i ? 0 : 20);
+            specdec__ngram_extend_sequence(&one, &one.readers[i], texts[i], 0);
+            specdec__ngram_extend_sequence(&two, &two.readers[i], text, i ? 0 : 20);
         }
         ended_count = 0;
         for (i = 0; i < 100; i++)
@@ -656,9 +658,9 @@ static void test_files(void)
         save(&one);
         for (i = 0; i < READERS; i++)
             end_text(&one, i);
-        CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_OK);
-        CHECK(two.remembered > 0 && history_is_newest(&two));
-        specdec__ngram_rewind(&two, two.readers, text, 0);
+        CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_OK);
+        CHECK(two.history_count > 0 && history_is_newest(&two));
+        specdec__ngram_rewind_sequence(&two, two.readers, text, 0);
         CHECK_EQUAL_INT(wrong_counts(&two), 0);
         CHECK_EQUAL_INT(wrong_guesses(&two, two.readers), 0);
     }
@@ -666,10 +668,10 @@ static void test_files(void)
     TEST("an answer that was given before the file was saved is guessed from its second token on");
     make_text(600, 100);
     start_many(&one, memory, 20000, 4, 1, 1000);
-    specdec__ngram_extend(&one, one.readers, text, 600);
+    specdec__ngram_extend_sequence(&one, one.readers, text, 600);
     save(&one);
     start_many(&two, memory_two, 20000, 4, 1, 1000);
-    CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_OK);
     start_many(&one, memory, 20000, 4, 1, 1000);
     for (i = 1; i < 600; i++) {
         fresh += guess(&one, one.readers, text, i) == text[i];
@@ -680,22 +682,22 @@ static void test_files(void)
 
     TEST("a file of version 1, which has no table, is read");
     specdec__store_u32(file + 8, 1);
-    file_size = SPECDEC__NGRAM_HEAD + 4 * (size_t)specdec__load_u32(file + 12);
+    file_size = SPECDEC__NGRAM_HEAD_BYTES + 4 * (size_t)specdec__load_u32(file + 12);
     specdec__store_u64(file + file_size, specdec__hash(SPECDEC__HASH, file, file_size));
     file_size += 8;
     start_many(&two, memory_two, 20000, 4, 1, 1000);
-    CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_OK);
-    CHECK_EQUAL_INT(two.remembered, 601);
+    CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(two.history_count, 601);
 
     TEST("without a history nothing can be loaded");
     start_many(&two, memory_two, 3000, 4, 1, 0);
-    CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_ERROR_ARGUMENT);
 }
 
 /* A file, of tokens alone, that says what it holds rightly. */
 static size_t seal(unsigned char *data, uint32_t count)
 {
-    const size_t end = SPECDEC__NGRAM_HEAD + (size_t)count * 4 + 4;
+    const size_t end = SPECDEC__NGRAM_HEAD_BYTES + (size_t)count * 4 + 4;
 
     specdec__store_u32(data + 12, count);
     specdec__store_u32(data + end - 4, 0);
@@ -715,7 +717,7 @@ static int refused(specdec__ngram *index, const unsigned char *data, size_t size
     memcpy(runs, index->runs, (size_t)index->count * sizeof *runs);
     memcpy(copy, data, size);
     memset(&error, 0, sizeof error);
-    got = specdec__ngram_load(index, fingerprint, VOCABULARY, copy, size, &error);
+    got = specdec__ngram_load_file(index, fingerprint, VOCABULARY, copy, size, &error);
     free(copy);
     return got && (!wanted || got == wanted) && error.text[0] && error.code == got &&
            !memcmp(&before, index, sizeof before) && !memcmp(runs, index->runs, (size_t)index->count * sizeof *runs);
@@ -734,15 +736,15 @@ static void test_damage(void)
     TEST("a file has the bytes that are documented, on every machine");
     CHECK(specdec__hash(SPECDEC__HASH, (const unsigned char *)"foobar", 6) == 0x85944171f73967e8u);
     start_many(&index, memory, 1000, 4, 2, 100);
-    specdec__ngram_extend(&index, index.readers, phrase, 2);
+    specdec__ngram_extend_sequence(&index, index.readers, phrase, 2);
     save(&index);
     CHECK(file_size == sizeof expected - 1 + 8 && !memcmp(file, expected, sizeof expected - 1));
     CHECK(specdec__load_u64(file + file_size - 8) == specdec__hash(SPECDEC__HASH, file, file_size - 8));
 
     TEST("every change of a byte, every file cut short and every one with more behind it is refused; nothing changes");
-    specdec__ngram_extend(&index, index.readers, phrase, 9);
-    specdec__ngram_end(&index, index.readers, phrase);
-    specdec__ngram_extend(&index, index.readers + 1, phrase + 5, 6);
+    specdec__ngram_extend_sequence(&index, index.readers, phrase, 9);
+    specdec__ngram_end_sequence(&index, index.readers, phrase);
+    specdec__ngram_extend_sequence(&index, index.readers + 1, phrase + 5, 6);
     save(&index);
     for (at = 0; at < file_size; at++)
         for (i = 1; i < 256; i++) {
@@ -780,10 +782,10 @@ static void test_damage(void)
         const uint32_t count = (uint32_t)uniform(40);
 
         for (at = 0; at < count; at++)
-            specdec__store_u32(file + SPECDEC__NGRAM_HEAD + at * 4,
+            specdec__store_u32(file + SPECDEC__NGRAM_HEAD_BYTES + at * 4,
                                uniform(4) ? (uint32_t)uniform(uniform(40) ? VOCABULARY : VOCABULARY + 2) : 0xffffffffu);
         size = seal(file, count);
-        taken += !specdec__ngram_load(&index, fingerprint, VOCABULARY, file, size, NULL);
+        taken += !specdec__ngram_load_file(&index, fingerprint, VOCABULARY, file, size, NULL);
         if (i % 10 == 0)
             wrong += wrong_counts(&index);
     }
@@ -810,7 +812,7 @@ static uint64_t fingerprint_of(const char *all_texts, const char *lengths)
     }
     vocab.texts = bytes;
     vocab.text_offset = places;
-    return specdec__draft_ngram_fingerprint(&vocab);
+    return specdec__draft_ngram_hash_vocabulary(&vocab);
 }
 
 static void test_fingerprint(void)
@@ -881,7 +883,7 @@ static void watch(specdec__ngram *index, int entries, int whole)
     judged.length = 2;
     judged.whole = whole;
     specdec__draft_ngram_see_logits(&drafter, &judged);
-    specdec__ngram_extend(index, index->readers, own, 5);
+    specdec__ngram_extend_sequence(index, index->readers, own, 5);
 }
 
 /* Whether the tree holds this token behind a node. */
@@ -910,9 +912,10 @@ static void start_recycling(specdec__ngram *index, unsigned char *block, int ent
 static void check_entries(specdec__ngram *index)
 {
     static const struct { int at; unsigned char value; } changes[] = {{39, 0x7f}, {5, 0xff}, {4, 0}, {7, 0x7f}};
-    unsigned char *bad = (unsigned char *)malloc(file_size + SPECDEC__NGRAM_ENTRY);
-    unsigned char *last = bad + file_size - 8 - SPECDEC__NGRAM_ENTRY;
-    const size_t counted = file_size - 12 - specdec__ngram_entries(&index->recycling) * SPECDEC__NGRAM_ENTRY;
+    unsigned char *bad = (unsigned char *)malloc(file_size + SPECDEC__NGRAM_ENTRY_BYTES);
+    unsigned char *last = bad + file_size - 8 - SPECDEC__NGRAM_ENTRY_BYTES;
+    const size_t counted = file_size - 12 -
+                           specdec__ngram_count_entries(&index->recycling) * SPECDEC__NGRAM_ENTRY_BYTES;
     int i;
 
     for (i = 0; i < 4; i++) {
@@ -945,17 +948,17 @@ static void test_rows(void)
     CHECK(holds(0, 21) && !holds(0, 20));
 
     TEST("what the target found behind a node that was rejected is proposed when its token comes");
-    specdec__ngram_rewind(&index, index.readers, index.readers->text, 0);
-    specdec__ngram_extend(&index, index.readers, other, 2);
+    specdec__ngram_rewind_sequence(&index, index.readers, index.readers->text, 0);
+    specdec__ngram_extend_sequence(&index, index.readers, other, 2);
     CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
     CHECK(holds(0, 30) && holds(0, 31) && tokens[1] == 30);
     watch(&index, 1024, 0);
-    specdec__ngram_rewind(&index, index.readers, index.readers->text, 0);
-    specdec__ngram_extend(&index, index.readers, other, 2);
+    specdec__ngram_rewind_sequence(&index, index.readers, index.readers->text, 0);
+    specdec__ngram_extend_sequence(&index, index.readers, other, 2);
     CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
     CHECK_EQUAL_INT(tree.n, 1); /* of a node that was not reached nothing is known then */
-    specdec__ngram_rewind(&index, index.readers, other, 0);
-    specdec__ngram_extend(&index, index.readers, again, 2);
+    specdec__ngram_rewind_sequence(&index, index.readers, other, 0);
+    specdec__ngram_extend_sequence(&index, index.readers, again, 2);
     CHECK_EQUAL_INT(propose(&index, index.readers, 16, 6, 0.0f), SPECDEC_OK);
     CHECK(holds(0, 7) && holds(0, 9) && holds(holds(0, 7), 20));
 
@@ -966,11 +969,11 @@ static void test_rows(void)
         specdec__ngram two;
 
         start_recycling(&two, memory_two, i == 0 ? 16 : i == 1 ? 1024 : 4096);
-        CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_OK);
-        specdec__ngram_extend(&two, two.readers, other, 2);
+        CHECK_EQUAL_INT(specdec__ngram_load_file(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_OK);
+        specdec__ngram_extend_sequence(&two, two.readers, other, 2);
         CHECK_EQUAL_INT(propose(&two, two.readers, 16, 6, 0.0f), SPECDEC_OK);
         CHECK(i == 0 || (holds(0, 30) && holds(0, 31)));
-        CHECK(specdec__ngram_entries(&two.recycling) > 0);
+        CHECK(specdec__ngram_count_entries(&two.recycling) > 0);
     }
 
     TEST("entries of other tokens or with shares that rise are refused, as are more or fewer than are there");
@@ -985,13 +988,14 @@ static void test_rows(void)
 
     TEST("of equals that token is proposed first which the noise favours");
     watch(&index, 1024, 1);
-    specdec__ngram_rewind(&index, index.readers, index.readers->text, 0);
-    specdec__ngram_extend(&index, index.readers, again, 2);
+    specdec__ngram_rewind_sequence(&index, index.readers, index.readers->text, 0);
+    specdec__ngram_extend_sequence(&index, index.readers, again, 2);
     for (i = 0; i < 1024; i++)
         index.recycling.entries[i].share[0] = index.recycling.entries[i].share[1];
     for (i = 0; i < 100; i++) {
         draw.seed = (uint64_t)i;
-        wrong += specdec__ngram_propose(&index, index.readers, &tree, tokens, probability, &draw, NULL) != SPECDEC_OK;
+        wrong += specdec__ngram_propose_tree(&index, index.readers, &tree, tokens, probability, &draw,
+                                             NULL) != SPECDEC_OK;
         wrong += tokens[1] != (specdec__noise((uint64_t)i, 2, 7) > specdec__noise((uint64_t)i, 2, 9) ? 7 : 9);
     }
     CHECK_EQUAL_INT(wrong, 0);
@@ -1009,13 +1013,13 @@ static void test_streaks(void)
     start_many(&index, memory, 4000, 4, 1, 0);
     for (i = 0; i < 200; i++)
         text[i] = 10 + i % 20;
-    specdec__ngram_extend(&index, index.readers, text, 25);
+    specdec__ngram_extend_sequence(&index, index.readers, text, 25);
     propose(&index, index.readers, 8, 8, 0.0f);
     before = probability[1];
     for (i = 25; i < 33; i++) {
-        specdec__ngram_look(&place, &tree, tokens, 0, text, i);
-        specdec__draft_ngram_learn(&index, index.readers, &place, text, i);
-        specdec__ngram_extend(&index, index.readers, text, i + 1);
+        specdec__ngram_set_place(&place, &tree, tokens, 0, text, i);
+        specdec__draft_ngram_learn_token(&index, index.readers, &place, text, i);
+        specdec__ngram_extend_sequence(&index, index.readers, text, i + 1);
         hits += index.readers->streak == i - 24;
     }
     CHECK_EQUAL_INT(hits, 8);
@@ -1023,10 +1027,10 @@ static void test_streaks(void)
     after = probability[1];
     CHECK(tree.n == 8 && after > before + 0.2f && probability[7] > 0.5f);
     text[33] = 999;
-    specdec__draft_ngram_learn(&index, index.readers, &place, text, 33);
+    specdec__draft_ngram_learn_token(&index, index.readers, &place, text, 33);
     CHECK_EQUAL_INT(index.readers->streak, 0);
     text[33] = 10 + 33 % 20;
-    specdec__ngram_rewind(&index, index.readers, text, 32);
+    specdec__ngram_rewind_sequence(&index, index.readers, text, 32);
     propose(&index, index.readers, 8, 8, 0.0f); /* behind what was taken back no streak is known */
     changed = probability[1];
     CHECK(changed < after);

@@ -1586,19 +1586,19 @@ static void test_width(void)
     memset(&pipe, 0, sizeof pipe);
     CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 1);
     for (i = 1; i <= 8; i *= 2) {
-        specdec__tune_step(&pipe.stages, i, 0.1, 0); /* as long as of one */
+        specdec__tune_add_step(&pipe.stages, i, 0.1, 0); /* as long as of one */
         CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), i < 8 ? 2 * i : 8);
     }
     for (i = 0; i < 40; i++) { /* a node more costs as much as the first */
-        specdec__tune_step(&pipe.stages, 1, 0.1, 0);
-        specdec__tune_step(&pipe.stages, 8, 0.8, 0);
+        specdec__tune_add_step(&pipe.stages, 1, 0.1, 0);
+        specdec__tune_add_step(&pipe.stages, 8, 0.8, 0);
     }
     CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 1);
     memset(&pipe, 0, sizeof pipe);
     for (i = 0; i < 20; i++) { /* free up to four, then as much as the first */
-        specdec__tune_step(&pipe.stages, 1, 0.1, 0);
-        specdec__tune_step(&pipe.stages, 4, 0.1, 0);
-        specdec__tune_step(&pipe.stages, 8, 0.5, 0);
+        specdec__tune_add_step(&pipe.stages, 1, 0.1, 0);
+        specdec__tune_add_step(&pipe.stages, 4, 0.1, 0);
+        specdec__tune_add_step(&pipe.stages, 8, 0.5, 0);
     }
     CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 4);
     CHECK_EQUAL_INT(width_of(&pipe, 1, 1), 4);

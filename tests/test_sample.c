@@ -16,7 +16,7 @@ static double uniform(void)
 /* Noise with the standard Gumbel distribution, for one token. */
 static float gumbel(uint64_t seed, uint64_t position, uint32_t token)
 {
-    return specdec__sample_gumbel_from(specdec__noise(seed, position, token));
+    return specdec__sample_gumbel_of_bits(specdec__noise(seed, position, token));
 }
 
 static void test_noise(void)
@@ -65,24 +65,24 @@ static void test_gumbel(void)
 
     TEST("a Gumbel value is bounded, monotone in its bits up to rounding, and within float accuracy of the double "
          "value");
-    CHECK(specdec__sample_gumbel_from(UINT32_MAX) <= SPECDEC__NOISE_MAXIMUM);
-    CHECK(specdec__sample_gumbel_from(UINT32_MAX) > 22.18f);
-    CHECK(specdec__sample_gumbel_from(0) > -3.1001f && specdec__sample_gumbel_from(0) < -3.0f);
+    CHECK(specdec__sample_gumbel_of_bits(UINT32_MAX) <= SPECDEC__NOISE_MAXIMUM);
+    CHECK(specdec__sample_gumbel_of_bits(UINT32_MAX) > 22.18f);
+    CHECK(specdec__sample_gumbel_of_bits(0) > -3.1001f && specdec__sample_gumbel_of_bits(0) < -3.0f);
     for (i = 0; i < 400000; i++) {
         uint32_t bits = (uint32_t)(specdec__mix_bits((uint64_t)i) >> 32),
                  fold = i & 1 ? bits >> (i >> 1 & 31) : ~(bits >> (i >> 1 & 31));
         double u = ((double)fold + 1) / 4294967297.0;
         double exact = -log(-(fold < 0x80000000u ? log(u) : log1p(-((4294967296.0 - (double)fold) / 4294967297.0))));
-        double off = fabs((double)specdec__sample_gumbel_from(fold) - exact);
+        double off = fabs((double)specdec__sample_gumbel_of_bits(fold) - exact);
 
         wrong += off > 4e-7 * (fabs(exact) > 1 ? fabs(exact) : 1);
-        loose += specdec__sample_gumbel_from(fold) > specdec__sample_gumbel_limit(fold);
+        loose += specdec__sample_gumbel_of_bits(fold) > specdec__sample_gumbel_limit(fold);
     }
     CHECK_EQUAL_INT(wrong, 0);
     CHECK_EQUAL_INT(loose, 0);
     for (b = 0; b < 32; b++) {
         uint32_t top = b ? ~(uint32_t)0 << (32 - b) : 0, most = top | (b < 31 ? 0x7fffffffu >> b : 0);
-        CHECK(specdec__sample_gumbel_from(most) <= specdec__sample_gumbel_limit(most));
+        CHECK(specdec__sample_gumbel_of_bits(most) <= specdec__sample_gumbel_limit(most));
     }
 
     TEST("Gumbel noise has the same bits on every machine");
@@ -245,12 +245,12 @@ static void test_exact_skip(void)
                 specdec_candidate one = items[i];
 
                 one.logit += gumbel(42, position, (uint32_t)one.token);
-                better += specdec__sample_before(one, best[j]);
+                better += specdec__sample_comes_before(one, best[j]);
                 exact += one.token == best[j].token && !(one.logit < best[j].logit) && !(one.logit > best[j].logit);
             }
             wrong += better != j || exact != 1;
         }
-        wrong += held && specdec__sample_coupled(&c, 42, position) != best[0].token;
+        wrong += held && specdec__sample_choose_token(&c, 42, position) != best[0].token;
     }
     CHECK_EQUAL_INT(wrong, 0);
 }
@@ -313,7 +313,7 @@ static void test_edges(void)
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, ties, 5, NULL, 0, NULL), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_sample_top(&c, 0, 0, 8, best), 5);
     CHECK(best[0].token == 1 && best[1].token == 2 && best[2].token == 3 && best[3].token == 4 && best[4].token == 0);
-    CHECK_EQUAL_INT(specdec__sample_greedy(&kernels, ties, 5, 3, best), 3);
+    CHECK_EQUAL_INT(specdec__sample_best_tokens(&kernels, ties, 5, 3, best), 3);
     CHECK(best[0].token == 1 && best[1].token == 2 && best[2].token == 3);
     CHECK_EQUAL_INT(specdec_sample_distribution(&c, 5, p, NULL), SPECDEC_OK);
     CHECK(p[1] == 1 && p[0] == 0 && p[2] == 0);
@@ -321,35 +321,35 @@ static void test_edges(void)
     TEST("the repetition penalty counts a token once, and holds for greedy decoding too");
     s.repetition_penalty = 1.25f;
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, ties, 5, recent, 2, NULL), SPECDEC_OK);
-    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0), 2);
+    CHECK_EQUAL_INT(specdec__sample_choose_token(&c, 0, 0), 2);
     CHECK(fabs((double)items[1].logit - (3 / 1.25 - 3)) < 1e-6);
 
     TEST("NaN counts as -infinity, infinity as the largest number, and a row of nothing gives token 0");
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, bad, 4, NULL, 0, NULL), SPECDEC_OK);
-    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0), 0);
-    CHECK_EQUAL_INT(specdec__sample_greedy(&kernels, bad, 4, 1, best), 1);
+    CHECK_EQUAL_INT(specdec__sample_choose_token(&c, 0, 0), 0);
+    CHECK_EQUAL_INT(specdec__sample_best_tokens(&kernels, bad, 4, 1, best), 1);
     CHECK_EQUAL_INT(best[0].token, 0);
     s.temperature = 1;
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, bad, 4, NULL, 0, NULL), SPECDEC_OK);
-    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0), 0);
+    CHECK_EQUAL_INT(specdec__sample_choose_token(&c, 0, 0), 0);
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, mixed, 4, NULL, 0, NULL), SPECDEC_OK);
     CHECK_EQUAL_INT(c.count, 3);
-    i = specdec__sample_coupled(&c, 0, 0);
+    i = specdec__sample_choose_token(&c, 0, 0);
     CHECK(i == 1 || i == 3);
-    CHECK_EQUAL_INT(specdec__sample_greedy(&kernels, mixed, 4, 1, best), 1);
+    CHECK_EQUAL_INT(specdec__sample_best_tokens(&kernels, mixed, 4, 1, best), 1);
     CHECK_EQUAL_INT(best[0].token, 1);
 
     TEST("greedy finds in long rows what looking at every token finds");
     for (i = 0; i < 1000; i++)
         many[i] = (float)(i * 7919 % 601) * (i % 13 ? 1 : -1);
     for (i = 1; i <= 1000; i += 37) {
-        const int k = 1 + i % 8, found = specdec__sample_greedy(&kernels, many, i, k, best);
+        const int k = 1 + i % 8, found = specdec__sample_best_tokens(&kernels, many, i, k, best);
         int held = 0, j, token;
 
         for (token = 0; token < i; token++) {
             one.token = token;
             one.logit = many[token];
-            held = specdec__sample_insert(items, held, 5, one);
+            held = specdec__sample_insert_best(items, held, 5, one);
         }
         CHECK_EQUAL_INT(found, k < i ? k : i);
         for (j = 0; j < found && j < held; j++)
@@ -470,13 +470,13 @@ static void test_bounds(void)
         for (k = 1; k <= 8; k += 7) {
             specdec__row_init(&row, &chooser, wide_row, vocab, recent, recent_count);
             found = specdec_sample_top(&list, 5, (uint64_t)round, k, best[0]);
-            wrong += specdec__row_top(&row, 5, (uint64_t)round, k, best[1]) != found;
+            wrong += specdec__row_best_tokens(&row, 5, (uint64_t)round, k, best[1]) != found;
             for (i = 0; i < found; i++)
                 wrong += best[0][i].token != best[1][i].token ||
                          specdec__bits_from_float(best[0][i].logit) != specdec__bits_from_float(best[1][i].logit);
         }
         specdec__row_init(&row, &chooser, wide_row, vocab, recent, recent_count);
-        specdec__row_weights(&row, p[1]);
+        specdec__row_write_weights(&row, p[1]);
         if (row.temperature > 0)
             continue; /* all tokens: see test_conformance */
         specdec_sample_distribution(&list, vocab, p[0], NULL);
@@ -520,7 +520,7 @@ static void test_samplers(void)
     s.temperature = 0;
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, text, 5, NULL), SPECDEC_OK);
     CHECK(fabs((double)items[3].logit - (3 - .8 - .3 - 2.5)) < 1e-5 && fabs((double)items[1].logit - (2 - 1.6 - .3 - 2.5)) < 1e-5);
-    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0), 4);
+    CHECK_EQUAL_INT(specdec__sample_choose_token(&c, 0, 0), 4);
 
     TEST("DRY takes from what would lengthen a repetition, and from nothing else");
     one_sampler(1, &s);
@@ -537,7 +537,7 @@ static void test_samplers(void)
     s.xtc_threshold = 0.15f; /* tokens 3, 4 and 1 are above that */
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, NULL, 0, NULL), SPECDEC_OK);
     CHECK_EQUAL_INT(c.count, 4);
-    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0) == 3 || specdec__sample_coupled(&c, 0, 0) == 4, 0);
+    CHECK_EQUAL_INT(specdec__sample_choose_token(&c, 0, 0) == 3 || specdec__sample_choose_token(&c, 0, 0) == 4, 0);
 
     TEST("samplers act in the order of their list, and those that are not in it not at all");
     memset(&s, 0, sizeof s);
@@ -654,7 +654,7 @@ static int passes_over_wrongly(const specdec__kernels *kernels, int count, float
         return 1;
     for (i = 0; i < over; i++)
         if (wide_row[i] * inverse +
-            specdec__sample_gumbel_from((uint32_t)(specdec__noise_at(noise, first + (uint32_t)i) >> 32)) >= wanted)
+            specdec__sample_gumbel_of_bits((uint32_t)(specdec__noise_at(noise, first + (uint32_t)i) >> 32)) >= wanted)
             return 1;
     return 0;
 }
@@ -716,7 +716,7 @@ static double choosing(const specdec__kernels *kernels, int kind)
         specdec__row row;
 
         specdec__row_init(&row, &chooser, wide_row, WIDE, NULL, 0);
-        specdec__row_top(&row, 1, (uint64_t)i, 1, &best);
+        specdec__row_best_tokens(&row, 1, (uint64_t)i, 1, &best);
     }
     return (seconds() - start) * 20;
 }

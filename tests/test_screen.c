@@ -194,7 +194,7 @@ static void recent_of(const float *logits, int32_t recent[24])
     for (i = 0; i < b.rows && best; i++) {
         one.token = i;
         one.logit = logits[i];
-        held = specdec__sample_insert(items, held, 24, one);
+        held = specdec__sample_insert_best(items, held, 24, one);
     }
     for (i = 0; i < 24; i++)
         recent[i] = best ? items[i].token : (int32_t)roll((uint32_t)b.rows);
@@ -238,7 +238,7 @@ static void compare(int column, counts *done, const char *isa, int kind)
         biases[i].bias = roll(3) ? unit() * 5 : roll(2) ? -INFINITY : 1e30f;
     }
     sampling_of(&s, biases);
-    need = specdec__settle_needs(&s, 24);
+    need = specdec__settle_find_needs(&s, 24);
     if (!need.k)
         return;
     if (!need.by_noise && roll(2) && c->screen.computed) {
@@ -246,10 +246,10 @@ static void compare(int column, counts *done, const char *isa, int kind)
         need.allowed = mask;
     }
     lists[0].tokens = recent + 24 - need.altered;
-    lists[0].apart = 4;
+    lists[0].stride_bytes = 4;
     lists[0].count = need.altered;
     lists[1].tokens = &biases->token;
-    lists[1].apart = sizeof *biases;
+    lists[1].stride_bytes = sizeof *biases;
     lists[1].count = s.bias_count;
     memset(&chooser, 0, sizeof chooser);
     chooser.kernels = &b.kernels;

@@ -56,8 +56,9 @@ static const float *row_of(machine *m)
     specdec__proposal *p = &d->proposals[0];
 
     m->first->engine->pool.cancel = &m->first->engine->nobody;
-    specdec__draft_begin(p, m->first->tokens, m->first->count, &m->first->settings.sampling, SPECDEC_RULE_COUPLED);
-    CHECK_EQUAL_INT(specdec__draft_root(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
+    specdec__draft_begin_proposal(p, m->first->tokens, m->first->count, &m->first->settings.sampling,
+                                  SPECDEC_RULE_COUPLED);
+    CHECK_EQUAL_INT(specdec__draft_begin_tree(d, &p->request, &p->drafts, &failure), SPECDEC_OK);
     return levels_of(m)->logits;
 }
 
@@ -93,7 +94,7 @@ static void test_rows(void)
                 c.draft_vocabulary = ROWS;
                 if (!open_machine(&brief, &c))
                     return;
-                CHECK(!levels_of(&whole)->own && levels_of(&brief)->own);
+                CHECK(!levels_of(&whole)->short_rows && levels_of(&brief)->short_rows);
                 for (turn = 0; turn < (quick ? 8 : 30); turn++) {
                     const float *all, *some;
                     const specdec__levels *m = levels_of(&brief);
@@ -106,9 +107,10 @@ static void test_rows(void)
                     some = row_of(&brief);
                     CHECK_EQUAL_INT(m->id_count, ROWS);
                     for (k = 0; k < ROWS; k++)
-                        wrong += memcmp(&some[k], &all[m->ids[k]], sizeof *all) != 0 || m->own->row[m->ids[k]] != k;
+                        wrong += memcmp(&some[k], &all[m->ids[k]],
+                                        sizeof *all) != 0 || m->short_rows->row_of_token[m->ids[k]] != k;
                     for (k = 0; k < 3; k++)
-                        missing += m->own->row[tokens[k]] < 0;
+                        missing += m->short_rows->row_of_token[tokens[k]] < 0;
                 }
                 CHECK_EQUAL_INT(wrong, 0);
                 CHECK_EQUAL_INT(missing, 0);
@@ -192,7 +194,7 @@ static int assisted(const file *model, const file *assistant, int rows, int32_t 
     c.drafting = rows ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_OFF;
     c.draft_vocabulary = rows;
     if (open_machine(&m, &c)) {
-        CHECK(rows <= 0 || levels_of(&m)->own);
+        CHECK(rows <= 0 || levels_of(&m)->short_rows);
         count = answer(m.first, text);
         *drafted = m.first->stats.drafted;
         close_machine(&m);
@@ -245,7 +247,8 @@ static void test_rules(void)
                 const specdec__proposal *p = &m.first->engine->drafters[0].proposals[0];
 
                 for (i = 1; i < p->drafts.tree.n; i++)
-                    lacking += p->drafts.tokens[i] >= 0 && levels_of(&m)->own->row[p->drafts.tokens[i]] < 0;
+                    lacking += p->drafts.tokens[i] >= 0 &&
+                               levels_of(&m)->short_rows->row_of_token[p->drafts.tokens[i]] < 0;
             }
             CHECK(steps > 10);
             CHECK_EQUAL_INT(lacking, 0);
@@ -283,31 +286,31 @@ static void test_choice(void)
     TEST("it is used while it promises more tokens a second than the whole matrix, by times and misses that were measured");
     full.rows = 32000;
     full.row_bytes = 100;
-    s.full = &full;
+    s.full_matrix = &full;
     s.matrix.rows = 8000;
-    s.levels = 4;
-    s.on = 1;
+    s.mean_levels = 4;
+    s.in_use = 1;
     for (i = 0; i < 2; i++) {
         s.seconds[0] = 0.010;
         s.seconds[1] = 0.002;
-        s.written = 100;
-        s.missed = i ? 60 : 1; /* most tokens are missed: then only the whole matrix is worth its time */
-        s.trees = 10;
-        specdec__short_choose(&s, 0.1);
-        on[i] = s.on;
+        s.written_tokens = 100;
+        s.missed_tokens = i ? 60 : 1; /* most tokens are missed: then only the whole matrix is worth its time */
+        s.tree_count = 10;
+        specdec__short_choose_matrix(&s, 0.1);
+        on[i] = s.in_use;
     }
     CHECK_EQUAL_INT(on[0], 1);
     CHECK_EQUAL_INT(on[1], 0);
     s.seconds[0] = s.seconds[1] = 0.002; /* no faster */
-    s.missed = 1;
-    specdec__short_choose(&s, 0.1);
-    CHECK_EQUAL_INT(s.on, 0);
+    s.missed_tokens = 1;
+    specdec__short_choose_matrix(&s, 0.1);
+    CHECK_EQUAL_INT(s.in_use, 0);
     s.seconds[1] = 0; /* never seen: by the bytes of weights */
-    specdec__short_choose(&s, 0.1);
-    CHECK_EQUAL_INT(s.on, 1);
-    for (i = 0, on[0] = 0; i < 4 * SPECDEC__SHORT_PROBE; i++) {
-        specdec__short_choose(&s, 0.1);
-        on[0] += !s.on;
+    specdec__short_choose_matrix(&s, 0.1);
+    CHECK_EQUAL_INT(s.in_use, 1);
+    for (i = 0, on[0] = 0; i < 4 * SPECDEC__SHORT_TRIAL_TREES; i++) {
+        specdec__short_choose_matrix(&s, 0.1);
+        on[0] += !s.in_use;
     }
     CHECK_EQUAL_INT(on[0], 4); /* the whole matrix is looked at now and then */
 }
@@ -340,28 +343,29 @@ static void test_time(void)
             return;
         CHECK_EQUAL_INT(specdec_prompt_tokens(m[i].first, prompt, 3), SPECDEC_OK);
     }
-    CHECK(levels_of(&m[0])->own && !levels_of(&m[1])->own);
+    CHECK(levels_of(&m[0])->short_rows && !levels_of(&m[1])->short_rows);
     for (k = 0; k < 30; k++)
         for (i = 0; i < 2; i++) {
             specdec__drafter *d = &m[i].first->engine->drafters[0];
             specdec__proposal *p = &d->proposals[0];
             double start;
 
-            if (levels_of(&m[i])->own)
-                levels_of(&m[i])->own->always = 1;
+            if (levels_of(&m[i])->short_rows)
+                levels_of(&m[i])->short_rows->always_in_use = 1;
             row_of(&m[i]);
             CHECK_EQUAL_INT(specdec_tree_chains(&p->drafts.tree, 1, 4, NULL), SPECDEC_OK);
             p->drafts.depth[1] = 1;
             start = specdec__os_seconds();
-            specdec__draft_children(levels_of(&m[i]), &p->request, &p->drafts, 0, 0); /* chosen, and run */
+            specdec__draft_choose_children(levels_of(&m[i]), &p->request, &p->drafts, 0, 0); /* chosen, and run */
             {
                 const int32_t one = 1;
 
-                CHECK_EQUAL_INT(specdec__draft_run(d, &p->request, &p->drafts, &one, 0, 1, &failure), SPECDEC_OK);
+                CHECK_EQUAL_INT(specdec__draft_run_candidates(d, &p->request, &p->drafts, &one, 0, 1, &failure),
+                                SPECDEC_OK);
             }
             seconds[i] = fmin(seconds[i], specdec__os_seconds() - start);
         }
-    printf("  a level: %.3f ms with %d rows, %.3f ms with all: %.2f times as fast\n", 1e3 * seconds[0], levels_of(&m[0])->own->matrix.rows,
+    printf("  a level: %.3f ms with %d rows, %.3f ms with all: %.2f times as fast\n", 1e3 * seconds[0], levels_of(&m[0])->short_rows->matrix.rows,
            1e3 * seconds[1], seconds[1] / seconds[0]);
     CHECK(seconds[1] > 5 * seconds[0]);
     close_machine(&m[0]);

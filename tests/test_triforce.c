@@ -84,7 +84,7 @@ static void test_golden(void)
 
         for (i = 0; i < CHUNKS; i++)
             scores[i] = (float)check_next_number(&scores_at);
-        specdec__retrieve_choose(kernels, scores, CHUNKS, KEPT, chosen);
+        specdec__retrieve_choose_chunks(kernels, scores, CHUNKS, KEPT, chosen);
         for (i = 0; i < KEPT * CHUNK; i++) {
             CHECK_EQUAL_INT(chosen[i / CHUNK].token * CHUNK + i % CHUNK, (int)check_next_number(&built_at));
             if (i >= KEPT * CHUNK - NEW) /* 32, 33, ...: what was written since */
@@ -171,15 +171,15 @@ static void check_scores(specdec__context *c, const struct specdec__retrieval *r
     unsigned char used[256];
     int i, k, q, slots[600];
 
-    specdec__retrieve_scores(c, r, thread, layer, head, scores);
+    specdec__retrieve_score_chunks(c, r, thread, layer, head, scores);
     specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], 0, r->whole->length, slots);
     use_largest(c, head, used);
     for (q = 0; q < group; q++) {
         attend(query_of(c, 0, head * group + q), used, &r->target->kv, layer, head, slots, r->whole->length, weight);
-        for (k = 0; k < r->begun * r->chunk; k++)
+        for (k = 0; k < r->source_chunks * r->chunk; k++)
             worth[k / r->chunk] += weight[k];
     }
-    for (i = 0; i < r->begun; i++) {
+    for (i = 0; i < r->source_chunks; i++) {
         worst_score = fmax(worst_score, fabs(worth[i] - (double)scores[i]));
         scored++;
     }
@@ -202,7 +202,7 @@ static void check_kind(const char *kv, double limit)
     if (!open_machine(&m, &c))
         return;
     recall_of(&m)->cache.score = check_scores;
-    CHECK_EQUAL_INT(recall_of(&m)->cache.few, strcmp(kv, "q8_0") ? 16 : 0);
+    CHECK_EQUAL_INT(recall_of(&m)->cache.few_dimensions, strcmp(kv, "q8_0") ? 16 : 0);
     CHECK(m.first->engine->target.kv.dim > 16);
     CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 301), SPECDEC_OK);
     CHECK_EQUAL_INT(write_tokens(m.first, 40, out), 40);
@@ -299,8 +299,8 @@ static void watch_scores(specdec__context *c, const struct specdec__retrieval *r
     const int at = layer->index * c->model->kv_heads + head;
     int i;
 
-    specdec__retrieve_scores(c, r, thread, layer, head, scores);
-    for (i = 0; i < r->begun && at < WATCHED_HEADS; i++)
+    specdec__retrieve_score_chunks(c, r, thread, layer, head, scores);
+    for (i = 0; i < r->source_chunks && at < WATCHED_HEADS; i++)
         score_bits[at] = score_bits[at] * 31 + specdec__bits_from_float(scores[i]);
     chosen_times[at % WATCHED_HEADS]++;
 }
@@ -362,7 +362,7 @@ static void keep_order(specdec__context *c, const struct specdec__retrieval *r, 
     (void)thread;
     if (layer == &c->model->layer[0] && !head && choices < 64)
         chosen_at[choices++] = r->view->next_position;
-    for (i = 0; i < r->begun; i++)
+    for (i = 0; i < r->source_chunks; i++)
         scores[i] = (float)-i;
 }
 
@@ -372,13 +372,14 @@ static void check_choices(int first, int chain)
 {
     int i;
 
-    CHECK(choices > chain / (SPECDEC__RETRIEVE_ANEW + SPECDEC__RECALL_NODES));
-    CHECK(choices <= (chain + SPECDEC__RETRIEVE_ANEW - 1) / SPECDEC__RETRIEVE_ANEW);
+    CHECK(choices > chain / (SPECDEC__RETRIEVE_CHOICE_TOKENS + SPECDEC__RECALL_TREE_NODES));
+    CHECK(choices <= (chain + SPECDEC__RETRIEVE_CHOICE_TOKENS - 1) / SPECDEC__RETRIEVE_CHOICE_TOKENS);
     for (i = 0; i < choices; i++) {
         const int behind = i ? chosen_at[i] - chosen_at[i - 1] : 0;
 
         CHECK(i || chosen_at[0] == first);
-        CHECK(!i || (behind >= SPECDEC__RETRIEVE_ANEW && behind < SPECDEC__RETRIEVE_ANEW + SPECDEC__RECALL_NODES));
+        CHECK(!i || (behind >= SPECDEC__RETRIEVE_CHOICE_TOKENS &&
+                     behind < SPECDEC__RETRIEVE_CHOICE_TOKENS + SPECDEC__RECALL_TREE_NODES));
     }
 }
 
@@ -414,15 +415,16 @@ static void test_whole(void)
         guessed[0] = m.first->tokens[PROMPT];
         p = &m.first->engine->drafters[0].proposals[0];
         choices = 0;
-        CHECK(specdec__retrieve_begin(&d->cache, 0, &m.first->view));
-        specdec__draft_begin(p, m.first->tokens, m.first->count, &m.first->settings.sampling, SPECDEC_RULE_COUPLED);
+        CHECK(specdec__retrieve_begin_chain(&d->cache, 0, &m.first->view));
+        specdec__draft_begin_proposal(p, m.first->tokens, m.first->count, &m.first->settings.sampling,
+                                      SPECDEC_RULE_COUPLED);
         specdec_tree_chains(&p->drafts.tree, 1, CHAIN, NULL);
         specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
         d->levels.chooser.sampling = p->request.sampling;
         d->sampling = *p->request.sampling;
         while (done < CHAIN) {
-            CHECK_EQUAL_INT(specdec__draft_recall_run(d, &p->request, &p->drafts, done, NULL), SPECDEC_OK);
-            specdec__draft_recall_walk(d, &p->request, &p->drafts, &done);
+            CHECK_EQUAL_INT(specdec__draft_recall_run_first_level(d, &p->request, &p->drafts, done, NULL), SPECDEC_OK);
+            specdec__draft_recall_verify_first_level(d, &p->request, &p->drafts, &done);
         }
         check_choices(PROMPT, CHAIN);
         memcpy(guessed + 1, p->drafts.tokens + 1, CHAIN * sizeof *guessed);
@@ -530,7 +532,7 @@ static struct {
 static specdec_result inner_fill(specdec__drafter *d, const specdec__draft_request *request, specdec__draft_tree *drafts, specdec_error *error)
 {
     const int left = inner.outer->drafts.tree.n - 1 - (request->count - inner.outer->request.count);
-    const specdec_result result = inner.kind.fill(d, request, drafts, error);
+    const specdec_result result = inner.kind.fill_tree(d, request, drafts, error);
     int i;
 
     inner.asked++;
@@ -549,8 +551,8 @@ static void watch_inner(machine *m, const int32_t *tokens, int count, int length
 
     memset(&inner, 0, sizeof inner);
     inner.outer = &m->first->engine->drafters[0].proposals[0];
-    inner.kind = r->inner.kind;
-    r->inner.kind.fill = inner_fill;
+    inner.kind = r->first_drafter.kind;
+    r->first_drafter.kind.fill_tree = inner_fill;
     CHECK_EQUAL_INT(specdec_prompt_tokens(m->first, tokens, count), SPECDEC_OK);
     CHECK_EQUAL_INT(write_tokens(m->first, length, out), length);
     specdec_get_stats(m->first, &stats);
@@ -620,7 +622,7 @@ static void test_chains(void)
         CHECK_EQUAL_INT(m.first->engine->shape.n, trees[i].chain);
         watch_inner(&m, tokens, 400, 100);
         CHECK_EQUAL_INT(inner.branched, 0);
-        index = (const specdec__ngram *)recall_of(&m)->inner.state;
+        index = (const specdec__ngram *)recall_of(&m)->first_drafter.state;
         CHECK_EQUAL_INT(counted(index), index->readers[0].length);
         close_machine(&m);
     }
@@ -651,7 +653,7 @@ static void test_chains(void)
 
         memset(&tune, 0, sizeof tune);
         memset(&q, 0, sizeof q);
-        specdec__tune_add(&tune, 0.1, 1);
+        specdec__tune_add_drafter(&tune, 0.1, 1);
         tune.drafters[0].accepted[0] = tune.drafters[0].offered[0] * i / 20;
         specdec__tune_acceptance(&tune.drafters[0], p);
         q.drafts.tree.parents = parents;
@@ -659,7 +661,7 @@ static void test_chains(void)
         q.drafts.tree.capacity = 32;
         q.request.levels = 12;
         plan.rate = plan.plain_rate = 1;
-        specdec__tune_shape(&tune.drafters[0], &q, &plan, 0);
+        specdec__tune_shape_tree(&tune.drafters[0], &q, &plan, 0);
         for (n = 2; n <= 12; n++) { /* a level costs .02 + .1 */
             expected += node *= p[0];
             rate = expected / (plan.times[n] + 0.12 * n);
@@ -772,23 +774,23 @@ static void test_window(void)
             int kept;
 
             if (i % 3 == 0)
-                specdec__draft_model_truncate(d[0], 0, tokens, i - 3);
-            specdec__draft_begin(p, tokens, i, s, SPECDEC_RULE_COUPLED);
-            CHECK_EQUAL_INT(specdec__draft_model_begin(d[0], &p->request, &p->drafts, NULL), SPECDEC_OK);
+                specdec__draft_model_truncate_sequence(d[0], 0, tokens, i - 3);
+            specdec__draft_begin_proposal(p, tokens, i, s, SPECDEC_RULE_COUPLED);
+            CHECK_EQUAL_INT(specdec__draft_model_begin_tree(d[0], &p->request, &p->drafts, NULL), SPECDEC_OK);
             kept = i - m[0]->skipped[0];
             CHECK(kept <= m[0]->window && m[0]->views[0].length == kept);
-            CHECK_EQUAL_INT(specdec__draft_model_behind(d[0], 0, i + 1), i + 1 - m[0]->skipped[0] > m[0]->window ? (507 + 16) / 2 : 1);
+            CHECK_EQUAL_INT(specdec__draft_model_count_behind(d[0], 0, i + 1), i + 1 - m[0]->skipped[0] > m[0]->window ? (507 + 16) / 2 : 1);
             memcpy(short_text, tokens, SPECDEC__DRAFT_SINKS * sizeof *tokens);
             memcpy(short_text + SPECDEC__DRAFT_SINKS, tokens + SPECDEC__DRAFT_SINKS + m[0]->skipped[0],
                    (size_t)(kept - SPECDEC__DRAFT_SINKS) * sizeof *tokens);
-            specdec__draft_model_truncate(d[1], 0, tokens, 0);
-            specdec__draft_begin(q, short_text, kept, s, SPECDEC_RULE_COUPLED);
-            CHECK_EQUAL_INT(specdec__draft_model_begin(d[1], &q->request, &q->drafts, NULL), SPECDEC_OK);
+            specdec__draft_model_truncate_sequence(d[1], 0, tokens, 0);
+            specdec__draft_begin_proposal(q, short_text, kept, s, SPECDEC_RULE_COUPLED);
+            CHECK_EQUAL_INT(specdec__draft_model_begin_tree(d[1], &q->request, &q->drafts, NULL), SPECDEC_OK);
             CHECK(memcmp(m[0]->levels.logits, m[1]->levels.logits, m[0]->levels.stride * sizeof(float)) == 0);
             checked += m[0]->skipped[0] > 0;
         }
         CHECK(checked > 100);
-        specdec__draft_model_truncate(d[0], 0, tokens, 200); /* what was left out counts again */
+        specdec__draft_model_truncate_sequence(d[0], 0, tokens, 200); /* what was left out counts again */
         CHECK_EQUAL_INT(m[0]->skipped[0], 0);
         CHECK(m[0]->views[0].length <= SPECDEC__DRAFT_SINKS);
     }

@@ -96,7 +96,7 @@ static void draw_best(int32_t *children, int k, const float *q, int vocab)
 
     if (!kernels.name)
         specdec__kernels_init(&kernels, NULL, NULL);
-    specdec__sample_greedy(&kernels, q, vocab, k, best);
+    specdec__sample_best_tokens(&kernels, q, vocab, k, best);
     for (i = 0; i < k; i++)
         children[i] = best[i].token;
 }
@@ -134,7 +134,7 @@ static specdec_verdict decide(specdec_rule rule, const float *p, const float *q,
     if (rule == SPECDEC_RULE_COUPLED) {
         c.items = items;
         candidates_from(&c, p, vocab);
-        specdec_verify_match(&verdict, children, k, specdec__sample_coupled(&c, 777, position));
+        specdec_verify_match(&verdict, children, k, specdec__sample_choose_token(&c, 777, position));
         return verdict;
     }
     random.seed = 777;

@@ -70,7 +70,7 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
-        d->kind.truncate(d, t->at, t->tokens, count);
+        d->kind.truncate_sequence(d, t->at, t->tokens, count);
     p->frontier.valid_at = p->request.count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
@@ -82,8 +82,8 @@ static void specdec__draft_rank_begin(specdec *t)
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
-    specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    specdec__tune_set_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
     e->link->draft_rank->sequences[t->at].root_unsent = !p->frontier.valid_at;
     p->frontier.grows = p->frontier.shares = 1;
 }
@@ -103,12 +103,12 @@ static void specdec__draft_rank_settle(specdec *t, int n)
 
     memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
     for (i = 0; i < n && i <= length; i++)
-        specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
+        specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
     if (e->link->draft_rank->sequence == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->drafts.extended[0])
-        e->drafters[0].kind.commit(&e->drafters[0], t->at, path, length);
+        e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
             numbers[p->drafts.moved[i]] = numbers[i];
@@ -157,7 +157,7 @@ static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *i
     for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
         words[i] = specdec__wire_read_word(in);
     specdec__sample_convert_words(&s, words, 1);
-    if (in->bad || in->left || specdec__sample_check(&s, NULL))
+    if (in->bad || in->left || specdec__sample_check_settings(&s, NULL))
         return 0;
     t->settings.sampling = s;
     return 1;
@@ -174,8 +174,8 @@ static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
     if (in->bad || in->left || other == t)
         return 0;
     specdec__draft_rank_truncate(t, 0);
-    if (d->kind.share)
-        d->kind.share(d, t->at, other->at, count);
+    if (d->kind.share_prefix)
+        d->kind.share_prefix(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
     t->count = count;
     return 1;
@@ -225,7 +225,7 @@ static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
     for (i = from; i < drafts->tree.n; i++) {
         if (drafts->tree.ranks[i] > 1 && drafts->share[i] < SPECDEC__DRAFT_RANK_LEAST_SHARE)
             continue;
-        specdec__tree_put(&drafts->tree, n, drafts->tree.parents[i], drafts->tree.ranks[i]);
+        specdec__tree_put_node(&drafts->tree, n, drafts->tree.parents[i], drafts->tree.ranks[i]);
         drafts->tokens[n] = drafts->tokens[i];
         drafts->depth[n] = drafts->depth[i];
         drafts->share[n] = drafts->share[i];
@@ -302,7 +302,7 @@ static int specdec__draft_rank_extend(specdec *t)
         return 0;
     }
     specdec__draft_rank_prune(&p->drafts, from);
-    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
+    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
     specdec__draft_rank_send(t, count, from);
     return 1;
 }

@@ -29,7 +29,7 @@ typedef struct specdec__draft_remote {
     double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
 } specdec__draft_remote;
 
-SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
+SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__GROWN_CHILDREN <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
 /* The connection to the other ranks. */
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
@@ -148,14 +148,14 @@ static void specdec__draft_remote_append_children(specdec__drafter *d, const spe
                                                   specdec__draft_tree *drafts, int candidate)
 {
     const specdec__remote_draft *parent = specdec__draft_remote_find(d, request, candidate), *child;
-    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
+    const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     int i;
 
     drafts->extended[candidate] = parent != NULL;
     for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
         const int at = drafts->tree.n++;
 
-        specdec__tree_put(&drafts->tree, at, candidate, i);
+        specdec__tree_put_node(&drafts->tree, at, candidate, i);
         drafts->tokens[at] = child->token;
         drafts->depth[at] = drafts->depth[candidate] + 1;
         drafts->share[at] = (float)child->share / 255.0f;
@@ -192,7 +192,7 @@ static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__dra
     const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(drafts, root);
+    specdec__draft_reroot_tree(drafts, root);
     for (i = root + 1; i < known; i++)
         if (drafts->moved[i] >= 0)
             numbers[drafts->moved[i]] = numbers[i];
@@ -276,16 +276,16 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_remote_init;
-    kind->fill = specdec__draft_remote_fill;
+    kind->fill_tree = specdec__draft_remote_fill;
     kind->extend = specdec__draft_remote_extend;
-    kind->truncate = specdec__draft_remote_truncate;
-    kind->share = specdec__draft_remote_share;
-    kind->cost = specdec__draft_remote_cost;
-    kind->behind = specdec__draft_remote_unread_count;
-    kind->keep = specdec__draft_remote_keep;
+    kind->truncate_sequence = specdec__draft_remote_truncate;
+    kind->share_prefix = specdec__draft_remote_share;
+    kind->level_cost = specdec__draft_remote_cost;
+    kind->count_behind = specdec__draft_remote_unread_count;
+    kind->keep_subtree = specdec__draft_remote_keep;
     kind->prepare = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->due = specdec__draft_remote_arrival_seconds;
+    kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
 }
 
 SPECDEC__FOR_SPEED

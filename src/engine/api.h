@@ -422,7 +422,8 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
     index = specdec__seen(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
-    return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
+    return specdec__ngram_save_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), data, room, bytes,
+                                    &t->error);
 }
 
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
@@ -434,8 +435,9 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
     index = specdec__seen(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
-    return specdec__ngram_load(index, specdec__draft_ngram_fingerprint(&t->model->vocab), t->model->vocab_size, data,
-                               size, &t->error);
+    return specdec__ngram_load_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), t->model->vocab_size,
+                                    data,
+                                    size, &t->error);
 }
 
 static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
@@ -828,7 +830,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         t->count = t->handed_out = count;
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
-               (t->count > count && specdec__constrained_is(&t->constrained))) {
+               (t->count > count && specdec__constrained_is_limited(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
@@ -1042,7 +1044,7 @@ static double specdec__score_token(const float *logits, int vocab, int32_t token
 
     for (i = 0; i < vocab; i++)
         total += (double)specdec__exp(logits[i] - highest);
-    return (double)(specdec__sample_clean(logits[token]) - highest) - specdec__log_double(total);
+    return (double)(specdec__sample_clean_logit(logits[token]) - highest) - specdec__log_double(total);
 }
 
 static specdec_result specdec__call_score(specdec *t, const char *const *labels, int count, double *scores)

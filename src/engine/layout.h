@@ -87,7 +87,7 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
    not compiled in. */
 static int specdec__engine_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
-    const int found = specdec__drafter_named(kind, (specdec_drafting)drafting);
+    const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
 
     if (SPECDEC__PIPE && e->remote)
         e->remote->drafter(&e->config, (specdec_drafting)drafting, kind);
@@ -123,7 +123,7 @@ static void specdec__engine_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
     specdec__drafter_kind kind;
-    const int alone = specdec__drafter_named(&kind, c->drafting);
+    const int alone = specdec__drafter_named_kind(&kind, c->drafting);
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
@@ -206,7 +206,7 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 /* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.cost;
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.level_cost;
 }
 
 /* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
@@ -215,7 +215,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
-    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep || c->rule != SPECDEC_RULE_COUPLED ||
+    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep_subtree || c->rule != SPECDEC_RULE_COUPLED ||
         (!c->async && c->drafting != SPECDEC_DRAFT_AUTO && c->policy == SPECDEC_POLICY_STATIC))
         return 0;
     return threads;
@@ -225,8 +225,8 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
-        return 1 + (e->room.step_nodes + 1) * SPECDEC__OFFERS;
-    return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
+        return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
+    return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
                                                              : e->config.tree_size;
 }
 
@@ -241,7 +241,7 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->request.at = i;
-        specdec__draft_take(p, specdec__engine_candidates(e, &d->kind), size, arena);
+        specdec__draft_take_proposal(p, specdec__engine_candidates(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
@@ -404,7 +404,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (SPECDEC__HEADS && kind->nextn &&
         (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    specdec__drafter_fit(kind, d->model);
+    specdec__drafter_fit_kind(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -417,7 +417,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.capacity = specdec__engine_candidates(e, kind);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (e->tune && !result) {
-        specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+        specdec__tune_add_drafter(e->tune, kind->level_cost ? kind->level_cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind->certain;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
@@ -510,7 +510,7 @@ static int specdec__engine_lane_threads(const specdec_config *c)
     specdec__drafter_kind kind;
 
     return !specdec__in_cluster(c) && specdec__source_given(&c->draft) &&
-           specdec__drafter_named(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
+           specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -580,7 +580,7 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
            : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
-                     !specdec__settle_needs(&c->settings.sampling, 0).k
+                     !specdec__settle_find_needs(&c->settings.sampling, 0).k
                ? 0
                : kernels->plane != NULL;
 }

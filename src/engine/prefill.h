@@ -25,20 +25,20 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__prefilled heard;
+    specdec__prefilled committed;
     int i;
 
-    heard.at = t->at;
-    heard.text = t->tokens;
-    heard.count = t->count;
-    heard.from = from;
-    heard.n = n;
-    heard.first = first;
-    heard.path = path;
-    heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
+    committed.at = t->at;
+    committed.text = t->tokens;
+    committed.count = t->count;
+    committed.from = from;
+    committed.n = n;
+    committed.first = first;
+    committed.path = path;
+    committed.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind.follow)
-            result = e->drafters[i].kind.follow(&e->drafters[i], &heard, &t->error);
+        if (e->drafters[i].kind.follow_target)
+            result = e->drafters[i].kind.follow_target(&e->drafters[i], &committed, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
@@ -68,16 +68,17 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 {
     specdec__engine *e = t->engine;
     const int before = t->view.length;
-    specdec__prefill_rows heard = *rows;
+    specdec__prefill_rows committed = *rows;
     specdec_result result;
 
     specdec__pipe_drain(e);
     specdec__engine_prepare_drafters(t);
-    heard.batch_done = specdec__engine_follow_batch;
-    heard.listener = t;
+    committed.batch_done = specdec__engine_follow_batch;
+    committed.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
-    result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
+    result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &committed,
+                                      &e->config.hooks,
                                       &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
@@ -165,11 +166,11 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_retain(t);
     specdec__ahead_drop(t, keep);
-    specdec__constrained_forget(&t->constrained, keep);
+    specdec__constrained_forget_states(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.truncate)
-            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, keep);
+        if (e->drafters[i].kind.truncate_sequence)
+            e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, keep);
 }
 
 /* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens

@@ -123,7 +123,7 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
     const size_t length = strlen(name);
-    uint64_t hash = specdec__draft_ngram_fingerprint(&m->vocab);
+    uint64_t hash = specdec__draft_ngram_hash_vocabulary(&m->vocab);
     unsigned char numbers[5 * 8];
     specdec_gguf_tensor tensor;
     specdec_gguf_pair pair;
@@ -349,7 +349,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
-    if (specdec__constrained_is(&t->constrained) && t->constrained.anchored)
+    if (specdec__constrained_is_limited(&t->constrained) && t->constrained.anchored)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
                              "of its context");
     specdec__save_describe(t, &saved, held);
@@ -521,9 +521,9 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
-    if (t->count > t->constrained.from && specdec__constrained_is(&t->constrained) &&
+    if (t->count > t->constrained.from && specdec__constrained_is_limited(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
-        specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 

@@ -34,11 +34,11 @@ static void specdec__engine_forget(specdec *t, int count)
     int i;
 
     specdec__ahead_drop(t, count);
-    specdec__constrained_forget(&t->constrained, count);
+    specdec__constrained_forget_states(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.truncate)
-            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, count);
+        if (e->drafters[i].kind.truncate_sequence)
+            e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, count);
 }
 
 /* Keys and tokens of an open or a kept sequence, which other sequences may share. */
@@ -68,11 +68,11 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
-        if (!kind->share || !(kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
+        if (!kind->share_prefix || !(kind->keeps_ended || (at < e->room.max_views && of < e->room.max_views)))
             continue;
         if (at >= e->room.max_views) /* a drafter's cache may hold keys of an entry that the target's has lost */
-            kind->truncate(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
-        kind->share(&e->drafters[i], at, of, length);
+            kind->truncate_sequence(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
+        kind->share_prefix(&e->drafters[i], at, of, length);
     }
 }
 
@@ -91,7 +91,7 @@ static void specdec__engine_share(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind.followed ? t->view.length - d->kind.followed(d, t->at) : 0;
+        missing = d->kind.count_followed ? t->view.length - d->kind.count_followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
@@ -104,8 +104,8 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind.keeps)
-            e->drafters[k].kind.truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
+        if (e->drafters[k].kind.keeps_ended)
+            e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
@@ -188,8 +188,8 @@ static void specdec__engine_release(specdec *t)
 
     specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.end)
-            e->drafters[i].kind.end(&e->drafters[i], t->at, t->tokens);
+        if (e->drafters[i].kind.end_sequence)
+            e->drafters[i].kind.end_sequence(&e->drafters[i], t->at, t->tokens);
     specdec__engine_forget(t, 0);
 }
 

@@ -42,16 +42,16 @@ static void specdec__engine_anchor_constraint(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
-    if (!specdec__constrained_is(c) || !c->constraint)
+    if (!specdec__constrained_is_limited(c) || !c->constraint)
         return;
-    specdec__constrained_commit(c, t->tokens, t->count);
+    specdec__constrained_commit_state(c, t->tokens, t->count);
     c->state[1] = c->state[0];
 }
 
 /* Lets the constraint of a sequence that has slid, or slid back, continue from its stored state. */
 static void specdec__engine_resume_constraint(specdec *t)
 {
-    if (!specdec__constrained_is(&t->constrained))
+    if (!specdec__constrained_is_limited(&t->constrained))
         return;
     specdec__constrained_begin(&t->constrained, t->count);
     t->constrained.anchored = 1;

@@ -44,12 +44,12 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
         return result;
     }
     p = &d->proposals[t->at];
-    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     p->drafts.depth[1] = 1;
-    result = d->kind.fill(d, &p->request, &p->drafts, NULL);
-    if (d->kind.truncate)
-        d->kind.truncate(d, t->at, t->tokens, 0);
+    result = d->kind.fill_tree(d, &p->request, &p->drafts, NULL);
+    if (d->kind.truncate_sequence)
+        d->kind.truncate_sequence(d, t->at, t->tokens, 0);
     return result;
 }
 
@@ -88,11 +88,11 @@ static void specdec__engine_time_steps(specdec__engine *e)
     if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+        if (e->drafters[i].kind.level_cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
             specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
-            specdec__tune_step(e->tune, n, seconds, 0);
+            specdec__tune_add_step(e->tune, n, seconds, 0);
 }
 
 /* Chooses the faster of two ways to read weights, kernels->reading and ->other, by timing slices of weights alternately

@@ -60,7 +60,7 @@ static void specdec__engine_reserve(specdec__engine *e)
 
         if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
             specdec__view_free_reserved(&t->view, &e->target.kv);
-            specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
+            specdec__draft_prune_tree(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
             specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
         }
     }
@@ -119,10 +119,10 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__proposal *p = &e->drafters[i].proposals[t->at];
-        int candidate = specdec__draft_candidate(&p->outcome, node);
+        int candidate = specdec__draft_find_candidate(&p->outcome, node);
 
         if (candidate >= 0)
-            specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
+            specdec__tune_count_children(&e->tune->drafters[i], p, candidate, accepted, token);
     }
 }
 
@@ -144,15 +144,15 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
     const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
-    const int candidate = count ? specdec__draft_candidate(&p->outcome, node) : -1;
-    const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
-                                         specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
+    const int candidate = count ? specdec__draft_find_candidate(&p->outcome, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_is_limited(&t->constrained) ||
+                                         specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
     specdec__row row;
 
-    specdec__chooser_row(specdec__engine_set_chooser(t), &row, logits, vocab, t->tokens, t->count);
-    specdec__row_weights(&row, e->target_distribution);
+    specdec__chooser_prepare_row(specdec__engine_set_chooser(t), &row, logits, vocab, t->tokens, t->count);
+    specdec__row_write_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
     uniform.decision = 0;
@@ -184,7 +184,7 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
     }
     if (k < t->best_count)
         best[k].token = -1;
-    specdec__sample_greedy(e->kernels, logits, vocab, k, best);
+    specdec__sample_best_tokens(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
     e->kernels->token_weights(logits, vocab, highest, 1.0f, e->target_distribution);
     for (i = 0; i < vocab; i++)
@@ -192,7 +192,7 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
     total = specdec__log_double(total);
     for (i = 0; i < k; i++)
         best[i].logit = (float)((double)(best[i].logit - highest) - total);
-    t->logprobs[t->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
+    t->logprobs[t->count] = (float)((double)(specdec__sample_clean_logit(logits[token]) - highest) - total);
 }
 
 /* Appends a token that was chosen from a row of logits to the sequence. */
@@ -201,10 +201,10 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     if (t->logprobs)
         specdec__engine_note_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
-    if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
+    if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
         return;
-    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
-    if (specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+    specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
+    if (specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
@@ -306,9 +306,9 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
         return 0;
     chooser = specdec__engine_set_chooser(t);
     most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
-    specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
+    specdec__chooser_prepare_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
     most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
-                      (specdec__row_surprise(&row, token) - s->mirostat_tau);
+                      (specdec__row_token_surprise(&row, token) - s->mirostat_tau);
     return most > 0 || most < 0 ? most : 1e-30f;
 }
 
@@ -339,17 +339,17 @@ static int specdec__engine_ends_step(specdec *t)
    alters tokens. */
 static int specdec__engine_bounds_suffice(const specdec *t)
 {
-    return !specdec__constrained_is(&t->constrained) ||
+    return !specdec__constrained_is_limited(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
-            !specdec__sample_alters(&t->settings.sampling));
+            !specdec__sample_alters_logits(&t->settings.sampling));
 }
 
 /* Whether a step needs no logits of a sequence: it only prefills, or its constraint forces the next token. */
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
-                                 specdec__constrained_is(specdec__stream_constrained(t)) &&
-                                 specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0);
+                                 specdec__constrained_is_limited(specdec__stream_constrained(t)) &&
+                                 specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
 /* Which rows of logits a step computes: SPECDEC__SCREEN_NOTHING, _BOUNDS or _LOGITS; see >>speculation/settle. */
@@ -366,7 +366,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_bounds_suffice(t) &&
-                 specdec__settle_needs(&t->settings.sampling, t->count).k;
+                 specdec__settle_find_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
         return SPECDEC__SCREEN_NOTHING;
@@ -382,10 +382,10 @@ static int specdec__engine_best_is_allowed(specdec *t, int column)
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_any(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
-                                          t->tokens, t->count, 1, &best);
+    const int count = specdec__choose_unconstrained(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
+                                                    t->tokens, t->count, 1, &best);
 
-    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
+    return specdec__constrained_keep_allowed(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
 /* Turns bounds of a row of logits (`column` of the last step) into the logits from which the next token is chosen.
@@ -395,8 +395,8 @@ static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int obeys = specdec__constrained_is(specdec__stream_constrained(t));
-    specdec__settle_need need = specdec__settle_needs(s, t->count);
+    const int obeys = specdec__constrained_is_limited(specdec__stream_constrained(t));
+    specdec__settle_need need = specdec__settle_find_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
@@ -405,10 +405,10 @@ static void specdec__engine_settle(specdec *t, int column)
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
         {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 
-    if (obeys && specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0)
+    if (obeys && specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0)
         return;
     if (obeys && !need.by_noise) {
-        specdec__constrained_mask(&t->constrained, t->tokens, t->count);
+        specdec__constrained_compute_mask(&t->constrained, t->tokens, t->count);
         need.allowed = t->constrained.masker->mask;
     }
     forks[0] = e->child_token;
@@ -416,7 +416,7 @@ static void specdec__engine_settle(specdec *t, int column)
     specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                         (int)SPECDEC__COUNT(lists), e->chooser.items);
     if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_is_allowed(t, column))
-        specdec__settle_whole(&e->target);
+        specdec__settle_compute_all(&e->target);
 }
 
 /* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
@@ -535,7 +535,7 @@ static void specdec__engine_accept(specdec *t)
         if (specdec__ahead_on(e, &e->drafters[i]))
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
-            specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+            specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
     specdec__engine_show_logits(t, before);
     specdec__engine_follow(t, from, t->prefill_count + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
@@ -561,7 +561,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
+        if (d->kind.level_cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].books.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
@@ -587,11 +587,11 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_note_loaded(e->tune, nodes, seconds);
+        specdec__tune_add_loaded_step(e->tune, nodes, seconds);
     } else {
-        specdec__tune_step(e->tune, nodes, seconds, 1);
+        specdec__tune_add_step(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.max_views > 1)
-            specdec__tune_note_unloaded(e->tune, nodes, seconds);
+            specdec__tune_add_unloaded_step(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
         specdec__engine_count_accepted(e->members[i], &outcome);

@@ -175,7 +175,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
         if ((result = specdec__stop_add_string(stop, settings->stop[i], strlen(settings->stop[i]), error)) !=
             SPECDEC_OK)
             return result;
-    return specdec__sample_check(&settings->sampling, error);
+    return specdec__sample_check_settings(&settings->sampling, error);
 }
 
 /* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
@@ -251,7 +251,7 @@ static int specdec__stream_same_constraint(const specdec *t, const specdec_setti
 /* The constraint's state of a sequence; NULL: it has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
-    return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
+    return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
 }
 
 /* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
@@ -271,7 +271,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
     c->allow_data = settings->allow_data;
     c->ends = t->ends;
     if (c->constraint)
-        specdec__masker_begin(c->masker);
+        specdec__masker_build_trie(c->masker);
 }
 
 /* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the copies. */

@@ -48,7 +48,7 @@ static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, 
     const float *probability = p->frontier.probability;
     int32_t *chosen = p->frontier.chosen;
     const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - drafts->extended_count),
-                                      (drafts->tree.capacity - drafts->tree.n) / SPECDEC__OFFERS);
+                                      (drafts->tree.capacity - drafts->tree.n) / SPECDEC__GROWN_CHILDREN);
     int i, count = 0;
 
     if (!drafts->extended[0]) {
@@ -75,7 +75,7 @@ static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal
     result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
-    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
+    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
     a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
@@ -130,7 +130,7 @@ static void specdec__ahead_begin(specdec *t)
     a->p = *p;
     a->p.request.text = a->tokens;
     a->acceptance = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_paths(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
+    specdec__tune_set_paths(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
     a->flight_count = 0;
@@ -138,7 +138,7 @@ static void specdec__ahead_begin(specdec *t)
     a->flights[0].count = 0;
     a->flights[0].nodes = p->drafts.tree.n;
     a->prefills = !p->drafts.extended[0] &&
-                  a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
+                  a->drafter->kind.count_behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
     a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
@@ -197,13 +197,13 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
-    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
-        d->kind.keep(d, t->at, &p->drafts, path[length - 1]);
+    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.count_behind(d, t->at, t->count) <= count) {
+        d->kind.keep_subtree(d, t->at, &p->drafts, path[length - 1]);
         p->frontier.valid_at = t->count;
         a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
-        if (p->drafts.extended[0] && d->kind.commit)
-            d->kind.commit(d, t->at, path, length);
+        if (p->drafts.extended[0] && d->kind.commit_path)
+            d->kind.commit_path(d, t->at, path, length);
         a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
@@ -216,13 +216,14 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     specdec__ahead *a = e->ahead;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    const double plain = specdec__tune_plain(e->tune);
+    const double plain = specdec__tune_plain_seconds(e->tune);
     double start;
 
     if (a->prefills)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_is_useless(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
+    if (specdec__ahead_is_useless(a, p, tokens, count, specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters],
+                                                                                   plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
@@ -253,8 +254,8 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
     if (a->prefills)
         specdec__ahead_stop(a, e);
     stays = p->frontier.valid_at != 0;
-    behind = stays ? 0 : d->kind.behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
+    behind = stays ? 0 : d->kind.count_behind(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }
@@ -271,7 +272,7 @@ static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
-           !specdec__constrained_is(&e->members[0]->constrained);
+           !specdec__constrained_is_limited(&e->members[0]->constrained);
 }
 
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
@@ -334,7 +335,7 @@ static void specdec__ahead_note_probe(specdec__engine *e, int width, double seco
     const double run = a->run_time.seconds > 0 ? a->run_time.seconds : seconds;
     double times[SPECDEC__MAX_TREE + 1];
 
-    specdec__tune_times(e->tune, times, width);
+    specdec__tune_estimate_times(e->tune, times, width);
     a->slowdown = seconds / times[width];
     a->overlap_pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
 }

@@ -27,7 +27,7 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.follow)
+        if (e->drafters[i].kind.follow_target)
             return 0;
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
@@ -39,7 +39,7 @@ static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
 
-    specdec__tune_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
+    specdec__tune_estimate_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
     for (i = 1; i <= SPECDEC__PIPE_NODES; i++)
         seen = pipe->stages.steps[0][i].seconds > 0 ? i : seen;
     for (i = seen + 1; i <= SPECDEC__PIPE_NODES; i++)
@@ -61,7 +61,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
     for (i = 0; i < count; i++)
         worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
-    n = specdec__tune_nodes(&plan, worth, count, 0, &rate);
+    n = specdec__tune_best_nodes(&plan, worth, count, 0, &rate);
     pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
     return n;
 }
@@ -132,7 +132,7 @@ static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const s
         const int count = t->count - before;
 
         order->path[order->n++] = pipe->node[at];
-        specdec__tune_note(&e->tune->drafters[drafter], p, at, -1, token);
+        specdec__tune_count_children(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
             specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
@@ -154,7 +154,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_rising(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
@@ -225,7 +225,7 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
         return;
     specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
     if (pipe->stage_seconds > 0) {
-        specdec__tune_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
+        specdec__tune_add_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
         specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
@@ -279,7 +279,8 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
 /* Seconds between two runs: the time of the slowest stage. */
 static double specdec__pipe_interval(const specdec__pipe *pipe)
 {
-    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->round_trip.seconds / pipe->depth;
+    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
+                                        : pipe->round_trip.seconds / pipe->depth;
 }
 
 /* Clock time at which the oldest run is expected to return, by its width. */
@@ -288,7 +289,7 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
     const specdec__pipe_run *run = &pipe->runs[0];
     double times[SPECDEC__PIPE_NODES + 1];
 
-    specdec__tune_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
+    specdec__tune_estimate_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
     return run->sent +
            (pipe->trip_ratio.seconds > 0 ? pipe->trip_ratio.seconds * times[run->n] : pipe->round_trip.seconds);
 }
@@ -302,9 +303,9 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind.due != NULL;
+    const int remote = d->kind.seconds_until_more != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind.due(d, &p->request) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
@@ -368,7 +369,7 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
     a->active = 0;
     e->pool.cancel = &t->cancel;
     e->row_of = NULL;
-    specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     if (pipe->sequence != t) {
         specdec__pipe_drain(e);
         pipe->sequence = t;
@@ -376,7 +377,7 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
         memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
     }
     p->frontier.grows = p->frontier.shares = 1;
-    specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
+    specdec__tune_set_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
 }
 
@@ -409,7 +410,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind.due != NULL;
+    const int remote = e->ahead->drafter->kind.seconds_until_more != NULL;
     int state, goes, sends;
     double now, due, holds;
 

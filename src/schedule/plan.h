@@ -124,7 +124,7 @@ static void specdec__engine_share_prefill(specdec__engine *e)
         const int pending = specdec__engine_pending(t);
 
         const int wanted = pending ? pending + slice.root : 0;
-        const int taken = specdec__tune_admit(load, &slice, specdec__min_int(wanted, room), t->view.length);
+        const int taken = specdec__tune_admit_tokens(load, &slice, specdec__min_int(wanted, room), t->view.length);
 
         t->load_count = beside ? taken : 0;
         t->prefill_count = specdec__min_int(taken, pending);

@@ -40,11 +40,11 @@ static int specdec__engine_plan(const specdec *t, const double *times, int base,
 static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
-    double each = known->reading.seconds;
+    double each = known->token_prefill.seconds;
 
     if (!(each > 0) && t->stats.prompt_tokens)
         each = known->cost * t->stats.prompt_seconds / (double)t->stats.prompt_tokens;
-    return behind > SPECDEC__TUNE_CATCH_UP ? behind * each : 0;
+    return behind > SPECDEC__TUNE_CATCH_UP_TOKENS ? behind * each : 0;
 }
 
 /* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
@@ -62,9 +62,9 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         memcpy(tree->ranks, e->shape.ranks, bytes);
         tree->n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan,
-                                   specdec__engine_catch_up_seconds(t, drafter, behind));
-        if (specdec__tune_rests(e->tune, drafter, plan, rate))
+        rate = specdec__tune_shape_tree(&e->tune->drafters[drafter], p, plan,
+                                        specdec__engine_catch_up_seconds(t, drafter, behind));
+        if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
             tree->n = 1;
         if (tree->n > 1)
             plan->rate = rate;
@@ -81,8 +81,8 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 
     for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
         if (p->frontier.probability[i] > 0)
-            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->frontier.probability[i]);
-    return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
+            *held = specdec__tune_insert_value(worth, *held, plan->most, (double)p->frontier.probability[i]);
+    return plan->fixed ? *held : specdec__tune_best_nodes(plan, worth, *held, drafting, rate);
 }
 
 /* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
@@ -100,8 +100,8 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
     specdec__tune_acceptance(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
-            held = specdec__tune_insert(worth, held, plan->most, (double)probability[i] * chance[k]);
-    n = plan->fixed ? held : specdec__tune_nodes(plan, worth, held, drafting + level, &then);
+            held = specdec__tune_insert_value(worth, held, plan->most, (double)probability[i] * chance[k]);
+    n = plan->fixed ? held : specdec__tune_best_nodes(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
@@ -145,7 +145,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
+    const double first = plan->fixed ? 0 : specdec__tune_level_seconds(known, plan->times[1]);
     const int stays = p->frontier.valid_at != 0, deepest = p->request.levels - 1;
     double drafting = 0, level = first;
     int count = 1;
@@ -155,7 +155,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
         p->drafts.tree.n = 1;
     p->frontier.level = 1;
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
-        specdec__tune_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
+        specdec__tune_set_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
         if (!count || *levels == deepest + stays)
@@ -180,15 +180,15 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
 
     p->request.most = plan->most;
     *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-    result = d->kind.fill(d, &p->request, &p->drafts, &t->error);
+    result = d->kind.fill_tree(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
     if (!p->frontier.shares) {
-        specdec__draft_keep(p, p->drafts.tree.n);
+        specdec__draft_keep_first(p, p->drafts.tree.n);
         return SPECDEC_OK;
     }
     specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-    specdec__tune_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
+    specdec__tune_set_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
@@ -197,21 +197,21 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double level = specdec__tune_level(known, specdec__tune_plain(e->tune));
-    const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
+    const double level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
+    const double each = known->token_prefill.seconds > 0 ? known->token_prefill.seconds : level / 10;
     double left = e->spare_seconds - level;
     int tokens = specdec__min_int(behind, e->config.batch);
 
-    if (e->member_count == 1 || behind <= SPECDEC__TUNE_CATCH_UP)
+    if (e->member_count == 1 || behind <= SPECDEC__TUNE_CATCH_UP_TOKENS)
         return behind;
     if (e->spare_seconds < 0 || !(each > 0))
         return tokens;
-    if (!(known->reading.seconds > 0))
-        tokens = specdec__min_int(tokens, SPECDEC__TUNE_CATCH_UP);
+    if (!(known->token_prefill.seconds > 0))
+        tokens = specdec__min_int(tokens, SPECDEC__TUNE_CATCH_UP_TOKENS);
     if (left < tokens * each)
         tokens = left > 0 ? (int)(left / each) : 0;
     if (!tokens && !(e->tune->load.rows > 0)) /* else the drafter would wait for ever */
-        tokens = SPECDEC__TUNE_CATCH_UP;
+        tokens = SPECDEC__TUNE_CATCH_UP_TOKENS;
     left -= tokens * each;
     if (tokens)
         e->spare_seconds = left > 0 ? left : 0;
@@ -235,8 +235,9 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;
-    level = specdec__tune_level(known, specdec__tune_plain(e->tune));
-    specdec__tune_add_time(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
+    specdec__tune_add_time(&known->token_prefill,
+                           (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 

@@ -18,16 +18,16 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP: then it drafts at every step, and is judged by the tree that
-   it drafted. */
+/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP_LEVEL: then it drafts at every step, and is judged by the tree
+   that it drafted. */
 static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
                                     const specdec__plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
-    return !e->drafters[drafter].kind.cost ||
-           (grows && behind <= SPECDEC__TUNE_CATCH_UP && !plan->fixed &&
-            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_CHEAP * plan->times[1]);
+    return !e->drafters[drafter].kind.level_cost ||
+           (grows && behind <= SPECDEC__TUNE_CATCH_UP_TOKENS && !plan->fixed &&
+            specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
 
 /* Asks a drafter for draft tokens of a sequence, if its expected rate pays; plan->rate becomes the best rate so far. */
@@ -43,15 +43,15 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     p->frontier.grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_propose(t, drafter, plan);
-    p->frontier.shares = p->frontier.grows || !d->kind.cost;
-    behind = d->kind.behind ? d->kind.behind(d, t->at, t->count) : 0;
+    p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
+    behind = d->kind.count_behind ? d->kind.count_behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_is_cheap(e, drafter, p->frontier.grows, behind, plan);
-    if ((d->kind.ready && !d->kind.ready(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
+    if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
+        (!plan->fixed && specdec__tune_skips_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
+    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
     readable = d->kind.prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_catch_up(t, drafter, behind, readable);
@@ -59,8 +59,8 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     result = p->frontier.grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
     if (!result && light && p->outcome.kept_count > 1) {
-        if (specdec__tune_rests(e->tune, drafter, plan, rate))
-            specdec__draft_keep(p, 1);
+        if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
+            specdec__draft_keep_first(p, 1);
         else if (rate > plan->rate)
             plan->rate = rate;
     }
@@ -76,22 +76,22 @@ static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, i
     specdec_result result = SPECDEC_OK;
     int i;
 
-    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
     for (i = 0; i < e->drafter_count; i++) {
-        specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
-                             specdec__engine_rule(e, t));
+        specdec__draft_begin_proposal(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
+                                      specdec__engine_rule(e, t));
         e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].drafts.tree.n = 1;
-            specdec__draft_keep(&e->drafters[i].proposals[t->at], 1);
+            specdec__draft_keep_first(&e->drafters[i].proposals[t->at], 1);
             result = SPECDEC_OK;
         }
     }
-    specdec__draft_merge(&t->merged, e->drafters, e->drafter_count, t->at, t->tokens[t->count - 1],
-                         speculate ? plan->most : 1);
+    specdec__draft_merge_trees(&t->merged, e->drafters, e->drafter_count, t->at, t->tokens[t->count - 1],
+                               speculate ? plan->most : 1);
     return result;
 }
 
@@ -123,7 +123,7 @@ static float specdec__engine_probability(const specdec *t, int i)
     double missed = 1;
 
     for (k = 0; k < e->drafter_count; k++)
-        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
+        if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
             missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
@@ -166,13 +166,13 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
             m->worth[i] = specdec__engine_probability(e->members[k], i);
-            held = specdec__tune_insert(worth, held, plan.most, (double)m->worth[i]);
+            held = specdec__tune_insert_value(worth, held, plan.most, (double)m->worth[i]);
         }
     }
-    left = specdec__tune_nodes(&plan, worth, held, 0, &rate) - 1;
+    left = specdec__tune_best_nodes(&plan, worth, held, 0, &rate) - 1;
     for (k = 0, rate = worth[left]; k < e->member_count; k++)
-        left -= specdec__draft_prune(&e->members[k]->merged, e->drafters, e->drafter_count, e->members[k]->at,
-                                     (float)rate, left);
+        left -= specdec__draft_prune_tree(&e->members[k]->merged, e->drafters, e->drafter_count, e->members[k]->at,
+                                          (float)rate, left);
 }
 
 /* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
@@ -188,7 +188,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
         specdec__ahead_begin_step(e);
     times[1] = 0;
     if (e->drafter_count)
-        specdec__tune_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
+        specdec__tune_estimate_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
                                             : specdec__min_int(SPECDEC__MAX_TREE, least + e->config.tree_size));
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];

@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: states behind its tokens and
- *     behind draft tokens, masks, tokens that are forced.
+ * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: the constraint's states
+ *     behind tokens of the sequence and behind draft tokens, masks of allowed tokens, forced tokens.
  * ================================================================================================================== */
 
 #pragma once
@@ -17,8 +17,8 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
-#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
-#define SPECDEC__CONSTRAINED_ASKED 15 /* candidates checked one by one, besides the k that are wanted, before a mask */
+#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path with states, at most */
+#define SPECDEC__CONSTRAINED_EXTRA 15 /* candidates that are checked besides the k wanted ones, before a mask is made */
 
 enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
 
@@ -26,45 +26,45 @@ struct specdec__constrained;
 
 /* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
-    const specdec__vocab *vocab;
-    int vocab_size;            /* of rows of logits */
+    const specdec__vocab *vocab; /* the target's */
+    int vocab_size;            /* logits of a row */
     const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
-    unsigned char *trie_memory;
+    unsigned char *trie_memory; /* (trie_bytes): where the trie is built */
     size_t trie_bytes;
-    uint32_t *mask;            /* (vocab_size bits) */
+    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
-    specdec__mask_walk *walk;
+    specdec__mask_walk *walk;  /* scratch of specdec__mask_compute */
     int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
     int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* whose path it is, behind its first `base` tokens */
-    int base, path_count;
-    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind the path's tokens; last: scratch */
+    const struct specdec__constrained *owner; /* the constraint whose path is stored, behind the first `base` tokens */
+    int base, path_count;      /* tokens before the path; tokens of the path */
+    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): draft tokens, one behind the other */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each path token; last: scratch */
 } specdec__masker;
 
 /* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
    so that these tokens are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
-    const specdec_constraint *constraint; /* or NULL */
+    const specdec_constraint *constraint; /* NULL: none */
     uint64_t hash;             /* of the constraint */
-    specdec_allow allow;       /* or NULL */
-    void *allow_data;
+    specdec_allow allow;       /* the caller's callback, which allows tokens; NULL: none */
+    void *allow_data;          /* the callback's argument */
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
-    int from;                  /* the token at which the constraint begins */
+    int from;                  /* index of the token at which the constraint begins */
     int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
     int spelled;               /* 1: marks of calls count as their spelling */
     int length;                /* state[0] is the state behind so many tokens */
     int32_t last;              /* the last of these tokens; -1: length is 0 */
-    specdec_constraint_state *state; /* (2) */
+    specdec_constraint_state *state; /* (2): behind the first `length` tokens; at index `from`, where anchored */
 } specdec__constrained;
 
 /* Whether a sequence has a constraint or a callback that limits its tokens. */
-SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
+SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *c)
 {
     return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
 }
@@ -102,8 +102,8 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
         *m = made;
 }
 
-/* Builds the vocabulary's trie, unless it is built. */
-static void specdec__masker_begin(specdec__masker *m)
+/* Builds the trie of the vocabulary's tokens in trie_memory, unless it is built. */
+static void specdec__masker_build_trie(specdec__masker *m)
 {
     specdec__arena arena;
     specdec_token_trie *trie;
@@ -133,7 +133,7 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
 
 /* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
    space before a text. */
-static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
+static int specdec__constrained_drops_space(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
 
@@ -142,8 +142,8 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
             specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
-/* Whether a token is a mark of calls that counts as its spelling. */
-static int specdec__constrained_marks(const specdec__constrained *c, int32_t token)
+/* Whether a token is a control token that marks calls and counts as its spelling. */
+static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t token)
 {
     int i;
 
@@ -154,18 +154,18 @@ static int specdec__constrained_marks(const specdec__constrained *c, int32_t tok
 }
 
 /* The bytes that a token adds to the text behind `previous`; empty: it adds none. */
-static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
+static specdec__bytes specdec__constrained_token_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
     const specdec_token_trie *trie = c->masker->trie;
     specdec__bytes bytes = {NULL, 0};
 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
-    if (specdec__constrained_marks(c, token))
+    if (specdec__constrained_is_mark(c, token))
         return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
-    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
+    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops_space(c, previous)) {
         const int type = specdec__vocab_token_type(c->masker->vocab, (uint32_t)token);
 
         if (!specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
@@ -176,11 +176,12 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
     return bytes;
 }
 
-/* Advances a state by one token. Behind a token that was not allowed, no token is allowed. */
-static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
-                                         int32_t previous, int32_t token)
+/* Advances a state by one token, which follows token `previous`. Behind a token that was not allowed, no token is
+   allowed. */
+static void specdec__constrained_advance_state(const specdec__constrained *c, specdec_constraint_state *state,
+                                               int32_t previous, int32_t token)
 {
-    const specdec__bytes bytes = specdec__constrained_bytes(c, previous, token);
+    const specdec__bytes bytes = specdec__constrained_token_bytes(c, previous, token);
     size_t i;
 
     if (specdec__constrained_is_end(c, token))
@@ -193,9 +194,10 @@ static void specdec__constrained_advance(const specdec__constrained *c, specdec_
 }
 
 /* The token before index `at` of a sequence; -1: there is none. */
-SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
+SPECDEC__INLINE int32_t specdec__constrained_token_before(const int32_t *text,
+                                                          int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* Begins the constraint behind the first `from` tokens. */
+/* Begins the constraint behind the first `from` tokens of its sequence. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -205,8 +207,8 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* Drops states behind more than the first `count` tokens. */
-static void specdec__constrained_forget(specdec__constrained *c, int count)
+/* Drops the stored states behind more than the first `count` tokens. */
+static void specdec__constrained_forget_states(specdec__constrained *c, int count)
 {
     if (c->length > count)
         c->length = -1;
@@ -215,12 +217,12 @@ static void specdec__constrained_forget(specdec__constrained *c, int count)
 }
 
 /* Sets state[0] to the state behind the first `count` tokens of the sequence. */
-static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
+static void specdec__constrained_commit_state(specdec__constrained *c, const int32_t *text, int count)
 {
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
         return;
     if (c->length < c->from || c->length > count ||
-        (c->length > c->from && c->last != specdec__constrained_before(text, c->length))) {
+        (c->length > c->from && c->last != specdec__constrained_token_before(text, c->length))) {
         if (c->anchored)
             c->state[0] = c->state[1];
         else
@@ -228,21 +230,22 @@ static void specdec__constrained_commit(specdec__constrained *c, const int32_t *
         c->length = c->from;
     }
     for (; c->length < count; c->length++)
-        specdec__constrained_advance(c, &c->state[0], specdec__constrained_before(text, c->length), text[c->length]);
-    c->last = specdec__constrained_before(text, c->length);
+        specdec__constrained_advance_state(c, &c->state[0], specdec__constrained_token_before(text, c->length),
+                                           text[c->length]);
+    c->last = specdec__constrained_token_before(text, c->length);
     if (c->masker->owner == c)
         c->masker->owner = NULL;
 }
 
-/* The state behind the first `count` tokens of text, which may end with draft tokens. */
-static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
-                                                                  int count)
+/* The constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
+static const specdec_constraint_state *specdec__constrained_state_behind(specdec__constrained *c, const int32_t *text,
+                                                                         int count)
 {
     specdec__masker *m = c->masker;
     int i = 0, at;
 
     if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
-        specdec__constrained_commit(c, text, count);
+        specdec__constrained_commit_state(c, text, count);
     if (count == c->length)
         return &c->state[0];
     if (m->owner != c || m->base != c->length) {
@@ -254,7 +257,7 @@ static const specdec_constraint_state *specdec__constrained_state(specdec__const
         i++;
     for (at = c->length + i; at < count; at++, i++) {
         m->states[i] = i ? m->states[i - 1] : c->state[0];
-        specdec__constrained_advance(c, &m->states[i], specdec__constrained_before(text, at), text[at]);
+        specdec__constrained_advance_state(c, &m->states[i], specdec__constrained_token_before(text, at), text[at]);
         m->path[i] = text[at];
         m->path_count = i + 1;
     }
@@ -262,13 +265,13 @@ static const specdec_constraint_state *specdec__constrained_state(specdec__const
 }
 
 /* Whether the first `count` tokens satisfy the constraint, and no token may follow but an end. */
-static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
+static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
 
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
         return 0;
-    state = specdec__constrained_state(c, text, count);
+    state = specdec__constrained_state_behind(c, text, count);
     return specdec__constraint_is_complete(c->constraint, state) && specdec__mask_only_byte(c->constraint, state) < 0;
 }
 
@@ -276,8 +279,8 @@ static int specdec__constrained_closed(specdec__constrained *c, const int32_t *t
 
 /* Whether the constraint may allow a token that begins with these `size` bytes, which must follow, and is longer.
    behind: the state behind the bytes. It may return 1 where only the first byte behind them is allowed. */
-static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
-                                       const specdec_constraint_state *behind)
+static int specdec__constrained_allows_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
+                                              const specdec_constraint_state *behind)
 {
     const specdec__trie_tree *tree = &c->masker->trie->all;
     uint32_t next[8], i = 1, end = tree->count;
@@ -305,9 +308,9 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
 
 /* The forced token: where the constraint leaves one continuation, the first token of its tokenisation, unless a token
    that is longer than the continuation is allowed. -1: no token is forced. */
-static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
+static int32_t specdec__constrained_forced_token(specdec__constrained *c, const int32_t *text, int count)
 {
-    const int32_t previous = specdec__constrained_before(text, count);
+    const int32_t previous = specdec__constrained_token_before(text, count);
     unsigned char bytes[SPECDEC__FORCED_BYTES];
     specdec_constraint_state *state;
     specdec__bytes first;
@@ -317,46 +320,46 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
 
     if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
         return -1;
-    byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state(c, text, count));
+    byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state_behind(c, text, count));
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
     state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
-    for (*state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
+    for (*state = *specdec__constrained_state_behind(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
          byte = specdec__mask_forced_byte(c->constraint, state)) {
         specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
-                          (specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
+                          (specdec__constrained_drops_space(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
                               (c->spelled ? SPECDEC_TOKENIZE_SPECIAL : 0), NULL, tokens,
                           4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
-    first = specdec__constrained_bytes(c, previous, tokens[0]);
+    first = specdec__constrained_token_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
         tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
-        (first.size == size && specdec__constrained_longer(c, bytes, size, state)))
+        (first.size == size && specdec__constrained_allows_longer(c, bytes, size, state)))
         return -1;
     return tokens[0];
 }
 
 /* Whether the constraint (without the callback) allows a token in a state. */
-static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
-                                      int32_t previous, int32_t token)
+static int specdec__constrained_state_allows(const specdec__constrained *c, const specdec_constraint_state *state,
+                                             int32_t previous, int32_t token)
 {
     specdec__bytes bytes;
 
     if (specdec__constrained_is_end(c, token))
         return specdec__constraint_is_complete(c->constraint, state);
-    bytes = specdec__constrained_bytes(c, previous, token);
+    bytes = specdec__constrained_token_bytes(c, previous, token);
     return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
-static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
+/* Sets the bits of the mask that the constraint (without the callback) allows behind the first `count` tokens. */
+static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_t *text, int count)
 {
-    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
-    const int32_t previous = specdec__constrained_before(text, count);
+    const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
+    const int32_t previous = specdec__constrained_token_before(text, count);
     specdec__masker *m = c->masker;
     uint32_t i;
 
@@ -368,63 +371,63 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
                 m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
         }
     for (i = 0; c->spelled && (int)i < m->mark_count; i++)
-        if (specdec__constrained_takes(c, state, previous, m->marks[i]))
+        if (specdec__constrained_state_allows(c, state, previous, m->marks[i]))
             m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
-    for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
+    for (i = 0; i < m->vocab->count && specdec__constrained_drops_space(c, previous); i++)
         if (m->trie->offset[i + 1] > m->trie->offset[i] && m->trie->text[m->trie->offset[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);
-            if (specdec__constrained_takes(c, state, previous, (int32_t)i))
+            if (specdec__constrained_state_allows(c, state, previous, (int32_t)i))
                 m->mask[i / 32] |= 1u << i % 32;
         }
 }
 
-/* Whether the mask has a token. */
-SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
+/* Whether the mask allows a token. */
+SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
 
 /* Fills m->mask with the tokens that are allowed behind the first `count` tokens; if no token is, with end tokens.
    Returns the lowest. */
-static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
+static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     specdec__masker *m = c->masker;
     const int words = (specdec__max_int(m->vocab_size, (int)m->vocab->count) + 31) / 32;
     const int tokens = specdec__min_int(m->vocab_size, (int)m->vocab->count);
-    const int32_t forced = specdec__constrained_forced(c, text, count);
+    const int32_t forced = specdec__constrained_forced_token(c, text, count);
     int i;
 
     memset(m->mask, c->constraint ? 0 : 255, (size_t)words * sizeof *m->mask);
     if (forced >= 0)
         m->mask[forced / 32] |= 1u << forced % 32;
     else if (c->constraint)
-        specdec__constrained_fill(c, text, count);
+        specdec__constrained_fill_mask(c, text, count);
     if (c->allow)
         c->allow(c->allow_data, text, count, m->mask);
     for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
         m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
     for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
-        if (specdec__masker_has(m, i))
+        if (specdec__masker_has_token(m, i))
             return i;
     for (i = 0; i < m->vocab->end_count; i++)
         if (m->vocab->ends[i] >= 0 && m->vocab->ends[i] < tokens)
             m->mask[m->vocab->ends[i] / 32] |= 1u << m->vocab->ends[i] % 32;
     for (i = 0; i < tokens; i++)
-        if (specdec__masker_has(m, i))
+        if (specdec__masker_has_token(m, i))
             return i;
     m->mask[0] |= 1;
     return 0;
 }
 
 /* A copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest: the first allowed token. */
-static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
-                                             const int32_t *text, int count, int32_t *lowest)
+static const float *specdec__constrained_mask_row(specdec__constrained *c, const float *logits, int vocab,
+                                                  const int32_t *text, int count, int32_t *lowest)
 {
     specdec__masker *m = c->masker;
     const float none = specdec__float_from_bits(0xff800000u);
     int i, k, some = 0;
 
-    *lowest = specdec__constrained_mask(c, text, count);
+    *lowest = specdec__constrained_compute_mask(c, text, count);
     for (i = 0; i < vocab; i += 32) {
         const uint32_t bits = m->mask[i / 32];
         const int end = specdec__min_int(32, vocab - i);
@@ -435,35 +438,36 @@ static const float *specdec__constrained_row(specdec__constrained *c, const floa
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
-        if (specdec__masker_has(m, i))
+        if (specdec__masker_has_token(m, i))
             m->row[i] = 0;
     return m->row;
 }
 
 /* Whether a token is allowed behind the first `count` tokens of text. */
-static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
+static int specdec__constrained_allows_token(specdec__constrained *c, const int32_t *text, int count, int32_t token)
 {
-    const int32_t forced = specdec__constrained_forced(c, text, count);
+    const int32_t forced = specdec__constrained_forced_token(c, text, count);
 
     if (forced >= 0)
         return token == forced;
     if (!c->allow)
-        return specdec__constrained_takes(c, specdec__constrained_state(c, text, count),
-                                          specdec__constrained_before(text, count), token);
-    specdec__constrained_mask(c, text, count);
-    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
+        return specdec__constrained_state_allows(c, specdec__constrained_state_behind(c, text, count),
+                                                 specdec__constrained_token_before(text, count), token);
+    specdec__constrained_compute_mask(c, text, count);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
 }
 
-/* Removes forbidden ones from `found` candidates, and keeps at most k. Returns how many. */
-static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
-                                     specdec_candidate *candidates)
+/* Removes forbidden tokens from candidates (found), and keeps at most k. Returns how many are left. */
+static int specdec__constrained_keep_allowed(specdec__constrained *c, const int32_t *text, int count, int found, int k,
+                                             specdec_candidate *candidates)
 {
-    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
     int i, kept = 0;
 
     for (i = 0; i < found && kept < k; i++)
         if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
-            specdec__constrained_takes(c, state, specdec__constrained_before(text, count), candidates[i].token))
+            specdec__constrained_state_allows(c, state, specdec__constrained_token_before(text, count),
+                                              candidates[i].token))
             candidates[kept++] = candidates[i];
     return kept;
 }

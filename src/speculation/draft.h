@@ -15,11 +15,11 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_CHILDREN 32   /* of a node */
-#define SPECDEC__NGRAM_TOKENS 6    /* the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each sequence but the first for which the index has room */
-#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, whose most probable tokens by the target are stored */
-#define SPECDEC__NGRAM_LEAST 0.005f /* least probability of a continuation that is proposed */
+#define SPECDEC__MAX_CHILDREN 32   /* children of a node, at most */
+#define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* tokens of the longest context of the n-gram drafter */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens for which the index has room, of each sequence but the first */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose likeliest tokens by the target are stored, at most */
+#define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* least probability of a continuation that is proposed */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
@@ -35,10 +35,10 @@ typedef struct specdec__draft_request {
     const specdec_sampling *sampling;  /* of the sequence */
     specdec__constrained *constrained; /* of the sequence; NULL: it has no constraint */
     const specdec__view *view;         /* of the sequence, in the target's cache; NULL while the engine is made */
-    int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
-    specdec_rule rule;    /* by which children are drawn; coupled: by specdec__choose */
+    int most, levels;     /* nodes and levels of a tree whose shape the drafter chooses, at most */
+    specdec_rule rule;    /* the rule of acceptance, for which children are drawn */
     float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
-    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
+    double wait_seconds;  /* seconds that the drafter may wait for draft tokens of a remote rank */
 } specdec__draft_request;
 
 /* A drafter's tree of candidates (draft tokens, before some are chosen to be verified). Candidate 0 is the root: the
@@ -47,11 +47,11 @@ typedef struct specdec__draft_request {
 typedef struct specdec__draft_tree {
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
-    int32_t *depth;       /* (capacity): root 0 */
+    int32_t *depth;       /* (capacity): levels below the root, whose depth is 0 */
     float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
     unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
-    int extended_count;   /* candidates that were extended, without the root */
-    int32_t *moved;       /* (capacity): after keep, the new index of each candidate; -1: it was dropped */
+    int extended_count;   /* number of candidates that were extended, without the root */
+    int32_t *moved;       /* (capacity): after keep_subtree, the new index of each candidate; -1: it was dropped */
 } specdec__draft_tree;
 
 /* How a tree grows: which candidates are extended next. Written by the scheduler. */
@@ -61,21 +61,21 @@ typedef struct specdec__draft_frontier {
     float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
     int level;            /* index of the first candidate of the newest level */
     int32_t *chosen;      /* (count, at most the tree size): candidates to be extended next */
-    int count;
+    int count;            /* of chosen candidates */
     int valid_at;         /* the tree is kept from an earlier step and valid while request.count is this; 0: not kept */
 } specdec__draft_frontier;
 
 /* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
 typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
-    int kept_count;
+    int kept_count; /* number of candidates to be verified */
     int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
 } specdec__draft_outcome;
 
-/* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin. */
+/* What drafting for a sequence costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
 typedef struct specdec__draft_books {
-    double begun;         /* clock, seconds: when the drafter was asked */
-    double seconds;       /* of drafting that count against the drafter */
+    double begun;         /* clock in seconds when the drafter was asked for draft tokens */
+    double seconds;       /* seconds of drafting that count against the drafter */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
 } specdec__draft_books;
 
@@ -92,9 +92,9 @@ typedef struct specdec__proposal {
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__kv_demand *room;  /* number of sequences, and their length */
+    const specdec__kv_demand *room;  /* how many sequences, and tokens of each, caches have to hold */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* of the pool that the drafter's model keeps busy */
+    int threads;                     /* threads of the pool that the drafter's model uses, at most */
     int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
 } specdec__draft_setup;
 
@@ -104,7 +104,8 @@ typedef struct specdec__drafter specdec__drafter;
 typedef struct specdec__prefilled {
     int at;              /* index of the sequence in the engine */
     const int32_t *text; /* (count): its tokens */
-    int count, from, n;
+    int count;           /* of all tokens of the sequence */
+    int from, n;         /* the first of the tokens meant here; their number */
     int first;           /* index of the sequence's first node in the step */
     const int *path;     /* (n): the nodes of the tokens, counted from `first`; NULL: 0, 1, 2, ... */
     const float *state;  /* hidden state of the last token; NULL: not computed */
@@ -116,13 +117,13 @@ typedef struct specdec__verified {
     const int32_t *text;     /* its tokens, those of the step included */
     int count;               /* of them before the step: the root is text[count - 1] */
     const specdec_sampling *sampling;
-    const specdec_tree *tree;
-    const int32_t *tokens;   /* (tree->n) */
+    const specdec_tree *tree; /* that was verified */
+    const int32_t *tokens;   /* (tree->n): its draft tokens */
     const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
-    int vocab;
+    int vocab;               /* logits of a row */
     const specdec__kernels *kernels;
     const int32_t *path;     /* (length): the root and the accepted nodes */
-    int length;
+    int length;              /* of path */
     int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
                                 can be chosen, the others being -infinity */
 } specdec__verified;
@@ -139,73 +140,78 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that it proposes is accepted */
     int size, depth; /* default size and depth of its trees when it drafts alone */
-    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept_views of
-                  them): index `views` + i is the i-th. 0: it stores nothing of them */
+    /* 1: share_prefix and truncate_sequence also take the indices of ended sequences that are kept (room->kept_views of
+       them): index `views` + i is the i-th. 0: it stores nothing of them */
+    int keeps_ended;
     int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
     /* Proposes a token for each node of drafts->tree, whose levels are stored one behind the other. A drafter without
        cost also chooses the tree and sets the shares. */
-    specdec_result (*fill)(specdec__drafter *drafter, const specdec__draft_request *request,
-                           specdec__draft_tree *drafts, specdec_error *error);
+    specdec_result (*fill_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                specdec__draft_tree *drafts, specdec_error *error);
     /* Appends children, with shares, to each of frontier->chosen, and counts these as extended. The root is extended
        first, alone; each candidate once, after its parent. NULL: its trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
                              specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                              specdec_error *error);
-    /* path (count): its candidates that were accepted, without the root. NULL: it prefills them later. */
-    void (*commit)(specdec__drafter *drafter, int at, const int32_t *path, int count);
-    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: nothing is stored of it. */
-    void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
+    /* Learns which of its candidates were accepted: path (count), without the root. NULL: it prefills these tokens
+       later. */
+    void (*commit_path)(specdec__drafter *drafter, int at, const int32_t *path, int count);
+    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: the drafter stores nothing of a
+       sequence. */
+    void (*truncate_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
-       prefills them. Indices from the number of sequences on: see keeps. */
-    void (*share)(specdec__drafter *drafter, int at, int of, int length);
+       prefills them. Indices from the number of sequences on: see keeps_ended. */
+    void (*share_prefix)(specdec__drafter *drafter, int at, int of, int length);
     /* The sequence has ended, and its index will be reused. NULL: as truncate to 0. */
-    void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
+    void (*end_sequence)(specdec__drafter *drafter, int at, const int32_t *text);
     /* Estimated cost of a level in plain steps, used until one is timed. NULL: drafting costs nothing. */
-    double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
+    double (*level_cost)(const specdec__drafter *drafter, const specdec__model *target);
     /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
-    int (*behind)(const specdec__drafter *drafter, int at, int count);
+    int (*count_behind)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
                               specdec_error *error);
     /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
-    int (*ready)(const specdec__drafter *drafter, int at, int count);
+    int (*is_ready)(const specdec__drafter *drafter, int at, int count);
     /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
-    specdec_result (*follow)(specdec__drafter *drafter, const specdec__prefilled *heard, specdec_error *error);
-    /* How many of the sequence's tokens follow has received: it needs the next one. NULL: it needs the last one only.
-       */
-    int (*followed)(const specdec__drafter *drafter, int at);
-    /* The path to an extended candidate was accepted: that becomes the root, and its descendants stay. NULL: no
-       candidate can stay. */
-    void (*keep)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
+    specdec_result (*follow_target)(specdec__drafter *drafter, const specdec__prefilled *committed,
+                                    specdec_error *error);
+    /* How many of the sequence's tokens follow_target has received: it needs the next one. NULL: it needs the last one
+       only. */
+    int (*count_followed)(const specdec__drafter *drafter, int at);
+    /* The path to candidate `root`, which was extended, was accepted: that candidate becomes the root, and its
+       descendants stay. NULL: no candidate can stay. */
+    void (*keep_subtree)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
     /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
     void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
                     const specdec_sampling *sampling);
-    /* Whether it has the children of a candidate now, without waiting. NULL: always. */
+    /* Whether it can append the children of a candidate now, without waiting for a remote rank. NULL: always. */
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
-    /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
-    double (*due)(const specdec__drafter *drafter, const specdec__draft_request *request);
+    /* Seconds until it is expected to have more children for request's tree; 0: not known. NULL: it never waits for a
+       remote rank. */
+    double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Receives the logits of a verified tree. NULL: it does not use them. */
     void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
 
-/* A drafter's function for sequences that begin alike; NULL where the library has one sequence only. */
+/* A drafter's share_prefix; NULL where the library has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
-/* A drafter of an engine. */
+/* A drafter of an engine: its kind, its state, its proposals. */
 struct specdec__drafter {
     specdec__drafter_kind kind;
-    specdec_drafting drafting;     /* its public number */
+    specdec_drafting drafting;     /* the public number of its kind */
     void *state;                   /* private to its kind */
     const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
-    int levels;                    /* that it can draft, without the root */
-    specdec__state_reader taps;    /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    int levels;                    /* levels that it can draft, without the root, at most */
+    specdec__state_reader taps;    /* (nodes, count, width): hidden states that it needs of the target's steps */
     specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 
@@ -221,7 +227,7 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
 }
 
 /* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
-static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
+static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
     specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
     p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
@@ -237,8 +243,9 @@ static void specdec__draft_take(specdec__proposal *p, int capacity, int size, sp
 
 /* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
    the last step stay in it, but are not to be verified yet. */
-static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
-                                 specdec_rule rule)
+static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, int count,
+                                          const specdec_sampling *sampling,
+                                          specdec_rule rule)
 {
     specdec__draft_tree *drafts = &p->drafts;
 
@@ -252,7 +259,7 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->books.seconds = 0;
     if (p->frontier.valid_at == count)
         return;
-    specdec__tree_put(&drafts->tree, 0, -1, 0);
+    specdec__tree_put_node(&drafts->tree, 0, -1, 0);
     drafts->tree.n = 1;
     drafts->tokens[0] = text[count - 1];
     drafts->depth[0] = drafts->extended[0] = 0;
@@ -264,8 +271,8 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->frontier.valid_at = 0;
 }
 
-/* Marks the first `count` candidates to be verified. */
-static void specdec__draft_keep(specdec__proposal *p, int count)
+/* Marks the first `count` candidates of a proposal as those to be verified. */
+static void specdec__draft_keep_first(specdec__proposal *p, int count)
 {
     int i;
 
@@ -285,14 +292,14 @@ typedef struct specdec__merged {
 /* Merges the drafters' candidates to be verified into one tree of at most `most` nodes, for sequence `at`. A token that
    an earlier drafter proposed behind the same node is not added again; one that a drafter proposes twice is, as it was
    drawn twice. */
-static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
-                                 int most)
+static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
+                                       int most)
 {
     specdec_tree *tree = &m->tree;
     int i, j, k;
 
     tree->n = 1;
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     m->tokens[0] = root;
     m->owner[0] = -1;
     for (i = 0; i < count; i++) {
@@ -314,7 +321,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
                 if (tree->n >= most)
                     continue;
                 j = tree->n++;
-                specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
+                specdec__tree_put_node(tree, j, parent, specdec__tree_next_rank(tree, j, parent));
                 m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
@@ -324,7 +331,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
 }
 
 /* The index of the candidate that is node `node` of the merged tree; -1: none is. */
-static int specdec__draft_candidate(const specdec__draft_outcome *outcome, int node)
+static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
@@ -335,8 +342,8 @@ static int specdec__draft_candidate(const specdec__draft_outcome *outcome, int n
 }
 
 /* Keeps of a merged tree the first `most` draft tokens with worth[i] >= least. Returns how many it keeps. */
-static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
-                                int most)
+static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
+                                     int most)
 {
     int32_t now[SPECDEC__MAX_TREE];
     int i, k, kept = 1;
@@ -348,7 +355,7 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
         now[i] = -1;
         if (kept > most || parent < 0 || m->worth[i] < least)
             continue;
-        specdec__tree_put(&m->tree, kept, parent, specdec__tree_rank(&m->tree, kept, parent));
+        specdec__tree_put_node(&m->tree, kept, parent, specdec__tree_next_rank(&m->tree, kept, parent));
         m->tokens[kept] = m->tokens[i];
         m->owner[kept] = m->owner[i];
         m->worth[kept] = m->worth[i];
@@ -367,16 +374,17 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
     return kept - 1;
 }
 
-/* Calls a drafter's commit with its candidates on the accepted path (length, the root first). */
-static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
+/* Calls a drafter's commit_path with those of its candidates that are on the accepted path (length nodes, the root
+   first). */
+static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_candidate(&p->outcome, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
-    if (d->kind.commit && p->drafts.tree.n > 1)
-        d->kind.commit(d, p->request.at, own, i - 1);
+    if (d->kind.commit_path && p->drafts.tree.n > 1)
+        d->kind.commit_path(d, p->request.at, own, i - 1);
 }
 
 SPECDEC__FOR_SPEED

@@ -25,13 +25,14 @@
 
 SPECDEC__FOR_SIZE
 
+/* The state of a drafter that is an assistant. */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last;
+    specdec__draft_last last; /* must be first */
     const specdec__context *target;
-    float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
+    float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
-    float *reads;   /* (tree size, specdec__forward_states_stride): embeddings, and the states before */
-    int place, n;   /* of the current level: index of its first state, and number of states */
+    float *reads;   /* (tree size, specdec__forward_states_stride): input rows: embedding, state before */
+    int place, n;   /* of the current level: place of its first state, and its number of states */
     /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
     float *row;     /* (threads, embedding): a row of the output */
@@ -39,13 +40,14 @@ typedef struct specdec__draft_assistant {
     specdec__context context;
 } specdec__draft_assistant;
 
+/* Floats from one row of own_states to the next. */
 static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
 /* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
-static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
+static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
     const specdec__matrix *table = m->target->embedding;
@@ -58,7 +60,7 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
 
 /* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
    order. */
-static float specdec__draft_assistant_product(const float *a, const float *b, int count)
+static float specdec__draft_assistant_dot_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
     int i, j;
@@ -71,8 +73,9 @@ static float specdec__draft_assistant_product(const float *a, const float *b, in
     return sum;
 }
 
-/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them to -infinity again. */
-static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them back to -infinity
+   instead. */
+static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
     const specdec__model *model = c->model;
@@ -90,13 +93,13 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
         if (!keep)
             continue;
         specdec__quant_to_float(head->type, head->file + (size_t)token * head->row_bytes, (size_t)width, row);
-        *out = specdec__draft_assistant_product(row, c->h + (size_t)i * (size_t)c->e, width);
+        *out = specdec__draft_assistant_dot_product(row, c->h + (size_t)i * (size_t)c->e, width);
     }
 }
 
 /* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
    would. */
-static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
+static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
     const int nearest = c->model->reads.nearest_centroids, items = m->n * nearest;
@@ -104,19 +107,20 @@ static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thr
 
     for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
         for (k = 0; k < nearest; k++)
-            specdec__draft_assistant_cluster(m, thread, i, k, 0);
-        specdec__sample_greedy(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows, nearest,
-                               m->nearest + i * nearest);
+            specdec__draft_assistant_score_cluster(m, thread, i, k, 0);
+        specdec__sample_best_tokens(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows,
+                                    nearest,
+                                    m->nearest + i * nearest);
     }
     if (specdec__pool_barrier(c->pool))
         return;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
+            specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
 }
 
 /* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
-static void specdec__draft_assistant_worker(void *argument, int thread)
+static void specdec__draft_assistant_level_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
     specdec__context *c = &m->context;
@@ -126,14 +130,15 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
     t.stride = specdec__draft_assistant_stride(m);
-    t.rows_out = m->inner + (size_t)m->place * t.stride;
+    t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
-        specdec__draft_assistant_narrow(m, thread);
+        specdec__draft_assistant_score_nearest(m, thread);
 }
 
 /* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
-static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__draft_request *request,
-                                                     int place, int n, specdec_error *error)
+static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant *m,
+                                                        const specdec__draft_request *request,
+                                                        int place, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     /* it only reads the target's view */
@@ -152,50 +157,51 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
         return result;
     m->place = place;
     m->n = n;
-    return specdec__pool_run(c->pool, c->threads, specdec__draft_assistant_worker, m)
+    return specdec__pool_run(c->pool, c->threads, specdec__draft_assistant_level_worker, m)
                ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
                : SPECDEC_OK;
 }
 
 /* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
-static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                     const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                          const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
-    return specdec__draft_assistant_level(m, request, 0, 1, error);
+    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
-static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__draft_request *request,
-                                                   const specdec__draft_tree *drafts, const int32_t *candidates,
-                                                   int from, int count, specdec_error *error)
+/* Runs candidates of one level behind the states of their parents. */
+static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                         const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                         int from, int count, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
 
-        specdec__draft_assistant_put(m, i, drafts->tokens[candidates[i]],
-                                     m->inner + (size_t)place * specdec__draft_assistant_stride(m));
+        specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
+                                           m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
     }
-    return specdec__draft_assistant_level(m, request, 1 + from, count, error);
+    return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
 
 /* Whether the target's hidden state before the root and its keys before the root are there. */
-static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].request.view;
 
-    return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
+    return view && view->length == count - 1 && specdec__draft_last_is_ready(d, at, count);
 }
 
 /* Checks that an assistant fits the target's keys. */
-static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
-                                                     specdec_error *error)
+static specdec_result specdec__draft_assistant_check_target(const specdec__model *m, const specdec__model *target,
+                                                            specdec_error *error)
 {
     int i;
 
@@ -224,8 +230,8 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
 }
 
 /* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
-static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
-                                          specdec__arena *arena)
+static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                               specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const int size = setup->config->tree_size;
@@ -255,26 +261,26 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     const specdec__context *target = setup->target;
     specdec__kv_demand room = *setup->room;
     const int size = setup->config->tree_size;
-    specdec_result result = specdec__draft_assistant_check(d->model, target->model, error);
+    specdec_result result = specdec__draft_assistant_check_target(d->model, target->model, error);
 
     d->state = m;
     m = m ? m : &counted;
-    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+    if (result || (result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     room.step_nodes = size;
     m->target = target;
     specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
         specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
-    specdec__draft_assistant_rows(m, setup, arena);
-    m->last.levels.begin = specdec__draft_assistant_begin;
-    m->last.levels.run = specdec__draft_assistant_run;
+    specdec__draft_assistant_take_rows(m, setup, arena);
+    m->last.levels.begin = specdec__draft_assistant_begin_tree;
+    m->last.levels.run = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 
@@ -286,10 +292,10 @@ static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate = specdec__draft_last_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
-    kind->ready = specdec__draft_assistant_ready;
-    kind->follow = specdec__draft_last_follow;
+    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->is_ready = specdec__draft_assistant_is_ready;
+    kind->follow_target = specdec__draft_last_follow_target;
 }
 
 SPECDEC__FOR_SPEED

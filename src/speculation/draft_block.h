@@ -31,36 +31,37 @@
 
 SPECDEC__FOR_SIZE
 
+/* The state of a drafter that drafts blocks. */
 typedef struct specdec__draft_block {
     specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
-    float *reads;         /* (nodes of a step, specdec__forward_states_stride): states of tokens */
+    specdec__view *views; /* (sequences, then kept ones): keys of the tokens whose hidden states were received */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): the target's states of tokens */
     float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
-    float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
+    float *narrow;        /* (output rows): scratch: one of these rows, a float for each row of the output */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
-    float *row;           /* (rank or embedding + rank): a row of a table */
-    float *trust;         /* (tree size): of rows */
-    specdec_candidate *best; /* (block, candidates): of rows, best first */
+    float *row;           /* (rank or embedding + rank): scratch: a row of a table */
+    float *trust;         /* (tree size): of rows: the estimate that their best token is accepted */
+    specdec_candidate *best; /* (block, candidates): the best tokens of each row of the block, best first */
     int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of the current product: index of its row of the block, and number of tokens */
+    int place, n;         /* of the current product: the row of the block, and the number of tokens */
     specdec__context context;
 } specdec__draft_block;
 
 /* The logits of row i of the block, of one level; tokens behind it may still change them
-   (specdec__draft_block_behind). */
-static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
+   (specdec__draft_block_set_rows). */
+static const float *specdec__draft_block_logits_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
 /* Dequantises a row of a table of weights. */
-static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
+static void specdec__draft_block_read_row(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
 /* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
-static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
+static int specdec__draft_block_find_row(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
     int i = 0;
@@ -72,7 +73,8 @@ static int specdec__draft_block_find(const specdec__draft_block *m, const specde
     return i < model->id_count ? i : -1;
 }
 
-static float specdec__draft_block_product(const float *a, const float *b, int count)
+/* The dot product of two rows (count), in order. */
+static float specdec__draft_block_dot_product(const float *a, const float *b, int count)
 {
     float sum = 0;
     int i;
@@ -101,37 +103,37 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
 }
 
 /* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
-static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
+static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
     const int width = c->model->embedding;
     float sum;
 
-    specdec__draft_block_look_up(&b->confidence, 0, m->row);
-    sum = specdec__draft_block_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
-          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
+    specdec__draft_block_read_row(&b->confidence, 0, m->row);
+    sum = specdec__draft_block_dot_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
+          specdec__draft_block_dot_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: the logits of row i of the block behind each of tokens[n]. */
-static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                  specdec_error *error)
+/* DSpark: computes m->rows: the logits of row i of the block behind each of tokens[n]. */
+static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                      specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
     const size_t stride = (size_t)specdec__forward_stride(b->markov_in.columns);
-    const float *own = specdec__draft_block_row(m, i);
+    const float *own = specdec__draft_block_logits_row(m, i);
     const int outputs = c->output->rows, all = b->markov_out.rows != outputs;
     int k, r, at;
 
     memset(m->ranks, 0, (size_t)n * stride * sizeof *m->ranks);
     for (k = 0; k < n; k++) {
-        at = specdec__draft_block_find(m, &b->markov_in, tokens[k]);
+        at = specdec__draft_block_find_row(m, &b->markov_in, tokens[k]);
         if (at >= 0)
-            specdec__draft_block_look_up(&b->markov_in, at, m->ranks + (size_t)k * stride);
+            specdec__draft_block_read_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
         if (m->trust)
-            m->trust[k] = specdec__draft_block_trust(m, i, m->ranks + (size_t)k * stride);
+            m->trust[k] = specdec__draft_block_row_trust(m, i, m->ranks + (size_t)k * stride);
     }
     m->n = n;
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
@@ -163,8 +165,8 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DFlash2: the candidates of n rows of the block. */
-static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
+/* DFlash2: selects the best tokens of the first n rows of the block: m->best. */
+static specdec_result specdec__draft_block_select_candidates(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const int k = c->model->block.candidates;
@@ -174,28 +176,29 @@ static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_selector_worker, m))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     for (i = 0; i < n; i++)
-        specdec__sample_greedy(c->kernels, specdec__draft_block_row(m, i), c->output->rows, k,
-                               m->best + (size_t)i * (size_t)k);
+        specdec__sample_best_tokens(c->kernels, specdec__draft_block_logits_row(m, i), c->output->rows, k,
+                                    m->best + (size_t)i * (size_t)k);
     return SPECDEC_OK;
 }
 
-/* DFlash2: the logits of row i of the block behind each of tokens[n]; all tokens but the row's candidates have none. */
-static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
+/* DFlash2: computes m->rows: the logits of row i of the block behind each of tokens[n]; all tokens but the row's
+   candidates have -infinity. */
+static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
     const int rank = b->hidden.rows;
-    const float *own = specdec__draft_block_row(m, i);
+    const float *own = specdec__draft_block_logits_row(m, i);
     const float *hidden = m->ranks + (size_t)i * (size_t)specdec__forward_stride(rank);
     int k, j, r, at;
 
     for (k = 0; k < n; k++) {
         float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
 
-        at = specdec__draft_block_find(m, &b->predecessor, tokens[k]);
+        at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
-            specdec__draft_block_look_up(&b->predecessor, at, before);
+            specdec__draft_block_read_row(&b->predecessor, at, before);
         for (r = 0; r < rank; r++)
             before[r] *= hidden[r];
         for (j = 0; j < b->candidates; j++) {
@@ -209,31 +212,31 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
 
             m->set[k * b->candidates + j] = out;
             at = model->ids && b->successor.rows != model->id_count ? model->ids[out] : out;
-            specdec__draft_block_look_up(&b->successor, at, after);
-            row[out] = own[out] + specdec__draft_block_product(before, after, rank);
+            specdec__draft_block_read_row(&b->successor, at, after);
+            row[out] = own[out] + specdec__draft_block_dot_product(before, after, rank);
         }
     }
 }
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Sets the levels' rows to row i of the block behind each of tokens[n]. */
-static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                  specdec_error *error)
+/* Sets the logits rows of a level to row i of the block behind each of tokens[n]. */
+static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                    specdec_error *error)
 {
     if (!m->rows) { /* the same behind all */
-        m->levels.logits = specdec__draft_block_row(m, i);
+        m->levels.logits = specdec__draft_block_logits_row(m, i);
         return SPECDEC_OK;
     }
     if (!m->context.model->block.candidates)
-        return specdec__draft_block_markov(m, i, tokens, n, error);
-    specdec__draft_block_scores(m, i, tokens, n);
+        return specdec__draft_block_add_markov(m, i, tokens, n, error);
+    specdec__draft_block_score_candidates(m, i, tokens, n);
     return SPECDEC_OK;
 }
 
 /* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
-static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__draft_request *request,
-                                                const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
@@ -252,12 +255,12 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
     specdec__view_free_reserved(view, &c->kv);
-    return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
+    return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 
 /* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
-static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[request->at];
@@ -265,13 +268,15 @@ static specdec_result specdec__draft_block_begin(specdec__drafter *d, const spec
 
     if (view->length > request->count - 1)
         specdec__view_truncate(view, &m->context.kv, request->count - 1);
-    result = specdec__draft_block_pass(m, request, drafts, error);
-    return result ? result : specdec__draft_block_behind(m, 0, drafts->tokens, 1, error);
+    result = specdec__draft_block_run_block(m, request, drafts, error);
+    return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
 }
 
-static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+/* Sets the logits rows behind candidates of one level; the block was run before. */
+static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
@@ -280,11 +285,12 @@ static specdec_result specdec__draft_block_run(specdec__drafter *d, const specde
     (void)from;
     for (i = 0; i < count; i++)
         tokens[i] = drafts->tokens[candidates[i]];
-    return specdec__draft_block_behind((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
-                                       error);
+    return specdec__draft_block_set_rows((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
+                                         error);
 }
 
-static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+/* Drops keys behind a sequence's first `length` tokens. */
+static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
 
@@ -292,7 +298,8 @@ static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int
     specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
-static void specdec__draft_block_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` shares the keys of the first `length` tokens of sequence `of`. */
+static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     const int keys = specdec__min_int(length, m->views[of].length);
@@ -301,48 +308,51 @@ static void specdec__draft_block_share(specdec__drafter *d, int at, int of, int 
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
-static int specdec__draft_block_ready(const specdec__drafter *d, int at, int count)
+/* Whether the keys of all tokens before the root were computed. */
+static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-static int specdec__draft_block_followed(const specdec__drafter *d, int at)
+/* How many of a sequence's tokens have keys, as their hidden states were received. */
+static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Computes keys of the hidden states that are new. A sequence of which states were missed is not drafted for until it
-   is cut. */
-static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__prefilled *heard,
-                                                  specdec_error *error)
+/* Computes keys of committed tokens whose hidden states are new. A sequence of which states were missed is not drafted
+   for until it is cut. */
+static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
+                                                         specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
-    specdec__view *view = &m->views[heard->at];
+    specdec__view *view = &m->views[committed->at];
     const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
     const size_t stride = (size_t)specdec__forward_states_stride(d->model);
-    const int end = heard->from + heard->n;
+    const int end = committed->from + committed->n;
     specdec_result result = SPECDEC_OK;
     int i, from, to;
 
-    for (from = view->length; !result && from >= heard->from && from < end; from = to) {
+    for (from = view->length; !result && from >= committed->from && from < end; from = to) {
         specdec__prefill_rows rows = specdec__prefill_rows_from(end);
 
         to = specdec__min_int(end, from + m->context.max_nodes);
-        for (i = from - heard->from; i < to - heard->from; i++) {
-            const int node = heard->first + (heard->path ? heard->path[i] : i);
+        for (i = from - committed->from; i < to - committed->from; i++) {
+            const int node = committed->first + (committed->path ? committed->path[i] : i);
 
-            memcpy(m->reads + (size_t)(i + heard->from - from) * stride, d->taps.out + (size_t)node * width,
+            memcpy(m->reads + (size_t)(i + committed->from - from) * stride, d->taps.out + (size_t)node * width,
                    width * sizeof *m->reads);
         }
         rows.reads = m->reads;
         rows.reads_from = from;
-        result = specdec__forward_prefill(&m->context, view, heard->text, to, m->context.max_nodes, &rows, NULL, error);
+        result = specdec__forward_prefill(&m->context, view, committed->text, to, m->context.max_nodes, &rows, NULL,
+                                          error);
     }
     return result;
 }
 
 /* Takes the memory for rows of logits behind tokens. */
-static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -370,6 +380,7 @@ static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec
     m->levels.logits = m->rows;
 }
 
+/* Takes the drafter's memory from an arena, and checks that its file fits the target. */
 static specdec_result specdec__draft_block_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -378,7 +389,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const specdec__block_model *b = &model->block;
     const size_t stride = (size_t)specdec__forward_states_stride(model);
-    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec_result result = specdec__draft_layer_check_target(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;
     specdec__view counted_view;
@@ -387,7 +398,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     d->state = m;
     m = m ? m : &counted;
     memset(m, 0, sizeof *m);
-    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+    if (result || (result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     if (b->mask_token >= target->model->vocab_size)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
@@ -410,9 +421,9 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         if (m->views && i >= setup->room->max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    specdec__draft_block_rows(m, setup->config->tree_size, arena);
-    m->levels.begin = specdec__draft_block_begin;
-    m->levels.run = specdec__draft_block_run;
+    specdec__draft_block_take_rows(m, setup->config->tree_size, arena);
+    m->levels.begin = specdec__draft_block_begin_tree;
+    m->levels.run = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 
@@ -424,12 +435,12 @@ static void specdec__draft_block_kind(specdec__drafter_kind *kind)
     kind->size = 16;
     kind->depth = 8;
     kind->init = specdec__draft_block_init;
-    kind->truncate = specdec__draft_block_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_block_share);
-    kind->ready = specdec__draft_block_ready;
-    kind->follow = specdec__draft_block_follow;
-    kind->followed = specdec__draft_block_followed;
-    kind->keeps = 1;
+    kind->truncate_sequence = specdec__draft_block_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
+    kind->is_ready = specdec__draft_block_is_ready;
+    kind->follow_target = specdec__draft_block_follow_target;
+    kind->count_followed = specdec__draft_block_count_followed;
+    kind->keeps_ended = 1;
 }
 
 SPECDEC__FOR_SPEED

@@ -11,8 +11,8 @@
 SPECDEC__FOR_SIZE
 
 /* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
-static specdec_result specdec__draft_forced_fill(specdec__drafter *d, const specdec__draft_request *request,
-                                                 specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      specdec__draft_tree *drafts, specdec_error *error)
 {
     int length = request->count;
     int32_t token;
@@ -20,12 +20,12 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, const spec
     (void)d;
     (void)error;
     drafts->tree.n = 1;
-    while (specdec__constrained_is(request->constrained) && drafts->tree.n < request->most &&
+    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->most &&
            drafts->tree.n < request->levels &&
-           (token = specdec__constrained_forced(request->constrained, request->text, length)) >= 0) {
+           (token = specdec__constrained_forced_token(request->constrained, request->text, length)) >= 0) {
         const int node = drafts->tree.n++;
 
-        specdec__tree_put(&drafts->tree, node, node - 1, 1);
+        specdec__tree_put_node(&drafts->tree, node, node - 1, 1);
         drafts->tokens[node] = request->text[length++] = token;
         drafts->share[node] = 1;
     }
@@ -40,7 +40,7 @@ static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
     kind->ranks = 1;
     kind->size = 16;
     kind->depth = 12;
-    kind->fill = specdec__draft_forced_fill;
+    kind->fill_tree = specdec__draft_forced_fill_tree;
 }
 
 SPECDEC__FOR_SPEED

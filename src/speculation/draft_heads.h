@@ -13,27 +13,30 @@
 
 SPECDEC__FOR_SIZE
 
-/* The common part of drafters that need the target's hidden state behind the token before the root, and no cache. Their
-   state begins with it. */
+/* The common part of the state of drafters that need the target's hidden state behind the token before the root, and no
+   cache (the struct begins their state). */
 typedef struct specdec__draft_last {
     specdec__levels levels;
-    int width;    /* of a hidden state */
-    float *state; /* (sequences, width): the target's, behind the last token of each sequence that was run */
+    int width;    /* floats of a hidden state */
+    float *state; /* (sequences, width): the target's hidden state behind the last token that it ran */
     int *known;   /* (sequences): the index of that token; -1: there is none */
 } specdec__draft_last;
 
+/* The state of a drafter that is a file of heads. */
 typedef struct specdec__draft_heads {
-    specdec__draft_last last;
+    specdec__draft_last last; /* must be first */
     specdec__heads heads;
-    float *inner; /* (1 + tree size, stride of the heads' states): states of the root, and of candidates in order */
+    float *inner; /* (1 + tree size, stride of the heads' states): of the root, and of candidates by their places */
 } specdec__draft_heads;
 
+/* The stored hidden state (width) of sequence `at`. */
 static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
 {
     return m->state + (size_t)at * (size_t)m->width;
 }
 
-static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+/* A sequence is cut: drops its hidden state if its token is cut off. */
+static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
@@ -42,7 +45,8 @@ static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int3
         m->known[at] = -1;
 }
 
-static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins as sequence `of`: copies its hidden state if its token is among the shared ones. */
+static void specdec__draft_last_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
@@ -51,27 +55,28 @@ static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int l
 }
 
 /* Whether the target's hidden state behind the token before the root is stored. */
-static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_last_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_last *m = (const specdec__draft_last *)d->state;
 
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__prefilled *heard,
-                                                 specdec_error *error)
+/* Stores the target's hidden state behind the last committed token, if it was computed. */
+static specdec_result specdec__draft_last_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
+                                                        specdec_error *error)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
     (void)error;
-    if (!heard->state)
+    if (!committed->state)
         return SPECDEC_OK;
-    m->known[heard->at] = heard->from + heard->n - 1;
-    memcpy(specdec__draft_last_state(m, heard->at), heard->state, (size_t)m->width * sizeof(float));
+    m->known[committed->at] = committed->from + committed->n - 1;
+    memcpy(specdec__draft_last_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
     return SPECDEC_OK;
 }
 
-/* Takes the memory for the hidden states, and for levels. */
+/* Takes the memory for the hidden states, and for levels, from an arena. model: the drafter's. */
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
@@ -88,12 +93,13 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
-/* Runs a level whose inputs are in heads.input, and stores its states from index `from` on. */
-static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int level, const int32_t *tokens, int from,
-                                                 int count, specdec_error *error)
+/* Runs a level of heads whose input rows are in heads.input, and stores its states from place `from` on. */
+static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m, int level, const int32_t *tokens,
+                                                         int from,
+                                                         int count, specdec_error *error)
 {
     const size_t stride = (size_t)specdec__forward_stride(m->heads.context.model->feed_forward);
-    specdec_result result = specdec__heads_run(&m->heads, level, tokens, count, error);
+    specdec_result result = specdec__heads_run_level(&m->heads, level, tokens, count, error);
 
     if (!result)
         memcpy(m->inner + (size_t)from * stride, m->heads.inner, (size_t)count * stride * sizeof *m->inner);
@@ -101,26 +107,29 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
 }
 
 /* Sets the input of a level of one row to the target's hidden state. */
-static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
+static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
-static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+/* Computes logits row 0, behind the root, from the target's hidden state. */
+static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    specdec__draft_heads_first(m, request->at);
-    m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
-    return specdec__draft_heads_level(m, 0, &drafts->tokens[0], 0, 1, error);
+    specdec__draft_heads_set_first_input(m, request->at);
+    m->last.levels.stride = (size_t)specdec__heads_output_rows(d->model);
+    return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
-/* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
-static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+/* Runs candidates of one level. Heads that do not use the states of the level before give the same logits behind all
+   its candidates. */
+static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
     const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
@@ -128,24 +137,26 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int i;
 
     if (!d->model->speculator->chained) {
-        specdec__draft_heads_first(m, request->at);
+        specdec__draft_heads_set_first_input(m, request->at);
         m->last.levels.stride = 0;
-        return specdec__draft_heads_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
+        return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
 
         tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
     }
-    return specdec__draft_heads_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
+    return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
-static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
+/* The cost of a level in plain steps, by bytes of weights. */
+static double specdec__draft_heads_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
 }
 
+/* Takes the drafter's memory from an arena, and checks that the heads fit the target. */
 static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -168,8 +179,8 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
     m->last.levels.logits = m->heads.logits;
-    m->last.levels.begin = specdec__draft_heads_begin;
-    m->last.levels.run = specdec__draft_heads_run;
+    m->last.levels.begin = specdec__draft_heads_begin_tree;
+    m->last.levels.run = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 
@@ -181,11 +192,11 @@ static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_heads_init;
-    kind->truncate = specdec__draft_last_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
-    kind->cost = specdec__draft_heads_cost;
-    kind->ready = specdec__draft_last_ready;
-    kind->follow = specdec__draft_last_follow;
+    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->level_cost = specdec__draft_heads_level_cost;
+    kind->is_ready = specdec__draft_last_is_ready;
+    kind->follow_target = specdec__draft_last_follow_target;
 }
 
 SPECDEC__FOR_SPEED

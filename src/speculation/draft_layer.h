@@ -21,50 +21,57 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
+/* Of a sequence: hidden states that are stored until their pairs are run, at most. */
+#define SPECDEC__DRAFT_STORED_STATES 32
 
+/* The pairs of a sequence: which of them were run, and the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* keys of the pairs that were run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_states_stride): of `count` pairs from `from` on;
-                           NULL: none, of a kept sequence */
-    int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
+    specdec__view view; /* the layer's keys and values of the pairs that were run */
+    /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
+       index `from` on; NULL: none are stored, as the sequence is a kept one */
+    float *states;
+    int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
+/* The state of a drafter that is a layer which reads the target's hidden states. */
 typedef struct specdec__draft_layer {
     specdec__levels levels;
     specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
-    float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
-    float *reads;                /* (tree size, specdec__forward_states_stride): such states, where a step reads them as
-                                    the target's; NULL: they are its residual stream at once */
-    int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
+    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, and behind candidates,
+                           by their places */
+    float *reads;       /* (tree size, specdec__forward_states_stride): such states as input of a step; NULL: a step
+                           takes them as its residual stream */
+    int leading_pairs;  /* 1: the first pair has zeros in place of a hidden state; 0: it has one */
     specdec__context context;
 } specdec__draft_layer;
 
-static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int place)
+/* The layer's hidden state behind the root (place 0) or a candidate (1 + its index): a row of embedding floats. */
+static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
 {
-    return m->inner + (size_t)place * (size_t)m->context.model->embedding;
+    return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
 
 /* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
-static int specdec__draft_layer_root(const specdec__draft_layer *m, int count)
+static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
 {
-    return specdec__max_int(count - 2 + m->lead, 0);
+    return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
 
-/* Stores hidden states anew, beginning with that of the first pair which was not run. */
-static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec__draft_pairs *t)
+/* Drops the stored hidden states of a sequence; the next one to be stored is that of the first pair which was not run.
+   */
+static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
     t->count = 0;
-    if (t->from || !m->lead || !t->states)
+    if (t->from || !m->leading_pairs || !t->states)
         return;
     memset(t->states, 0, (size_t)specdec__forward_states_stride(m->context.model) * sizeof *t->states);
     t->count = 1;
 }
 
-/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
-   on. */
-static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
+/* Stores the layer's hidden states of the last `count` nodes of its step, whose logits were computed, in own_states
+   from place `place` on. */
+static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -72,11 +79,11 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, 
     int i;
 
     for (i = 0; i < count; i++)
-        memcpy(specdec__draft_layer_inner(m, place + i), from + (size_t)i * (size_t)c->e,
+        memcpy(specdec__draft_layer_own_state(m, place + i), from + (size_t)i * (size_t)c->e,
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
+/* Runs the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last one. */
 static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                      int wanted, specdec_error *error)
 {
@@ -85,17 +92,18 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
 
     rows.reads = t->states;
     rows.reads_from = t->from;
-    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->lead, end, m->context.max_nodes, &rows, NULL,
+    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->leading_pairs, end, m->context.max_nodes,
+                                    &rows, NULL,
                                     error);
 }
 
 /* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
-static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__view *view = &m->sequences[request->at].view;
-    const int root = specdec__draft_layer_root(m, request->count);
+    const int root = specdec__draft_layer_root_pair(m, request->count);
     specdec_result result;
 
     (void)drafts;
@@ -103,13 +111,15 @@ static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const spec
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_keep(m, 0, 1);
+        specdec__draft_layer_keep_states(m, 0, 1);
     return result;
 }
 
-static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+/* Runs candidates of one level behind the layer's own states of their parents, and stores their states. */
+static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
@@ -119,81 +129,83 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     specdec_result result;
     int i;
 
-    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
-        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
+        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
     batch = specdec__forward_make_view_batch(c, &m->sequences[request->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_keep(m, 1 + from, count);
+        specdec__draft_layer_keep_states(m, 1 + from, count);
     return result;
 }
 
 /* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
    is stored. */
-static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
-    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->lead, 0));
-    t->count = specdec__min_int(t->count, length + m->lead - t->from);
+    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->leading_pairs, 0));
+    t->count = specdec__min_int(t->count, length + m->leading_pairs - t->from);
     if (t->view.length < t->from)
-        specdec__draft_layer_restart(m, t);
+        specdec__draft_layer_restart_states(m, t);
 }
 
-static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: shares their pairs, copies hidden states. */
+static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
     specdec__draft_pairs *other = &m->sequences[of];
-    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->lead, 0), other->view.length);
+    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->leading_pairs, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
-    specdec__draft_layer_restart(m, t);
-    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->lead)
+    specdec__draft_layer_restart_states(m, t);
+    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->leading_pairs)
         return;
     t->from = other->from;
-    t->count = specdec__min_int(other->count, length + m->lead - other->from);
+    t->count = specdec__min_int(other->count, length + m->leading_pairs - other->from);
     memcpy(t->states, other->states,
            (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
 
 /* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
-static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
     const specdec__draft_pairs *t = &m->sequences[at];
-    const int root = specdec__draft_layer_root(m, count);
+    const int root = specdec__draft_layer_root_pair(m, count);
 
-    return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
+    return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
-static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
+/* How many of a sequence's tokens have had their hidden states received. */
+static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
-    return m->sequences[at].from + m->sequences[at].count - m->lead;
+    return m->sequences[at].from + m->sequences[at].count - m->leading_pairs;
 }
 
-/* Makes room for states: drops those of pairs that were run, except the last. If there are none, runs all pairs whose
-   tokens are known first. */
-static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__prefilled *heard,
-                                                  specdec_error *error)
+/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that were run, except the last. If
+   there are none, runs all pairs whose tokens are known first. */
+static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
+                                                       specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->sequences[heard->at];
+    specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
-    const int end = specdec__min_int(t->from + t->count, heard->count - 1 + m->lead);
+    const int end = specdec__min_int(t->from + t->count, committed->count - 1 + m->leading_pairs);
     specdec_result result;
     int gone;
 
     if (t->view.length <= t->from + 1 &&
-        (result = specdec__draft_layer_run_pairs(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
+        (result = specdec__draft_layer_run_pairs(m, committed->at, committed->text, end, 0, error)) != SPECDEC_OK)
         return result;
     gone = t->view.length - 1 - t->from;
     t->from += gone;
@@ -202,21 +214,23 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
     return SPECDEC_OK;
 }
 
-/* Stores the hidden states that are new. A sequence of which states were missed is not drafted for until it is cut. */
-static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__prefilled *heard,
-                                                  specdec_error *error)
+/* Stores the hidden states of committed tokens that are new. A sequence of which states were missed is not drafted for
+   until it is cut. */
+static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
+                                                         specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->sequences[heard->at];
+    specdec__draft_pairs *t = &m->sequences[committed->at];
     const specdec__reads *reads = &d->model->reads;
     const int width = reads->count * reads->width;
     int i;
 
-    for (i = t->from + t->count - m->lead - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
-        const int node = heard->first + (heard->path ? heard->path[i] : i);
+    for (i = t->from + t->count - m->leading_pairs - committed->from; i >= 0 && i < committed->n; i++, t->count++) {
+        const int node = committed->first + (committed->path ? committed->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
-        specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
-                                                                 : specdec__draft_layer_forget(m, heard, error);
+        specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES ? SPECDEC_OK
+                                                                 : specdec__draft_layer_drop_states(m, committed,
+                                                                                                    error);
         float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
@@ -229,9 +243,9 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
     return SPECDEC_OK;
 }
 
-/* Checks that a model uses hidden states of this target. */
-static specdec_result specdec__draft_layer_check(const specdec__model *m, const specdec__model *target,
-                                                 specdec_error *error)
+/* Checks that a drafter's model reads hidden states of this target's width and layers. */
+static specdec_result specdec__draft_layer_check_target(const specdec__model *m, const specdec__model *target,
+                                                        specdec_error *error)
 {
     int i;
 
@@ -249,6 +263,7 @@ static specdec_result specdec__draft_layer_check(const specdec__model *m, const 
     return SPECDEC_OK;
 }
 
+/* Takes the drafter's memory from an arena, and checks that its file fits the target. */
 static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -256,7 +271,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_states_stride(model), size = (size_t)setup->config->tree_size;
-    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec_result result = specdec__draft_layer_check_target(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;
     specdec__draft_pairs unused, *t;
@@ -264,11 +279,11 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    m->lead = model->reads.is_nextn;
-    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+    m->leading_pairs = model->reads.is_nextn;
+    if (result || (result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     /* a tree is stored behind each sequence until it is drafted for again */
-    room.reserved_nodes += room.max_views * ((int)size + m->lead);
+    room.reserved_nodes += room.max_views * ((int)size + m->leading_pairs);
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
@@ -276,23 +291,23 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
-    m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->reads = m->lead ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
+    m->reads = m->leading_pairs ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
     m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->sequences ? &m->sequences[i] : &unused;
         specdec__context_init_view(&m->context, &t->view, &room, i >= room.max_views, arena);
         if (i < room.max_views)
-            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STORED_STATES * stride);
         else if (m->sequences)
             specdec__kv_add_kept_view(&m->context.kv, &t->view);
-        t->count = i < room.max_views && m->lead;
+        t->count = i < room.max_views && m->leading_pairs;
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
     specdec__levels_take_short(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_layer_begin;
-    m->levels.run = specdec__draft_layer_run;
+    m->levels.begin = specdec__draft_layer_begin_tree;
+    m->levels.run = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 
@@ -304,15 +319,15 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_layer_init;
-    kind->truncate = specdec__draft_layer_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_layer_share);
-    kind->ready = specdec__draft_layer_ready;
-    kind->follow = specdec__draft_layer_follow;
-    kind->followed = specdec__draft_layer_followed;
-    kind->keeps = 1;
+    kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
+    kind->is_ready = specdec__draft_layer_is_ready;
+    kind->follow_target = specdec__draft_layer_follow_target;
+    kind->count_followed = specdec__draft_layer_count_followed;
+    kind->keeps_ended = 1;
 }
 
-/* The same with the NextN block in the target's files. */
+/* As specdec__draft_layer_kind, with the NextN block in the target's files as the layer. */
 static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
 {
     specdec__draft_layer_kind(kind);

@@ -21,17 +21,18 @@ SPECDEC__FOR_SIZE
    other. When the window is full, its second half is prefilled again, at new positions. */
 #define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
 
+/* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
     specdec__levels levels;
     specdec__view *views; /* (sequences, then kept ones) */
     int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
     specdec__context context;
     int window;           /* tokens of a sequence in the cache, at most */
-    int threads;          /* that it has buffers for */
+    int threads;          /* threads that its context has buffers for */
 } specdec__draft_model;
 
 /* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
-static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count)
+static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
 
@@ -41,10 +42,10 @@ static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last
-   one. */
-static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
-                                                int wanted, specdec_error *error)
+/* Prefills the first `count` tokens of sequence `at`, without the skipped ones, into the draft model's cache. wanted:
+   1: also computes the logits of the last token. */
+static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m, int at, const int32_t *text, int count,
+                                                        int wanted, specdec_error *error)
 {
     specdec__view *view = &m->views[at];
     const int most = m->context.max_nodes, keys = count - m->skipped[at];
@@ -60,36 +61,39 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
 }
 
 /* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
-static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__view *view = &m->views[request->at];
 
     (void)drafts;
-    specdec__draft_model_skip(m, request->at, request->count);
+    specdec__draft_model_skip_tokens(m, request->at, request->count);
     if (view->length >= request->count - m->skipped[request->at])
         specdec__view_truncate(view, &m->context.kv, request->count - m->skipped[request->at] - 1);
-    return specdec__draft_model_text(m, request->at, request->text, request->count, 1, error);
+    return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
 }
 
-static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+/* Runs candidates of one level as nodes of a step of the draft model, behind their paths. */
+static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
     batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
-static void specdec__draft_model_commit(specdec__drafter *d, int at, const int32_t *path, int count)
+/* Moves the keys of accepted candidates into the sequence's view, as far as they were run. */
+static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_nodes(&m->levels, at);
+    const int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
@@ -97,8 +101,8 @@ static void specdec__draft_model_commit(specdec__drafter *d, int at, const int32
     specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
-/* Inserts a number into path[n], rising. */
-static void specdec__draft_insert_number(int *path, int n, int number)
+/* Inserts a number into path[n], whose numbers rise. */
+static void specdec__draft_insert_rising(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -107,20 +111,20 @@ static void specdec__draft_insert_number(int *path, int n, int number)
 
 /* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
    all slots are taken, then they are dropped. */
-static void specdec__draft_model_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
+static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_nodes(&m->levels, at);
+    int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
     const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
     int i, stay = all ? -1 : 0;
 
     for (i = root; i > 0; i = drafts->tree.parents[i])
         c->path[drafts->depth[i] - 1] = nodes[i];
-    specdec__levels_reroot(&m->levels, at, drafts, root);
+    specdec__levels_reroot_tree(&m->levels, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
@@ -128,6 +132,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, int at, specdec__draf
                                                              drafts->extended_count);
 }
 
+/* From now on the draft model runs on at most `threads` threads of a pool. */
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -136,7 +141,8 @@ static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool 
     m->context.threads = specdec__min_int(threads, m->threads);
 }
 
-static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+/* Drops keys behind a sequence's first `length` tokens. */
+static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     int keys = length - m->skipped[at];
@@ -149,7 +155,8 @@ static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int
     specdec__view_truncate(&m->views[at], &m->context.kv, keys);
 }
 
-static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins with the first `length` tokens of sequence `of`, and shares its keys of these. */
+static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     int keys = length - m->skipped[of];
@@ -163,7 +170,8 @@ static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int 
     m->skipped[at] = 0;
 }
 
-static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
+/* How many of a sequence's first `count` tokens have to be prefilled before the next tree. */
+static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
     const int keys = count - m->skipped[at];
@@ -171,24 +179,26 @@ static int specdec__draft_model_behind(const specdec__drafter *d, int at, int co
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
+/* Prefills the first `count` tokens of the request's sequence before it is drafted for. */
 static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
                                                    int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
-    specdec__draft_model_skip(m, request->at, request->count);
-    return specdec__draft_model_text(m, request->at, request->text, count, 0, error);
+    specdec__draft_model_skip_tokens(m, request->at, request->count);
+    return specdec__draft_model_prefill_text(m, request->at, request->text, count, 0, error);
 }
 
 /* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
    that is not longer is held whole. */
-static int specdec__draft_model_window(const specdec__model *model, const specdec__draft_setup *setup)
+static int specdec__draft_model_choose_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
 
     return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->view_keys);
 }
 
+/* Takes the drafter's memory from an arena, and checks that its model fits the target. */
 static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -205,9 +215,9 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     if (!specdec__model_can_decode(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
                              specdec__model_architecture_name(d->model));
-    if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+    if ((result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    m->window = specdec__draft_model_window(d->model, setup);
+    m->window = specdec__draft_model_choose_window(d->model, setup);
     room.view_keys = specdec__min_int(room.view_keys, m->window + config->tree_depth);
     places = room.max_views + room.kept_views;
     room.all_keys = specdec__min_int(room.all_keys, specdec__min_int(room.view_keys, (1 << 30) / places) * places);
@@ -229,8 +239,8 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
     specdec__levels_take_short(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_model_begin;
-    m->levels.run = specdec__draft_model_run;
+    m->levels.begin = specdec__draft_model_begin_tree;
+    m->levels.run = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 
@@ -248,14 +258,14 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_model_init;
-    kind->commit = specdec__draft_model_commit;
-    kind->truncate = specdec__draft_model_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_model_share);
-    kind->behind = specdec__draft_model_behind;
+    kind->commit_path = specdec__draft_model_commit_path;
+    kind->truncate_sequence = specdec__draft_model_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
+    kind->count_behind = specdec__draft_model_count_behind;
     kind->prefill = specdec__draft_model_prefill;
-    kind->keep = SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL;
+    kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
     kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
-    kind->keeps = 1;
+    kind->keeps_ended = 1;
 }
 
 SPECDEC__FOR_SPEED

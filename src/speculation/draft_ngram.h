@@ -14,7 +14,7 @@
 SPECDEC__FOR_SIZE
 
 /* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
-static void specdec__draft_ngram_obey(const specdec__draft_request *request, specdec__draft_tree *drafts)
+static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
     int32_t now[SPECDEC__MAX_TREE];
     int i, n = 1;
@@ -24,10 +24,11 @@ static void specdec__draft_ngram_obey(const specdec__draft_request *request, spe
         const int parent = now[drafts->tree.parents[i]];
 
         now[i] = -1;
-        if (parent < 0 || !specdec__constrained_allows(request->constrained, request->text,
-                                                       specdec__draft_path(request, drafts, parent), drafts->tokens[i]))
+        if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
+                                                             specdec__draft_write_path(request, drafts, parent),
+                                                             drafts->tokens[i]))
             continue;
-        specdec__tree_put(&drafts->tree, n, parent, specdec__tree_rank(&drafts->tree, n, parent));
+        specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));
         drafts->tokens[n] = drafts->tokens[i];
         drafts->share[n] = drafts->share[i];
         drafts->depth[n] = drafts->depth[parent] + 1;
@@ -37,8 +38,8 @@ static void specdec__draft_ngram_obey(const specdec__draft_request *request, spe
 }
 
 /* Proposes the most probable continuations of the sequence, by n-grams of all sequences. */
-static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, const specdec__draft_request *request,
-                                                specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                     specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[request->at];
@@ -48,36 +49,36 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, const specd
 
     wish.n = request->most;
     wish.d = request->levels;
-    wish.least = SPECDEC__NGRAM_LEAST;
+    wish.least = SPECDEC__NGRAM_LEAST_PROBABILITY;
     wish.coupled = request->rule == SPECDEC_RULE_COUPLED && request->sampling->temperature > 0;
     wish.seed = request->sampling->seed;
-    specdec__ngram_extend(index, reader, request->text, request->count);
-    result = specdec__ngram_propose(index, reader, &drafts->tree, drafts->tokens, drafts->share, &wish, error);
+    specdec__ngram_extend_sequence(index, reader, request->text, request->count);
+    result = specdec__ngram_propose_tree(index, reader, &drafts->tree, drafts->tokens, drafts->share, &wish, error);
     for (i = result ? 0 : drafts->tree.n - 1; i > 0; i--)
         drafts->share[i] /= drafts->share[drafts->tree.parents[i]];
-    if (!result && specdec__constrained_is(request->constrained))
-        specdec__draft_ngram_obey(request, drafts);
+    if (!result && specdec__constrained_is_limited(request->constrained))
+        specdec__draft_ngram_drop_forbidden(request, drafts);
     return result;
 }
 
 /* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
-static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_reader *reader,
-                                       specdec__ngram_place *place, const int32_t *text, int length)
+static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
+                                             specdec__ngram_place *place, const int32_t *text, int length)
 {
-    specdec__ngram_extend(index, reader, text, length);
-    place->run = specdec__ngram_longest(index, reader);
+    specdec__ngram_extend_sequence(index, reader, text, length);
+    place->run = specdec__ngram_longest_run(index, reader);
     place->streak = reader->streak_at == length ? reader->streak : 0;
-    reader->streak = specdec__ngram_learn(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak = specdec__ngram_learn_token(index, place, text[length]) ? place->streak + 1 : 0;
     reader->streak_at = length + 1;
 }
 
 /* Stores the target's most probable tokens at a node, if its logits were computed. */
-static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
-                                         const specdec__verified *j, int node)
+static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_place *place,
+                                             const specdec__verified *j, int node)
 {
     if (j->logits)
-        specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
-                              j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__recycle_store_row(&index->recycling, place->tail, place->known, j->kernels,
+                                   j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
 /* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
@@ -90,71 +91,74 @@ static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__
     int i, node;
 
     for (i = 0; i < j->length; i++) {
-        specdec__ngram_look(&place, j->tree, j->tokens, 0, j->text, j->count + i);
+        specdec__ngram_set_place(&place, j->tree, j->tokens, 0, j->text, j->count + i);
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
-            specdec__draft_ngram_learn(index, reader, &place, j->text, j->count + i);
-        specdec__draft_ngram_recycle(index, &place, j, j->path[i]);
+            specdec__draft_ngram_learn_token(index, reader, &place, j->text, j->count + i);
+        specdec__draft_ngram_recycle_row(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
-        specdec__ngram_look(&place, j->tree, j->tokens, node, j->text, j->count);
-        specdec__draft_ngram_recycle(index, &place, j, node);
+        specdec__ngram_set_place(&place, j->tree, j->tokens, node, j->text, j->count);
+        specdec__draft_ngram_recycle_row(index, &place, j, node);
     }
 }
 
-static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
 
     if (index->readers[at].length > length)
-        specdec__ngram_rewind(index, &index->readers[at], text, length);
+        specdec__ngram_rewind_sequence(index, &index->readers[at], text, length);
 }
 
-static void specdec__draft_ngram_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins with the first `length` tokens of another, which the index counts already. */
+static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
 
     (void)of;
-    specdec__ngram_begin(index, &index->readers[at], length);
+    specdec__ngram_begin_sequence(index, &index->readers[at], length);
 }
 
-static void specdec__draft_ngram_end(specdec__drafter *d, int at, const int32_t *text)
+static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
 
-    specdec__ngram_end(index, &index->readers[at], text);
+    specdec__ngram_end_sequence(index, &index->readers[at], text);
 }
 
-static int specdec__draft_ngram_behind(const specdec__drafter *d, int at, int count)
+/* How many of a sequence's first `count` tokens the index does not count yet. */
+static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
 
+/* Takes the index's memory from an arena: its size follows from the sequences and the history. */
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
     const int length = specdec__max_int(setup->room->view_keys, 64), history = setup->config->history;
-    const int most = (1 << 28) / (SPECDEC__NGRAM_TOKENS + 1);
+    const int most = (1 << 28) / (SPECDEC__NGRAM_LONGEST_CONTEXT + 1);
     specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
     specdec__ngram_size size;
 
-    size.context = SPECDEC__NGRAM_TOKENS;
+    size.context = SPECDEC__NGRAM_LONGEST_CONTEXT;
     size.max_nodes = setup->capacity;
     size.readers = setup->room->max_views;
     size.history = history;
-    size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED),
+    size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED_CONTEXTS),
                                      2 * setup->target->model->vocab_size);
-    size.capacity = length + (size.readers - 1) * specdec__min_int(length, SPECDEC__NGRAM_SHARE);
+    size.capacity = length + (size.readers - 1) * specdec__min_int(length, SPECDEC__NGRAM_SEQUENCE_TOKENS);
     size.capacity = specdec__min_int(specdec__min_int(size.capacity, most) + history, most) * (size.context + 1);
     d->state = index;
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
 /* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
-static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
+static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
     uint32_t id;
@@ -173,11 +177,11 @@ static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
     kind->size = 32;
     kind->depth = 12;
     kind->init = specdec__draft_ngram_init;
-    kind->fill = specdec__draft_ngram_fill;
-    kind->truncate = specdec__draft_ngram_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_ngram_share);
-    kind->end = specdec__draft_ngram_end;
-    kind->behind = specdec__draft_ngram_behind;
+    kind->fill_tree = specdec__draft_ngram_fill_tree;
+    kind->truncate_sequence = specdec__draft_ngram_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
+    kind->end_sequence = specdec__draft_ngram_end_sequence;
+    kind->count_behind = specdec__draft_ngram_count_behind;
     kind->see_logits = specdec__draft_ngram_see_logits;
 }
 

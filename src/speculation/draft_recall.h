@@ -3,7 +3,8 @@
  *
  *
  * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache draft a chain; a draft
- * model with a short window, or n-grams, draft trees that this small cache verifies (the first level). Both levels use
+ * model with a short window, or n-grams, draft trees that this small cache verifies (the first level;
+ * its drafter: the first drafter). Both levels use
  * the same noise, so the chain is what the small cache alone would decode: a draw from its distribution.
  * ================================================================================================================== */
 
@@ -23,37 +24,40 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
-#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the first level's draft model uses */
-#define SPECDEC__RECALL_SHARE 8    /* the small cache holds the context's tokens divided by this, by default */
-#define SPECDEC__RECALL_LEAST 64   /* tokens of the small cache by default, at least */
+#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of the trees that the small cache verifies, at most */
+#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the small cache's draft model uses */
+#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* tokens of the small cache by default: the context divided by this */
+#define SPECDEC__RECALL_LEAST_TOKENS 64   /* tokens of the small cache by default, at least */
 
+/* The state of a drafter of two levels. */
 typedef struct specdec__draft_recall {
     specdec__levels levels;
     specdec__retrieval cache;
-    specdec__drafter inner;    /* drafts for the small cache */
-    specdec__proposal p;       /* of `inner`, for one sequence after the other */
-    specdec_sampling sampling; /* of the first level */
-    int nodes;                 /* of the first level's trees */
+    specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
+    specdec__proposal first_proposal;       /* first_drafter's, for one sequence after the other */
+    specdec_sampling sampling; /* of the sequence, as the first level uses it */
+    int nodes;                 /* of the trees that first_drafter proposes, at most */
 } specdec__draft_recall;
 
 /* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
-static void specdec__draft_recall_tree(specdec_tree *tree, int n)
+static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
 {
-    static const signed char parents[SPECDEC__RECALL_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
-    static const signed char ranks[SPECDEC__RECALL_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
+    static const signed char parents[SPECDEC__RECALL_TREE_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
+    static const signed char ranks[SPECDEC__RECALL_TREE_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
 
     for (tree->n = 0; tree->n < n; tree->n++)
-        specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
+        specdec__tree_put_node(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
-   deeper than the chain may still grow. */
-static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__draft_request *request,
-                                                const specdec__draft_tree *drafts, int done, specdec_error *error)
+/* Lets the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may still
+   grow, and runs it as a step of the target with the small cache. */
+static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recall *m,
+                                                            const specdec__draft_request *request,
+                                                            const specdec__draft_tree *drafts, int done,
+                                                            specdec_error *error)
 {
-    specdec__proposal *q = &m->p;
-    specdec__context *c = specdec__retrieve_context(&m->cache);
+    specdec__proposal *q = &m->first_proposal;
+    specdec__context *c = specdec__retrieve_step_context(&m->cache);
     specdec__batch batch;
     specdec_result result;
     int i;
@@ -62,15 +66,16 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->request.levels = drafts->tree.n - 1 - done;
     q->request.most = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin(q, request->text, specdec__draft_path(request, drafts, done), &m->sampling,
-                         SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path(request, drafts, done), &m->sampling,
+                                  SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
-    if (m->inner.kind.cost)
-        specdec__draft_recall_tree(&q->drafts.tree, m->nodes);
+    if (m->first_drafter.kind.level_cost)
+        specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
     while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
         q->drafts.tree.n--;
-    if (q->request.levels > 1 && (result = m->inner.kind.fill(&m->inner, &q->request, &q->drafts, error)) != SPECDEC_OK)
+    if (q->request.levels > 1 && (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts,
+                                                                           error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->drafts.tree.n; i++) {
         c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
@@ -80,19 +85,19 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     return specdec__forward(c, &batch, error);
 }
 
-/* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
-   there. */
-static void specdec__draft_recall_walk(specdec__draft_recall *m, const specdec__draft_request *request,
-                                       specdec__draft_tree *drafts, int *done)
+/* Verifies the first drafter's tree: appends the tokens that the target with the small cache chooses to the chain.
+   *done: tokens of the chain. */
+static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, const specdec__draft_request *request,
+                                                     specdec__draft_tree *drafts, int *done)
 {
-    specdec__proposal *q = &m->p;
-    int path[SPECDEC__RECALL_NODES], length = 0, node = 0, k;
-    int32_t own[SPECDEC__RECALL_NODES];
+    specdec__proposal *q = &m->first_proposal;
+    int path[SPECDEC__RECALL_TREE_NODES], length = 0, node = 0, k;
+    int32_t own[SPECDEC__RECALL_TREE_NODES];
 
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_children(&m->levels, request, drafts, *done, node);
+        specdec__draft_choose_children(&m->levels, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
         for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
@@ -103,20 +108,21 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, const specdec__
         node = k;
     }
     specdec__view_commit(&m->cache.sequences[request->at].view, &m->cache.context.kv, path, length);
-    if (m->inner.kind.commit && q->drafts.tree.n > 1)
-        m->inner.kind.commit(&m->inner, q->request.at, own + 1, length - 1);
+    if (m->first_drafter.kind.commit_path && q->drafts.tree.n > 1)
+        m->first_drafter.kind.commit_path(&m->first_drafter, q->request.at, own + 1, length - 1);
 }
 
-static specdec_result specdec__draft_recall_fill(specdec__drafter *d, const specdec__draft_request *request,
-                                                 specdec__draft_tree *drafts, specdec_error *error)
+/* Drafts a chain with the small cache: runs and verifies trees of the first drafter until the chain is full. */
+static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
     int done = 0, before = -1, i;
     specdec_result result;
 
-    if (!request->view || !specdec__retrieve_pays(&m->cache, request->view->length))
+    if (!request->view || !specdec__retrieve_is_long_enough(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
-    result = specdec__retrieve_begin(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
+    result = specdec__retrieve_begin_chain(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = request->sampling;
     m->levels.chooser.constrained = request->constrained;
     m->sampling = *request->sampling;
@@ -128,65 +134,69 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, const spec
         drafts->tokens[i] = -1;
     while (!result && done < drafts->tree.n - 1 && done > before) {
         before = done;
-        result = specdec__draft_recall_run(m, request, drafts, done, error);
+        result = specdec__draft_recall_run_first_level(m, request, drafts, done, error);
         if (!result)
-            specdec__draft_recall_walk(m, request, drafts, &done);
+            specdec__draft_recall_verify_first_level(m, request, drafts, &done);
     }
-    if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, request->at, request->text, request->count);
+    if (m->first_drafter.kind.truncate_sequence)
+        m->first_drafter.kind.truncate_sequence(&m->first_drafter, request->at, request->text, request->count);
     if (result) /* chunks may be missing */
-        specdec__retrieve_forget(&m->cache, request->at);
+        specdec__retrieve_drop_sequence(&m->cache, request->at);
     return result;
 }
 
-static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+/* Drops what is stored of a sequence behind its first `length` tokens. */
+static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
     specdec__retrieved *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
-        specdec__retrieve_forget(&m->cache, at);
-    if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, at, text, length);
+        specdec__retrieve_drop_sequence(&m->cache, at);
+    if (m->first_drafter.kind.truncate_sequence)
+        m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
-static void specdec__draft_recall_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: the first drafter may share them. */
+static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-    if (m->inner.kind.share)
-        m->inner.kind.share(&m->inner, at, of, length);
+    if (m->first_drafter.kind.share_prefix)
+        m->first_drafter.kind.share_prefix(&m->first_drafter, at, of, length);
 }
 
-static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t *text)
+/* A sequence ends: drops what the small cache and the first drafter hold of it. */
+static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-    specdec__retrieve_forget(&m->cache, at);
-    if (m->inner.kind.end)
-        m->inner.kind.end(&m->inner, at, text);
-    else if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, at, text, 0);
+    specdec__retrieve_drop_sequence(&m->cache, at);
+    if (m->first_drafter.kind.end_sequence)
+        m->first_drafter.kind.end_sequence(&m->first_drafter, at, text);
+    else if (m->first_drafter.kind.truncate_sequence)
+        m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, 0);
 }
 
 /* The cost of a level: a step of the target with few keys, for about two tokens. */
-static double specdec__draft_recall_cost(const specdec__drafter *d, const specdec__model *target)
+static double specdec__draft_recall_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
     (void)target;
     return 0.5;
 }
 
-static int specdec__draft_recall_ready(const specdec__drafter *d, int at, int count)
+/* Whether a sequence is long enough for the small cache. */
+static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
 {
     (void)at;
-    return specdec__retrieve_pays(&((const specdec__draft_recall *)d->state)->cache, count - 1);
+    return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* Makes the drafter of the first level: the draft model if the configuration has one, else n-grams. */
-static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, const specdec__drafter *d,
-                                                  const specdec__draft_setup *setup, specdec__arena *arena,
-                                                  specdec_error *error)
+/* Initialises the first drafter: the draft model if the configuration has one, else n-grams. */
+static specdec_result specdec__draft_recall_init_first_level(specdec__draft_recall *m, const specdec__drafter *d,
+                                                             const specdec__draft_setup *setup, specdec__arena *arena,
+                                                             specdec_error *error)
 {
     const int size = m->nodes;
     specdec__kv_demand room = *setup->room;
@@ -199,19 +209,20 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
     if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
-    memset(&m->inner.kind, 0, sizeof m->inner.kind);
+    memset(&m->first_drafter.kind, 0, sizeof m->first_drafter.kind);
     if (model)
-        specdec__draft_model_kind(&m->inner.kind);
+        specdec__draft_model_kind(&m->first_drafter.kind);
     else if (SPECDEC__NGRAMS)
-        specdec__draft_ngram_kind(&m->inner.kind);
-    m->inner.model = model;
-    m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
+        specdec__draft_ngram_kind(&m->first_drafter.kind);
+    m->first_drafter.model = model;
+    m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
-    specdec__draft_take(&m->p, size, size, arena);
-    return m->inner.kind.init(&m->inner, &inner, arena, error);
+    specdec__draft_take_proposal(&m->first_proposal, size, size, arena);
+    return m->first_drafter.kind.init(&m->first_drafter, &inner, arena, error);
 }
 
+/* Takes the drafter's memory from an arena, and refuses targets whose keys cannot be copied by chunks. */
 static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -219,8 +230,8 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     const specdec__context *target = setup->target;
     const specdec_config *config = setup->config;
     const int chunk = config->retrieval_chunk ? config->retrieval_chunk : 8;
-    const int share = setup->room->view_keys / SPECDEC__RECALL_SHARE;
-    const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST);
+    const int share = setup->room->view_keys / SPECDEC__RECALL_CONTEXT_DIVISOR;
+    const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST_TOKENS);
     specdec_result result;
 
     d->state = m;
@@ -232,11 +243,11 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
     specdec__levels_init(&m->levels, target->model, setup, arena);
-    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->max_nodes);
+    m->nodes = specdec__min_int(SPECDEC__RECALL_TREE_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
-    if ((result = specdec__draft_recall_inner(m, d, setup, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
-    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->inner.kv_bytes;
+    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
     m->levels.logits = m->cache.logits;
     m->levels.stride = (size_t)target->output->rows;
     return SPECDEC_OK;
@@ -253,12 +264,12 @@ static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
     kind->size = 13;
     kind->depth = 13;
     kind->init = specdec__draft_recall_init;
-    kind->fill = specdec__draft_recall_fill;
-    kind->truncate = specdec__draft_recall_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_recall_share);
-    kind->end = specdec__draft_recall_end;
-    kind->cost = specdec__draft_recall_cost;
-    kind->ready = specdec__draft_recall_ready;
+    kind->fill_tree = specdec__draft_recall_fill_tree;
+    kind->truncate_sequence = specdec__draft_recall_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_recall_share_prefix);
+    kind->end_sequence = specdec__draft_recall_end_sequence;
+    kind->level_cost = specdec__draft_recall_level_cost;
+    kind->is_ready = specdec__draft_recall_is_ready;
 }
 
 SPECDEC__FOR_SPEED

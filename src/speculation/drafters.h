@@ -16,6 +16,7 @@
 
 SPECDEC__FOR_SIZE
 
+/* 1 for each kind of drafter that this build has. */
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_MTP SPECDEC__HEADS
@@ -28,7 +29,7 @@ typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
-    const char *name;
+    const char *name; /* by which callers name the kind */
     specdec__drafter_row row; /* NULL: it is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
 #define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},
@@ -37,12 +38,12 @@ static const struct {
 };
 
 /* The kinds that draft with models that read states, by how these do. */
-static const specdec__drafter_row specdec__drafter_files[] = {
+static const specdec__drafter_row specdec__drafter_state_readers[] = {
     NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
     SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
 
-/* Writes the row of a kind. Returns 0 if there is none. */
-static int specdec__drafter_write(specdec__drafter_kind *kind, specdec__drafter_row row)
+/* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
+static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)
 {
     memset(kind, 0, sizeof *kind);
     if (row)
@@ -52,18 +53,18 @@ static int specdec__drafter_write(specdec__drafter_kind *kind, specdec__drafter_
 
 /* Replaces the kind that the caller has named by the one that drafts with files like the model's. A kind that can draft
    without its model stays. */
-static void specdec__drafter_fit(specdec__drafter_kind *kind, const specdec__model *model)
+static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec__model *model)
 {
-    const specdec__drafter_row row = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
+    const specdec__drafter_row row = model ? specdec__drafter_state_readers[model->trait[SPECDEC__READS_STATES]] : NULL;
 
     if (row && !kind->optional)
-        specdec__drafter_write(kind, row);
+        specdec__drafter_write_kind(kind, row);
 }
 
 /* The kind that a caller names. Returns 0 for "auto" and "off", and for a kind that is left out of this build. */
-static int specdec__drafter_named(specdec__drafter_kind *kind, specdec_drafting drafting)
+static int specdec__drafter_named_kind(specdec__drafter_kind *kind, specdec_drafting drafting)
 {
-    return specdec__drafter_write(kind, drafting > SPECDEC_DRAFT_OFF
+    return specdec__drafter_write_kind(kind, drafting > SPECDEC_DRAFT_OFF
                                             ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].row : NULL);
 }
 

@@ -15,23 +15,24 @@
 
 /* A file of heads, with the buffers of a level of a tree. */
 typedef struct specdec__heads {
-    float blend;              /* by how much a row of the table counts */
-    float *input;             /* (most, stride of the wider): what a level reads */
-    float *inner;             /* (most, stride of states): its states */
-    float *table;             /* (threads, inner): a row of the table */
-    float *ones;              /* (inner) */
+    float blend;              /* factor of a token's table row that is added to a state */
+    float *input;             /* (most, stride of the wider of embedding and states): the input rows of a level */
+    float *inner;             /* (most, stride of states): the states that the level computes */
+    float *table;             /* (threads, inner): scratch: a row of the table of tokens */
+    float *ones;              /* (inner): 1 each, as the other factor of gated activations */
     float *logits;            /* (most, output rows) */
     /* the level under way */
-    int level, n;
-    const int32_t *tokens;    /* (n): what came of the level before */
-    specdec__context context; /* of it, only what matrices need */
+    int level, n;             /* its number, which is that of its head; its rows */
+    const int32_t *tokens;    /* (n): the token behind which each row predicts */
+    specdec__context context; /* of this, only what products with matrices need */
 } specdec__heads;
 
 SPECDEC__FOR_SIZE
 
-/* Tokens of a row of logits; the same for all heads. */
-static int specdec__heads_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
+/* Logits of a row, one a token; the same number for all heads. */
+static int specdec__heads_output_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
+/* Takes the buffers for levels of at most `most` rows from an arena. */
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
                                 int threads, int most, specdec__arena *arena)
 {
@@ -54,24 +55,24 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
     h->table = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)inner);
     h->ones = SPECDEC__TAKE(arena, float, inner);
     h->logits = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)most,
-                                                              (size_t)specdec__heads_rows(model)));
+                                                              (size_t)specdec__heads_output_rows(model)));
     for (i = 0; h->ones && i < inner; i++)
         h->ones[i] = 1;
 }
 
 /* Floats of a row of a level's input. */
-static int specdec__heads_width(const specdec__model *m, int level)
+static int specdec__heads_input_width(const specdec__model *m, int level)
 {
     return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
 
 /* A thread's part of turning products into a level's states. */
-static void specdec__heads_states(specdec__heads *h, int thread)
+static void specdec__heads_compute_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
     const specdec__model *m = c->model;
     const specdec__layer *l = &m->layer[m->heads_tied ? 0 : h->level];
-    const int inner = m->feed_forward, width = specdec__heads_width(m, h->level);
+    const int inner = m->feed_forward, width = specdec__heads_input_width(m, h->level);
     float *row = h->table + (size_t)thread * (size_t)inner;
     int i;
 
@@ -92,6 +93,7 @@ static void specdec__heads_states(specdec__heads *h, int thread)
     }
 }
 
+/* A thread's part of a level: products, states, logits. */
 static void specdec__heads_worker(void *argument, int thread)
 {
     specdec__heads *h = (specdec__heads *)argument;
@@ -100,7 +102,7 @@ static void specdec__heads_worker(void *argument, int thread)
     const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
     const int stride = specdec__forward_stride(m->feed_forward);
     specdec__matrix_input in = specdec__forward_make_input(
-        h->input, h->n, specdec__forward_stride(specdec__heads_width(m, h->level)), NULL);
+        h->input, h->n, specdec__forward_stride(specdec__heads_input_width(m, h->level)), NULL);
     specdec__matrix_product t;
 
     t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
@@ -109,13 +111,13 @@ static void specdec__heads_worker(void *argument, int thread)
     t.stride = (size_t)stride;
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return;
-    specdec__heads_states(h, thread);
+    specdec__heads_compute_states(h, thread);
     if (specdec__pool_barrier(c->pool))
         return;
     in = specdec__forward_make_input(h->inner, h->n, stride, NULL);
     t.matrix = &m->layer[m->heads_tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
     t.rows_out = h->logits;
-    t.stride = (size_t)specdec__heads_rows(m);
+    t.stride = (size_t)specdec__heads_output_rows(m);
     specdec__forward_project(c, thread, &in, &t, 1);
 }
 
@@ -123,8 +125,8 @@ SPECDEC__FOR_SPEED
 
 /* Runs head number `level` on n rows of h->input behind tokens[n]: writes states to h->inner, logits to h->logits. The
    input of level 0 is normalised first where the file says so. */
-static specdec_result specdec__heads_run(specdec__heads *h, int level, const int32_t *tokens, int n,
-                                         specdec_error *error)
+static specdec_result specdec__heads_run_level(specdec__heads *h, int level, const int32_t *tokens, int n,
+                                               specdec_error *error)
 {
     const specdec__context *c = &h->context;
     const specdec__model *m = c->model;

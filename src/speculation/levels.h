@@ -19,69 +19,77 @@
 
 SPECDEC__FOR_SIZE
 
-/* The common part of drafters that make one run for each level of a tree. Their state begins with it. */
+/* The common part of the state of all drafters that make one forward pass for each level of a tree (the struct begins
+   their state). */
 typedef struct specdec__levels {
     specdec__chooser chooser;
-    int vocab;         /* tokens that may be proposed: those that target and drafter share */
+    int vocab;         /* number of tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
-    specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
-    specdec__context *context; /* of the drafter's model */
-    const int32_t *ids; /* (id_count): the tokens of a row of logits; NULL: all, in order */
+    specdec__short *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none */
+    specdec__context *context; /* of the drafter's model; set only where there are short_rows */
+    const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: row[i] is token i's */
     int id_count;
-    float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
-    int runs;          /* levels of the current tree that were run, without the root */
-    int32_t *nodes;    /* (sequences, capacity): the index of a candidate among those that were run; -1: not run */
+    float *whole;      /* (vocab): a row of logits of all tokens, where the rows computed have fewer: the others have
+                          -infinity */
+    int runs;          /* forward passes of the current tree, without that of the root */
+    int32_t *nodes;    /* (sequences, capacity): for each candidate its index among those that were run; -1: not run */
     int capacity;
-    const float *logits; /* rows of the last run, `stride` floats apart */
-    size_t stride;
-    const float *trust;  /* of each row: the drafter's probability that the row is right; NULL: it has none */
-    /* Begins a tree; row 0 becomes that of the root. */
+    const float *logits; /* rows of the last forward pass, `stride` floats apart */
+    size_t stride;     /* floats */
+    const float *trust;  /* for each row: the drafter's estimate that its best token is accepted; NULL: none */
+    /* Begins a tree by a forward pass up to the root: logits row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
                             const specdec__draft_tree *drafts, specdec_error *error);
-    /* Runs candidates[count] of one level, which get the indices from `from` on; row i is that of candidates[i]. */
+    /* Runs candidates[count] of one level in one forward pass: they get the indices from `from` on (see nodes), and row
+       i of the logits becomes that of candidates[i]. */
     specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
                           const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
                           specdec_error *error);
 } specdec__levels;
 
-/* Prepares a row of logits (vocab) for sampling behind text (count), without the tokens that the constraint forbids. */
-static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
-                                 const int32_t *text, int count)
+/* Prepares *row for sampling from logits (vocab) behind text (count); tokens that the constraint forbids are left out.
+   */
+static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
+                                         int vocab,
+                                         const int32_t *text, int count)
 {
-    const int limited = specdec__constrained_is(chooser->constrained);
+    const int limited = specdec__constrained_is_limited(chooser->constrained);
     int32_t lowest = 0;
 
     if (limited)
-        logits = specdec__constrained_row(chooser->constrained, logits, vocab, text, count, &lowest);
+        logits = specdec__constrained_mask_row(chooser->constrained, logits, vocab, text, count, &lowest);
     specdec__row_init(row, chooser, logits, vocab, text, count);
     if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
-        !specdec__masker_has(chooser->constrained->masker, row->candidates.items[0].token))
+        !specdec__masker_has_token(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
-/* The k best tokens of a row of logits (vocab), best first, forbidden ones included. */
-static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
-                               int count, int k, specdec_candidate *best)
+/* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, without asking the
+   constraint. Returns how many. */
+static int specdec__choose_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
+                                         const int32_t *text,
+                                         int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
-    if (!(s->temperature > 0) && !specdec__sample_alters(s))
-        return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
+    if (!(s->temperature > 0) && !specdec__sample_alters_logits(s))
+        return specdec__sample_best_tokens(chooser->kernels, logits, vocab, k, best);
     specdec__row_init(&row, chooser, logits, vocab, text, count);
-    return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
+    return specdec__row_best_tokens(&row, s->seed, (uint64_t)count, k, best);
 }
 
-/* The k best tokens of a row that the constraint allows. The best tokens are checked one by one, unless samplers cut
-   the list of candidates, or too few of those tokens are allowed: then the row is masked first. */
+/* Writes the k best tokens that the constraint allows to `best`, best first, from a row of logits (vocab) behind text
+   (count). The best tokens are checked one by one, unless samplers cut the list of candidates, or too few of those
+   tokens are allowed: then the row is masked first. Returns how many. */
 static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
                                    const int32_t *text, int count, int k, specdec_candidate *best)
 {
     specdec__constrained *c = chooser->constrained;
     const specdec_sampling *s = chooser->sampling;
-    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_ASKED;
-    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_ASKED];
-    const int32_t forced = specdec__constrained_forced(c, text, count);
+    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_EXTRA;
+    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_EXTRA];
+    const int32_t forced = specdec__constrained_forced_token(c, text, count);
     specdec__row row;
     int found, i;
 
@@ -90,33 +98,33 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
         best[0].logit = 0;
         return 1;
     }
-    if (!c->allow && !specdec__sample_filters(s)) {
-        found = specdec__choose_any(chooser, logits, vocab, text, count, asked, candidates);
-        found = specdec__constrained_keep(c, text, count, found, k, candidates);
+    if (!c->allow && !specdec__sample_drops_candidates(s)) {
+        found = specdec__choose_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
+        found = specdec__constrained_keep_allowed(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
         if (found == k)
             return found;
     }
-    specdec__chooser_row(chooser, &row, logits, vocab, text, count);
-    found = specdec__row_top(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
+    specdec__chooser_prepare_row(chooser, &row, logits, vocab, text, count);
+    found = specdec__row_best_tokens(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
     for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
         continue;
     return specdec__min_int(found, i);
 }
 
-/* The k best tokens of a row of logits (vocab), best first, behind recent (recent_count). The first one is the token of
-   plain decoding. */
+/* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, as sampling
+   and constraint order them: the first one is the token of plain decoding. Returns how many. */
 static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
                            int recent_count, int k, specdec_candidate *best)
 {
-    return specdec__constrained_is(chooser->constrained)
+    return specdec__constrained_is_limited(chooser->constrained)
                ? specdec__choose_allowed(chooser, logits, vocab, recent, recent_count, k, best)
-               : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
+               : specdec__choose_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
-/* Writes the tokens on the path from the root (excluded) to a node behind the sequence. Returns the length of sequence
-   and path. */
-static int specdec__draft_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
+/* Writes the tokens on a tree's path from the root (excluded) to a node into request->text, behind the sequence's
+   tokens. Returns the number of tokens of sequence and path together. */
+static int specdec__draft_write_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
 {
     int length = request->count + drafts->depth[node], at;
 
@@ -125,22 +133,25 @@ static int specdec__draft_path(const specdec__draft_request *request, const spec
     return length;
 }
 
-SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, int at)
+/* The part of m->nodes that belongs to sequence `at`. */
+SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__levels *m, int at)
 {
     return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
-/* The index of a candidate's parent among the rows that were run: 0: the root; else 1 + its node. */
-SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
-                                         int candidate)
+/* The place of a candidate's parent among the rows that were run for the current tree: 0: the parent is the root; else
+   1 + the parent's index. */
+SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
+                                              int candidate)
 {
     const int parent = drafts->tree.parents[candidate];
 
-    return parent ? 1 + specdec__draft_nodes(m, at)[parent] : 0;
+    return parent ? 1 + specdec__draft_sequence_nodes(m, at)[parent] : 0;
 }
 
-/* Row i of the last run, with logits for all tokens; those that a short vocabulary lacks have -infinity. */
-static const float *specdec__draft_row(const specdec__levels *m, int i)
+/* Row i of the last forward pass, as (vocab) logits of all tokens; tokens that a short vocabulary lacks have -infinity.
+   */
+static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
     int j;
@@ -153,7 +164,8 @@ static const float *specdec__draft_row(const specdec__levels *m, int i)
     return m->whole;
 }
 
-/* The seed by which `rank` children are drawn for a rule of rejection. It differs from the target's. */
+/* The seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's seed, so
+   that the draws are independent. */
 static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
@@ -161,39 +173,43 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
     return rule == SPECDEC_RULE_SEQUOIA ? seed : seed + (uint64_t)rank * 0x9e3779b97f4a7c15u;
 }
 
-/* Draws `count` children of a node for a rule of rejection, and stores the distribution that they were drawn from.
-   Without replacement, tokens of probability 0 are left out. Returns how many there are. */
-static int specdec__draft_draw(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
-                               int length, int count, specdec_candidate *best)
+/* Draws `count` children of a node into `best` for a rule of rejection, and stores the distribution that they were
+   drawn from in request->distributions. Drawn without replacement, tokens of probability 0 are left out. Returns how
+   many children there are. */
+static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft_request *request, int node,
+                                        const float *logits,
+                                        int length, int count, specdec_candidate *best)
 {
     const specdec_sampling *s = m->chooser.sampling;
     float *q = request->distributions + (size_t)node * (size_t)m->vocab_rows;
     specdec__row row;
     int i, found, drawn = 0;
 
-    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, request->text, length);
-    specdec__row_weights(&row, q);
+    specdec__chooser_prepare_row(&m->chooser, &row, logits, m->vocab, request->text, length);
+    specdec__row_write_weights(&row, q);
     if (request->rule == SPECDEC_RULE_SEQUOIA) {
-        found = specdec__row_top(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
+        found = specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
         for (i = 0; i < found; i++)
             if (q[best[i].token] > 0)
                 best[drawn++] = best[i];
         return drawn;
     }
     for (i = 0; i < count; i++)
-        specdec__row_top(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
+        specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
     return count;
 }
 
-/* The draft's most probable tokens, penalties included: the children for top-k verification. */
-static int specdec__draft_likeliest(specdec__levels *m, const specdec__draft_request *request, const float *logits,
-                                    int length, int count, specdec_candidate *best)
+/* Writes the draft's most probable tokens, penalties included, to best (count): the children for top-k verification.
+   Returns how many. */
+static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__draft_request *request,
+                                             const float *logits,
+                                             int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
     int32_t lowest;
 
-    if (specdec__constrained_is(request->constrained))
-        logits = specdec__constrained_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
+    if (specdec__constrained_is_limited(request->constrained))
+        logits = specdec__constrained_mask_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
     candidates.items = m->chooser.items;
     if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, request->text, length, NULL))
         return 0;
@@ -201,45 +217,53 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__draft_req
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* The tokens that become children of a node under the request's rule. length: of the sequence and the path. Returns
-   how many there are. */
-static int specdec__draft_best(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
-                               int length, int count, specdec_candidate *best)
+/* Writes the tokens that become children of a node under the request's rule to best (count). logits: the node's row;
+   length: tokens of the sequence and of the path to the node. Returns how many there are. */
+static int specdec__draft_best_children(specdec__levels *m, const specdec__draft_request *request, int node,
+                                        const float *logits,
+                                        int length, int count, specdec_candidate *best)
 {
     if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
         return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
-    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, request, logits, length, count, best)
-                                               : specdec__draft_draw(m, request, node, logits, length, count, best);
+    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest_children(m, request, logits, length, count,
+                                                                                   best)
+                                               : specdec__draft_draw_children(m, request, node, logits, length, count,
+                                                                              best);
 }
 
-/* Chooses the children of a node from row `at` of the last run. */
-static void specdec__draft_children(specdec__levels *m, const specdec__draft_request *request,
-                                    specdec__draft_tree *drafts, int node, int at)
+/* Sets the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass; -1
+   where there is no token. */
+static void specdec__draft_choose_children(specdec__levels *m, const specdec__draft_request *request,
+                                           specdec__draft_tree *drafts, int node, int at)
 {
     const specdec_tree *tree = &drafts->tree;
-    const float *logits = specdec__draft_row(m, at);
+    const float *logits = specdec__draft_logits_row(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_path(request, drafts, node);
+    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_write_path(request, drafts,
+                                                                                                    node);
     int count = 0, found, i;
 
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
-    found = specdec__draft_best(m, request, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    found = specdec__draft_best_children(m, request, node, logits, length,
+                                         specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* Appends the best tokens of a row behind a node, with their shares of exp(logit), including the noise by which the
-   target will choose. Not for rules that need children of a certain distribution. */
-static void specdec__draft_offer(specdec__levels *m, const specdec__draft_request *request, specdec__draft_tree *drafts,
-                                 int node, int row)
+/* Appends the best tokens of row `row` of the last forward pass to the tree, as children of `node`. Their shares are
+   those of exp(logit) among them, the noise by which the target will choose included. Not for rules that need children
+   drawn from a certain distribution. */
+static void specdec__draft_append_children(specdec__levels *m, const specdec__draft_request *request,
+                                           specdec__draft_tree *drafts,
+                                           int node, int row)
 {
-    specdec_candidate best[SPECDEC__OFFERS];
-    const float *logits = specdec__draft_row(m, row);
-    const int length = specdec__draft_path(request, drafts, node);
-    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
-    float weight[SPECDEC__OFFERS], total = 0;
-    const int found = specdec__draft_best(m, request, node, logits, length, most, best);
+    specdec_candidate best[SPECDEC__GROWN_CHILDREN];
+    const float *logits = specdec__draft_logits_row(m, row);
+    const int length = specdec__draft_write_path(request, drafts, node);
+    const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
+    float weight[SPECDEC__GROWN_CHILDREN], total = 0;
+    const int found = specdec__draft_best_children(m, request, node, logits, length, most, best);
     int i;
 
     for (i = 0; i < found; i++) {
@@ -251,32 +275,33 @@ static void specdec__draft_offer(specdec__levels *m, const specdec__draft_reques
     for (i = 0; i < found; i++) {
         int at = drafts->tree.n++;
 
-        specdec__tree_put(&drafts->tree, at, node, i + 1);
+        specdec__tree_put_node(&drafts->tree, at, node, i + 1);
         drafts->tokens[at] = best[i].token;
         drafts->depth[at] = drafts->depth[node] + 1;
         drafts->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
         drafts->extended[at] = 0;
-        specdec__draft_nodes(m, request->at)[at] = -1;
+        specdec__draft_sequence_nodes(m, request->at)[at] = -1;
     }
 }
 
-/* Runs candidates behind their paths; their rows get the indices from `from` on. */
-static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__draft_request *request,
-                                         const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                         int count, specdec_error *error)
+/* Runs candidates[count] of one level in a forward pass; they get the indices from `from` on in m->nodes. */
+static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const specdec__draft_request *request,
+                                                    const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                    int from,
+                                                    int count, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    int32_t *nodes = specdec__draft_nodes(m, request->at);
+    int32_t *nodes = specdec__draft_sequence_nodes(m, request->at);
     specdec_result result;
     double start;
     int i;
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
-    start = m->own ? specdec__os_seconds() : 0;
+    start = m->short_rows ? specdec__os_seconds() : 0;
     result = m->run(d, request, drafts, candidates, from, count, error);
-    if (m->own && !result) {
-        specdec__short_see(m->own, specdec__os_seconds() - start);
+    if (m->short_rows && !result) {
+        specdec__short_add_time(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -284,44 +309,45 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__dra
     return result;
 }
 
-/* Begins a tree: chooses whether it is drafted with the short vocabulary or with all rows of the output matrix. */
-static void specdec__levels_shorten(specdec__levels *m, const specdec__draft_request *request)
+/* Before a tree: chooses whether it is drafted with the copied rows of the output matrix or with all rows, and updates
+   the copies. */
+static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
 {
-    specdec__short *s = m->own;
+    specdec__short *s = m->short_rows;
 
-    specdec__short_read(s, request->at, request->text, request->count, m->vocab, m->whole);
-    s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
+    specdec__short_count_text(s, request->at, request->text, request->count, m->vocab, m->whole);
+    s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose(s, 4 * request->wait_seconds);
-    if (s->on)
-        specdec__short_copy(s);
-    m->ids = s->on ? s->ids : NULL;
-    m->id_count = s->on ? s->matrix.rows : 0;
-    m->context->output = s->on ? &s->matrix : s->full;
+    specdec__short_choose_matrix(s, 4 * request->wait_seconds);
+    if (s->in_use)
+        specdec__short_copy_rows(s);
+    m->ids = s->in_use ? s->ids : NULL;
+    m->id_count = s->in_use ? s->matrix.rows : 0;
+    m->context->output = s->in_use ? &s->matrix : s->full_matrix;
     m->stride = (size_t)m->context->output->rows;
 }
 
-/* Begins a tree: row 0 becomes the root's, and no other node has been run. */
-static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__draft_request *request,
-                                          const specdec__draft_tree *drafts, specdec_error *error)
+/* Begins a tree: logits row 0 becomes the root's, and no other node counts as run. */
+static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
 
-    memset(specdec__draft_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
+    memset(specdec__draft_sequence_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
     m->chooser.sampling = request->sampling;
     m->chooser.constrained = request->constrained;
-    if (m->own)
-        specdec__levels_shorten(m, request);
+    if (m->short_rows)
+        specdec__levels_choose_vocabulary(m, request);
     return m->begin(d, request, drafts, error);
 }
 
-/* The fill of drafters by levels: all nodes of a level that have children are run together. */
-static specdec_result specdec__draft_levels_fill(specdec__drafter *d, const specdec__draft_request *request,
-                                                 specdec__draft_tree *drafts, specdec_error *error)
+/* The fill_tree function of drafters by levels: all nodes of a level that have children are run together. */
+static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
     const specdec_tree *tree = &drafts->tree;
-    specdec_result result = specdec__draft_root(d, request, drafts, error);
+    specdec_result result = specdec__draft_begin_tree(d, request, drafts, error);
     int32_t level[SPECDEC__MAX_TREE];
     int from, to, i, count, n = 0;
 
@@ -329,42 +355,45 @@ static specdec_result specdec__draft_levels_fill(specdec__drafter *d, const spec
         return result;
     for (i = 1; i < tree->n; i++)
         drafts->tokens[i] = -1;
-    specdec__draft_children(m, request, drafts, 0, 0);
+    specdec__draft_choose_children(m, request, drafts, 0, 0);
     for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
         for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
             if (drafts->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
                 level[count++] = to;
-        if (count && (result = specdec__draft_run(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
+        if (count && (result = specdec__draft_run_candidates(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
         for (i = 0; i < count; i++)
-            specdec__draft_children(m, request, drafts, level[i], i);
+            specdec__draft_choose_children(m, request, drafts, level[i], i);
     }
     return SPECDEC_OK;
 }
 
-/* The extend of drafters by levels: runs the root, or all chosen candidates together. */
-static specdec_result specdec__draft_levels_extend(specdec__drafter *d, const specdec__draft_request *request,
-                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
-                                                   specdec_error *error)
+/* The extend function of drafters by levels: runs the root, or all chosen candidates together, and appends their
+   children. */
+static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                  specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
+                                                  specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
     const int32_t *chosen = frontier->chosen;
     const int root = chosen[0] == 0, count = frontier->count;
-    specdec_result result = root ? specdec__draft_root(d, request, drafts, error)
-                                 : specdec__draft_run(d, request, drafts, chosen, drafts->extended_count, count, error);
+    specdec_result result = root ? specdec__draft_begin_tree(d, request, drafts, error)
+                                 : specdec__draft_run_candidates(d, request, drafts, chosen, drafts->extended_count,
+                                                                 count, error);
     int i;
 
     for (i = 0; !result && i < count; i++) {
-        specdec__draft_offer(m, request, drafts, chosen[i], i);
+        specdec__draft_append_children(m, request, drafts, chosen[i], i);
         drafts->extended[chosen[i]] = 1;
     }
     drafts->extended_count += result || root ? 0 : count;
     return result;
 }
 
-/* Makes a candidate the root, and drops all that do not descend from it. */
-static void specdec__draft_reroot(specdec__draft_tree *drafts, int root)
+/* Makes candidate `root` the root of a tree, and drops all candidates that do not descend from it. drafts->moved: the
+   new index of each. */
+static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
 {
     int32_t *now = drafts->moved;
     const int above = drafts->depth[root];
@@ -378,7 +407,7 @@ static void specdec__draft_reroot(specdec__draft_tree *drafts, int root)
 
         if (parent < 0)
             continue;
-        specdec__tree_put(&drafts->tree, n, parent, drafts->tree.ranks[i]);
+        specdec__tree_put_node(&drafts->tree, n, parent, drafts->tree.ranks[i]);
         drafts->tokens[n] = drafts->tokens[i];
         drafts->depth[n] = drafts->depth[i] - above;
         drafts->share[n] = drafts->share[i];
@@ -388,23 +417,25 @@ static void specdec__draft_reroot(specdec__draft_tree *drafts, int root)
     drafts->tree.n = n;
 }
 
-/* As specdec__draft_reroot, for candidates that are nodes of a drafter's context. */
-static void specdec__levels_reroot(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
+/* As specdec__draft_reroot_tree, for a tree of sequence `at` whose candidates have indices in m->nodes, which move with
+   them. */
+static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
 {
-    int32_t *nodes = specdec__draft_nodes(m, at);
+    int32_t *nodes = specdec__draft_sequence_nodes(m, at);
     const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(drafts, root);
+    specdec__draft_reroot_tree(drafts, root);
     for (i = root + 1; i < known; i++)
         if (drafts->moved[i] >= 0)
             nodes[drafts->moved[i]] = nodes[i];
     nodes[0] = -1;
 }
 
-/* Makes candidates nodes of a drafter's context, from number `from` on. */
-static void specdec__levels_put(const specdec__levels *m, specdec__context *c, int at,
-                                const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
+/* Makes candidates[count] nodes of the step that a drafter's context runs next, with their tokens and parents, from
+   node number `from` on. */
+static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context *c, int at,
+                                      const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
 {
     int i;
 
@@ -412,13 +443,13 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, i
         const int parent = drafts->tree.parents[candidates[i]];
 
         c->tokens[from + i] = drafts->tokens[candidates[i]];
-        c->parents[from + i] = parent ? specdec__draft_nodes(m, at)[parent] : -1;
+        c->parents[from + i] = parent ? specdec__draft_sequence_nodes(m, at)[parent] : -1;
     }
 }
 
 /* Checks that a model has the target's vocabulary. */
-static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
-                                                 specdec_error *error)
+static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d, const specdec__model *target,
+                                                       specdec_error *error)
 {
     uint32_t different = 0;
 
@@ -429,7 +460,7 @@ static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, cons
                          different);
 }
 
-/* Takes the memory of a drafter by levels. */
+/* Takes the memory of the common part of a drafter by levels from an arena. model: the drafter's. */
 static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
@@ -437,7 +468,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     int i;
 
     m->trust = NULL;
-    m->own = NULL;
+    m->short_rows = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
@@ -453,20 +484,21 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->max_views * (size_t)m->capacity);
 }
 
-/* Bytes of weights that a level uses, with all rows of the output matrix. */
-static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
+/* Bytes of weights that a level of a draft reads, with all rows of the output matrix. */
+static size_t specdec__levels_weight_bytes(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
 
 /* The cost of a level in plain steps, by bytes of weights; less with a short vocabulary. */
-static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
+static double specdec__levels_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__levels *m = (const specdec__levels *)d->state;
-    double bytes = (double)specdec__levels_bytes(d->model, target);
+    double bytes = (double)specdec__levels_weight_bytes(d->model, target);
 
-    if (m && m->own)
-        bytes -= (double)m->own->full->row_bytes * (m->own->full->rows - m->own->matrix.rows);
+    if (m && m->short_rows)
+        bytes -= (double)m->short_rows->full_matrix->row_bytes *
+                 (m->short_rows->full_matrix->rows - m->short_rows->matrix.rows);
     return bytes / (double)target->weight_bytes;
 }
 
@@ -474,9 +506,9 @@ static double specdec__levels_cost(const specdec__drafter *d, const specdec__mod
 static void specdec__levels_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
-    kind->fill = specdec__draft_levels_fill;
-    kind->extend = specdec__draft_levels_extend;
-    kind->cost = specdec__levels_cost;
+    kind->fill_tree = specdec__levels_fill_tree;
+    kind->extend = specdec__levels_extend_tree;
+    kind->level_cost = specdec__levels_level_cost;
 }
 
 /* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
@@ -484,20 +516,20 @@ static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, 
                                        specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
-    const size_t level = specdec__levels_bytes(c->model, target);
-    const int rows = m->id_count ? 0 : specdec__short_rows(c->output, setup->config->draft_vocabulary, level);
+    const size_t level = specdec__levels_weight_bytes(c->model, target);
+    const int rows = m->id_count ? 0 : specdec__short_count_rows(c->output, setup->config->draft_vocabulary, level);
     specdec__short counted, *s;
     int i;
 
-    m->own = NULL;
+    m->short_rows = NULL;
     if (!rows)
         return;
     s = SPECDEC__TAKE(arena, specdec__short, 1);
-    m->own = s;
+    m->short_rows = s;
     memset(&counted, 0, sizeof counted);
     specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
     if (s)
-        s->always = setup->config->draft_vocabulary > 0;
+        s->always_in_use = setup->config->draft_vocabulary > 0;
     m->context = c;
     m->whole = SPECDEC__TAKE(arena, float, m->vocab);
     for (i = 0; m->whole && i < m->vocab; i++)

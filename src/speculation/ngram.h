@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>speculation/ngram: an index of every run of up to context + 1 tokens, and trees of likely continuations grown from
- *     it. What one sequence brought is offered to all.
+ * >>speculation/ngram: an index of every run of up to context + 1 tokens of all sequences, and trees of likely
+ *     continuations of a sequence, grown from the index.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,37 +12,38 @@
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_WIDTH       16  /* continuations considered a node, and a context */
-#define SPECDEC__NGRAM_LIST        64  /* continuations of all contexts together */
-#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context that are compared, newest first */
-#define SPECDEC__NGRAM_ROWS        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
-#define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
-#define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_LATER       5   /* the kind: longer contexts offer other tokens */
-#define SPECDEC__NGRAM_STREAKS     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count, at most; older ones lose weight */
-#define SPECDEC__NGRAM_END        (-1) /* in place of a token: the end of a sequence */
+#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node, or of a context, at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations of all contexts of a node together, at most */
+#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* distinct continuations of a context that are compared, newest first */
+/* The index of the first of the two sources that are recycled rows; before it: the row of the root, contexts. */
+#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_CONTEXT_MAX + 1)
+#define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
+#define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence in a source */
+#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence: longer contexts have other continuations */
+#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* trials of a source that count, at most; older ones lose weight */
+#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: the end of a sequence */
 
-/* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
-   empty. */
+/* A run of tokens that occurs in sequences. parent, suffix, child, sibling and next_in_bucket are
+   indices of runs; -1: none. Run 0 is empty. */
 typedef struct specdec__ngram_run {
     int32_t token;  /* its last token */
     int32_t parent; /* the run without its last token */
     int32_t suffix; /* the run without its first token */
-    int32_t depth;  /* tokens */
+    int32_t depth;  /* its number of tokens */
     int32_t count;  /* occurrences; a run that has lost all of them stays until those made after it are gone */
     int32_t total;  /* occurrences that have a token after them */
     int32_t kinds;  /* different tokens after them */
     int32_t child;  /* the newest run that is one token longer */
-    int32_t sibling;
-    int32_t chain; /* next in the hash bucket */
+    int32_t sibling; /* the next older run of the same parent */
+    int32_t next_in_bucket; /* the next run in the same bucket of the hash table */
 } specdec__ngram_run;
 
-/* A node that may be added to the tree. */
+/* A node that may be added to the tree (an offer). */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
-    int32_t token, parent, depth;
-    int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t token, parent, depth; /* its token, the parent's node in the tree, its level (root: 0) */
+    int32_t run;    /* the longest run at the path's end that can be continued; in the heap: the parent's */
     int32_t streak; /* tokens at the path's end that were each the most probable one */
     int32_t order; /* a serial number; of equal probabilities the lower one comes first */
 } specdec__ngram_offer;
@@ -53,7 +54,7 @@ typedef struct specdec__ngram_offer {
    several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
    each the source list's most probable one. */
 typedef struct specdec__ngram_trust {
-    float right, tried;
+    float right, tried; /* how often the source had the next token; how often it was asked */
 } specdec__ngram_trust;
 
 /* A path behind which continuations are searched. */
@@ -61,38 +62,40 @@ typedef struct specdec__ngram_place {
     int32_t run; /* the longest run at the path's end that can be continued */
     int streak;  /* tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
-    int known;   /* tokens in tail */
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
+    int known;   /* number of tokens in tail */
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last tokens, newest first */
 } specdec__ngram_place;
 
-/* A list of continuations. The shares of one stage, the tokens of one source, add up to 1 if all are listed. */
+/* A token in a list of continuations. share: its part of its stage, that is of the tokens of one source; the shares of
+   a stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
 typedef struct specdec__ngram_item {
     int32_t token;
     float share, probability;
 } specdec__ngram_item;
 
+/* A list of the tokens that may follow a path, stage by stage. */
 typedef struct specdec__ngram_list {
-    specdec__ngram_item items[SPECDEC__NGRAM_LIST];
+    specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];
     struct {
         specdec__ngram_trust *trust;
-        int end; /* in items */
+        int end; /* index of the item behind the stage */
     } stages[SPECDEC__NGRAM_SOURCES];
-    int count, stage_count;
+    int count, stage_count; /* of items; of stages */
     int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
-/* The limits of a tree. */
+/* What a tree of continuations is to be like. */
 typedef struct specdec__ngram_wish {
     int n, d;      /* nodes and levels, at most */
-    float least;   /* nodes are more probable than this */
+    float least;   /* probability of a node's path, which each node is above */
     int coupled;   /* 1: the target chooses with noise, of the seed */
-    uint64_t seed;
+    uint64_t seed; /* of the target's noise */
 } specdec__ngram_wish;
 
 /* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's; counted tokens must not change until they are removed */
-    int from, length;
+    const int32_t *text; /* the caller's; tokens that the index counts must not change until they are removed */
+    int from, length; /* the index counts the tokens from `from` up to `length` */
     int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
     int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
 } specdec__ngram_reader;
@@ -112,20 +115,21 @@ typedef struct specdec__ngram_size {
 typedef struct specdec__ngram {
     specdec__ngram_run *runs;       /* [size.capacity] */
     int32_t *buckets;               /* [bucket_count], a power of two */
-    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
+    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END behind each */
-    int count, offer_count, offer_order;
-    int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
+    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END_MARK behind each */
+    int count;                      /* of runs */
+    int offer_count, offer_order;   /* offers in the heap; the serial number of the next one */
+    int oldest, history_count; /* of history: the index of the oldest token; the number of tokens */
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
-    specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
-    specdec__ngram_reader rebuilder; /* reads the history when the index is rebuilt */
+    specdec__ngram_trust trust[SPECDEC__NGRAM_STREAK_CLASSES][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE_KINDS];
+    specdec__ngram_reader rebuilder; /* counts the tokens of the history when the index is rebuilt */
 } specdec__ngram;
 
-/* Lets a reader count its sequence from index `from` on. */
-static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
+/* Empties a reader; it will count the tokens of its sequence from index `from` on. */
+static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
 {
     int k;
 
@@ -136,8 +140,8 @@ static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
     reader->active[0] = 0;
 }
 
-/* Removes all runs. */
-static void specdec__ngram_clear(specdec__ngram *index)
+/* Removes all runs from an index, except the empty one. */
+static void specdec__ngram_clear_runs(specdec__ngram *index)
 {
     uint32_t i;
 
@@ -145,26 +149,26 @@ static void specdec__ngram_clear(specdec__ngram *index)
         index->buckets[i] = -1;
     memset(&index->runs[0], 0, sizeof index->runs[0]);
     index->runs[0].token = index->runs[0].parent = index->runs[0].child = index->runs[0].sibling =
-        index->runs[0].chain = -1;
+        index->runs[0].next_in_bucket = -1;
     index->count = 1;
 }
 
-/* Sets the prior of all sources, weighted as a few trials. */
-static void specdec__ngram_begin_trust(specdec__ngram *index)
+/* Sets the trust in all sources of continuations to a prior, weighted as a few trials. */
+static void specdec__ngram_set_priors(specdec__ngram *index)
 {
-    static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
-    static const float doubt[SPECDEC__NGRAM_STREAKS] = {1, 0.5f, 0.25f};
+    static const float right[SPECDEC__NGRAM_EVIDENCE_KINDS] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
+    static const float doubt[SPECDEC__NGRAM_STREAK_CLASSES] = {1, 0.5f, 0.25f};
     int i, k, streak;
 
     for (i = 0; i < SPECDEC__NGRAM_SOURCES; i++)
-        for (k = 0; k < SPECDEC__NGRAM_EVIDENCE; k++) {
+        for (k = 0; k < SPECDEC__NGRAM_EVIDENCE_KINDS; k++) {
             float share = right[k] * (i == 1 ? 0.55f : i == 2 ? 0.75f : 1);
 
-            if (!i || (i >= SPECDEC__NGRAM_ROWS && k == SPECDEC__NGRAM_LATER))
+            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LATER))
                 share = 0.15f;
-            else if (i >= SPECDEC__NGRAM_ROWS)
+            else if (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE)
                 share = 0.4f;
-            for (streak = 0; streak < SPECDEC__NGRAM_STREAKS; streak++) {
+            for (streak = 0; streak < SPECDEC__NGRAM_STREAK_CLASSES; streak++) {
                 index->trust[streak][i][k].tried = 4;
                 index->trust[streak][i][k].right = 4 * (1 - doubt[streak] * (1 - share));
             }
@@ -195,20 +199,20 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->runs = (specdec__ngram_run *)specdec__arena_reserve(arena, (size_t)size->capacity, sizeof *index->runs,
                                                                SPECDEC__CACHE_LINE); /* zeroed one by one */
     index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
-    index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_WIDTH);
+    index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
     specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
-    specdec__ngram_begin_trust(index);
+    specdec__ngram_set_priors(index);
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
                              size->capacity);
     if (!arena->base)
         return SPECDEC_OK;
-    specdec__ngram_clear(index);
-    specdec__ngram_start(&index->rebuilder, 0);
+    specdec__ngram_clear_runs(index);
+    specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < size->readers; i++)
-        specdec__ngram_start(&index->readers[i], 0);
+        specdec__ngram_start_reader(&index->readers[i], 0);
     return SPECDEC_OK;
 }
 
@@ -222,28 +226,29 @@ SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int3
     return &index->buckets[(uint32_t)(key >> 32) & (index->bucket_count - 1)];
 }
 
-/* The run that continues parent by token, or -1. */
-static int32_t specdec__ngram_find(const specdec__ngram *index, int32_t parent, int32_t token)
+/* The index of the run that continues run `parent` by a token; -1: it is not in the index. */
+static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     int32_t run = *specdec__ngram_bucket(index, parent, token);
 
     while (run >= 0 && (index->runs[run].parent != parent || index->runs[run].token != token))
-        run = index->runs[run].chain;
+        run = index->runs[run].next_in_bucket;
     return run;
 }
 
 /* The index of the run text[from .. end); -1: it is not in the index. */
-static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
+static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
 
     for (; from < end && run >= 0; from++)
-        run = specdec__ngram_find(index, run, text[from]);
+        run = specdec__ngram_find_run(index, run, text[from]);
     return run;
 }
 
-/* Adds the run that continues parent by token; there is room. */
-static int32_t specdec__ngram_add(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
+/* Adds the run that continues run `parent` by a token; there must be room. suffix: the run without its first token.
+   Returns its index. */
+static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
     int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
     specdec__ngram_run *run = &index->runs[at];
@@ -255,35 +260,35 @@ static int32_t specdec__ngram_add(specdec__ngram *index, int32_t parent, int32_t
     run->depth = index->runs[parent].depth + 1;
     run->child = -1;
     run->sibling = index->runs[parent].child;
-    run->chain = *bucket;
+    run->next_in_bucket = *bucket;
     *bucket = at;
     index->runs[parent].child = at;
     return at;
 }
 
-/* Removes the newest runs, as far as they have no occurrences left. */
-static void specdec__ngram_pop(specdec__ngram *index)
+/* Removes the newest runs of an index, as far as they have no occurrences left. */
+static void specdec__ngram_pop_runs(specdec__ngram *index)
 {
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
 
-        *specdec__ngram_bucket(index, run->parent, run->token) = run->chain;
+        *specdec__ngram_bucket(index, run->parent, run->token) = run->next_in_bucket;
         index->runs[run->parent].child = run->sibling;
     }
 }
 
 /* Counts `token` as a continuation of a reader's sequence; there is room. O(context). */
-static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
+static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
     int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
     int k, reached = 0;
 
     longer[0] = 0;
     for (k = 0; k <= index->size.context && reader->active[k] >= 0; k++) {
-        int32_t run = specdec__ngram_find(index, reader->active[k], token);
+        int32_t run = specdec__ngram_find_run(index, reader->active[k], token);
 
         if (run < 0)
-            run = specdec__ngram_add(index, reader->active[k], token, suffix);
+            run = specdec__ngram_add_run(index, reader->active[k], token, suffix);
         if (!index->runs[run].count++)
             index->runs[reader->active[k]].kinds++;
         index->runs[reader->active[k]].total++;
@@ -296,7 +301,7 @@ static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *
 }
 
 /* Removes one occurrence of a run. A sequence that its caller has changed may have none. */
-static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
+static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
 {
     specdec__ngram_run *parent;
 
@@ -309,30 +314,30 @@ static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
 }
 
 /* Removes the occurrences of the runs that end with the last token of a reader's sequence. */
-static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
+static void specdec__ngram_remove_last(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
 
     for (k = 1; k <= index->size.context + 1 && end - k >= reader->from; k++)
-        specdec__ngram_uncount(index, specdec__ngram_locate(index, text, end - k, end));
-    specdec__ngram_pop(index);
+        specdec__ngram_uncount_run(index, specdec__ngram_locate_run(index, text, end - k, end));
+    specdec__ngram_pop_runs(index);
 }
 
 /* Removes the occurrences of the runs that begin with the first token of text[count], which are all counted tokens of a
    sequence, or the first context + 1 of them. */
-static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, int count)
+static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
     int i;
 
     for (i = 0; i <= index->size.context && i < count && run >= 0; i++) {
-        run = specdec__ngram_find(index, run, text[i]);
-        specdec__ngram_uncount(index, run);
+        run = specdec__ngram_find_run(index, run, text[i]);
+        specdec__ngram_uncount_run(index, run);
     }
-    specdec__ngram_pop(index);
+    specdec__ngram_pop_runs(index);
 }
 
-/* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
+/* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
 /* The token at a place of the history, counted from the oldest. */
 SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
@@ -340,38 +345,38 @@ SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, 
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Drops the oldest `count` tokens of the history, whose runs are not counted any more. */
-static void specdec__ngram_drop(specdec__ngram *index, int count)
+/* Drops the oldest `count` tokens from the history; their runs must not be counted any more. */
+static void specdec__ngram_drop_history(specdec__ngram *index, int count)
 {
     if (count > 0)
         index->oldest = (index->oldest + count) % index->size.history;
-    index->remembered -= count;
+    index->history_count -= count;
 }
 
 /* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
-static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
+static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
 {
     int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
     int n = 0;
 
-    if (index->remembered == index->size.history) {
-        for (; n <= index->size.context && n < index->remembered; n++)
-            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END)
+    if (index->history_count == index->size.history) {
+        for (; n <= index->size.context && n < index->history_count; n++)
+            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
-        specdec__ngram_forget(index, first, n);
-        specdec__ngram_drop(index, 1);
+        specdec__ngram_forget_first(index, first, n);
+        specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_at(index, index->remembered++) = token;
+    *specdec__ngram_history_at(index, index->history_count++) = token;
 }
 
-/* Tokens whose runs fill half of the index, at most. */
-static int specdec__ngram_budget(const specdec__ngram *index)
+/* How many tokens have runs that fill half of the index, at most. */
+static int specdec__ngram_token_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
 /* The most tokens that each reader may keep, so that all together keep at most `room`. */
-static int specdec__ngram_share(const specdec__ngram *index, int room)
+static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
 
@@ -389,42 +394,42 @@ static int specdec__ngram_share(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts a token of the history, or begins its next sequence. */
-static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
+/* Counts the next token of the history, or begins its next sequence at an end mark. */
+static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
 {
-    if (token == SPECDEC__NGRAM_END)
-        specdec__ngram_start(&index->rebuilder, 0);
+    if (token == SPECDEC__NGRAM_END_MARK)
+        specdec__ngram_start_reader(&index->rebuilder, 0);
     else
-        specdec__ngram_insert(index, &index->rebuilder, token);
+        specdec__ngram_count_token(index, &index->rebuilder, token);
 }
 
 /* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
    Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
    each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
    token. */
-static void specdec__ngram_rebuild(specdec__ngram *index)
+static void specdec__ngram_rebuild_index(specdec__ngram *index)
 {
-    const int budget = specdec__ngram_budget(index);
+    const int budget = specdec__ngram_token_budget(index);
     int64_t live = 0;
     int i, kept, share;
 
     for (i = 0; i < index->size.readers; i++)
         live += index->readers[i].length - index->readers[i].from;
     kept = specdec__max_int(budget / 2, budget - (int)(live < budget ? live : budget));
-    kept = specdec__min_int(kept, index->remembered);
-    share = specdec__ngram_share(index, budget - kept);
-    specdec__ngram_drop(index, index->remembered - kept);
-    specdec__ngram_clear(index);
-    specdec__ngram_start(&index->rebuilder, 0);
+    kept = specdec__min_int(kept, index->history_count);
+    share = specdec__ngram_reader_budget(index, budget - kept);
+    specdec__ngram_drop_history(index, index->history_count - kept);
+    specdec__ngram_clear_runs(index);
+    specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay(index, *specdec__ngram_history_at(index, i));
+        specdec__ngram_replay_token(index, *specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
 
-        specdec__ngram_start(reader, specdec__max_int(reader->from, end - share));
+        specdec__ngram_start_reader(reader, specdec__max_int(reader->from, end - share));
         while (reader->length < end)
-            specdec__ngram_insert(index, reader, reader->text[reader->length]);
+            specdec__ngram_count_token(index, reader, reader->text[reader->length]);
     }
 }
 
@@ -432,90 +437,92 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
 SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
-        specdec__ngram_rebuild(index);
+        specdec__ngram_rebuild_index(index);
 }
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
-   their last `context` tokens are used, as context. */
-static void specdec__ngram_begin(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence, from which it was
+   forked, so only their last `context` tokens are used, as context. */
+static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
-    specdec__ngram_start(reader, specdec__max_int(shared - index->size.context, 0));
+    specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
-static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *reader,
-                                  const int32_t *text, int length)
+/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the index has no room, the oldest
+   tokens are dropped. */
+static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
+                                           const int32_t *text, int length)
 {
     reader->text = text;
     while (reader->length < length) {
         specdec__ngram_make_room(index);
-        specdec__ngram_insert(index, reader, text[reader->length]);
+        specdec__ngram_count_token(index, reader, text[reader->length]);
     }
 }
 
 /* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
    holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
-static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *reader,
-                                  const int32_t *text, int length)
+static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
+                                           const int32_t *text, int length)
 {
     int k;
 
     reader->text = text;
     length = specdec__max_int(length, 0);
     while (reader->length > specdec__max_int(length, reader->from))
-        specdec__ngram_remove(index, reader, text);
+        specdec__ngram_remove_last(index, reader, text);
     if (length < reader->from) {
-        specdec__ngram_start(reader, specdec__max_int(length - specdec__ngram_budget(index), 0));
-        specdec__ngram_extend(index, reader, text, length);
+        specdec__ngram_start_reader(reader, specdec__max_int(length - specdec__ngram_token_budget(index), 0));
+        specdec__ngram_extend_sequence(index, reader, text, length);
         return;
     }
     for (k = 1; k <= index->size.context; k++)
         reader->active[k] =
-            length - k >= reader->from ? specdec__ngram_locate(index, text, length - k, length) : -1;
+            length - k >= reader->from ? specdec__ngram_locate_run(index, text, length - k, length) : -1;
 }
 
-/* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
-   that is to leave nothing is rewound to 0 instead. O(context) a token. */
-static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *reader,
-                               const int32_t *text)
+/* Ends a reader's sequence: the tokens that the index counts of it, or the newest of these, go into the history, and
+   the reader is empty. A sequence that is to leave nothing is rewound to 0 instead. O(context) a token. */
+static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
+                                        const int32_t *text)
 {
     const int room = specdec__max_int(index->size.history - 1, 0), length = reader->length;
     int at;
 
     for (at = reader->from; length - at > room; at++)
-        specdec__ngram_forget(index, text + at, length - at);
+        specdec__ngram_forget_first(index, text + at, length - at);
     if (at < length) {
         for (; at < length; at++)
-            specdec__ngram_remember(index, text[at]);
-        specdec__ngram_remember(index, SPECDEC__NGRAM_END);
+            specdec__ngram_append_history(index, text[at]);
+        specdec__ngram_append_history(index, SPECDEC__NGRAM_END_MARK);
     }
-    specdec__ngram_start(reader, 0);
+    specdec__ngram_start_reader(reader, 0);
 }
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and has a continuation; 0: none has. */
-static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
+/* The longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run): none has.
+   */
+static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
         run = index->runs[run].suffix;
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that can be continued once `token` has followed `run`; 0: none can. */
-static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int32_t token)
+/* The longest run that can be continued once `token` has followed `run`; 0 (the empty run): no other can. */
+static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
 
-    while ((next = specdec__ngram_find(index, run, token)) < 0 && run > 0)
+    while ((next = specdec__ngram_find_run(index, run, token)) < 0 && run > 0)
         run = index->runs[run].suffix;
-    return specdec__ngram_settle(index, next);
+    return specdec__ngram_continuable_suffix(index, next);
 }
 
 /* The index of a token in a list; -1: it is not listed. */
-static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
+static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
 
@@ -524,13 +531,13 @@ static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
     return at;
 }
 
-/* Inserts a token into the list's newest stage, which begins at `from`, unless an earlier stage has it; a stage keeps
-   its SPECDEC__NGRAM_WIDTH heaviest tokens, heaviest first. */
-static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t token, float weight)
+/* Inserts a token into a list's newest stage, which begins at item `from`, unless an earlier stage has it. A stage
+   keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
+static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
 
-    if (at - from == SPECDEC__NGRAM_WIDTH || at == SPECDEC__NGRAM_LIST) {
+    if (at - from == SPECDEC__NGRAM_CHILDREN || at == SPECDEC__NGRAM_LIST_ITEMS) {
         if (at == from || !(weight > list->items[at - 1].share))
             return;
         at--;
@@ -543,9 +550,9 @@ static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t tok
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage: weights become shares. sum: all weights of the stage, those of tokens that are not listed
-   included. */
-static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
+/* Ends a list's newest stage, which begins at item `from`: weights become shares. sum: all weights of the stage, those
+   of tokens that are not listed included; trust: that in its source. */
+static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
 
@@ -557,35 +564,35 @@ static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum,
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Adds a stage: the tokens that followed a run, without those that are listed already. */
+/* Adds a stage to a list: the tokens that followed a run, without those that are listed already. */
 static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
     int32_t child = index->runs[run].child;
     int scanned = 0, total = 0, kinds = 0, most = 0, evidence;
 
-    for (; child >= 0 && scanned < SPECDEC__NGRAM_SCAN; child = index->runs[child].sibling, scanned++) {
+    for (; child >= 0 && scanned < SPECDEC__NGRAM_SCANNED_RUNS; child = index->runs[child].sibling, scanned++) {
         const specdec__ngram_run *next = &index->runs[child];
-        const int known = specdec__ngram_known(list, next->token);
+        const int known = specdec__ngram_find_item(list, next->token);
 
         if (next->count <= 0 || (known >= 0 && known < from))
             continue;
         total += next->count;
         kinds++;
         most = specdec__max_int(most, next->count);
-        specdec__ngram_note(list, from, next->token, (float)next->count);
+        specdec__ngram_insert_item(list, from, next->token, (float)next->count);
     }
     if (from)
-        evidence = SPECDEC__NGRAM_LATER;
+        evidence = SPECDEC__NGRAM_EVIDENCE_LATER;
     else if (kinds == 1)
         evidence = specdec__min_int(total, 3) - 1;
     else
         evidence = 2 * most >= total ? 3 : 4;
-    specdec__ngram_close(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
+    specdec__ngram_end_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Adds a stage: the target's most probable tokens of a row, without those that are listed already and without the token
-   `but`. */
+/* Adds a stage to a list: the target's most probable tokens of a recycled row, without those that are listed already
+   and without the token `but`. */
 static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
                                     specdec__ngram_trust *trust)
 {
@@ -594,20 +601,21 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     int i, known;
 
     for (i = 0; i < SPECDEC__RECYCLE_TOKENS && row->share[i]; i++) {
-        known = specdec__ngram_known(list, row->tokens[i]);
+        known = specdec__ngram_find_item(list, row->tokens[i]);
         if (row->tokens[i] == but || (known >= 0 && known < from))
             continue;
         sum += (float)row->share[i];
-        specdec__ngram_note(list, from, row->tokens[i], (float)row->share[i]);
+        specdec__ngram_insert_item(list, from, row->tokens[i], (float)row->share[i]);
     }
-    specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
+    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LATER : 0));
 }
 
 /* Lists the tokens that may follow a path, in stages: those behind the longest context, those that only the next
    shorter context adds, and so on; the target's most probable tokens there; behind the root, those in the root's place
    (LogitSpec, arXiv 2507.01449). Each stage gets a part of what the stages before have left, by how often it was right
    so far. */
-static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, const specdec__ngram_place *place)
+static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ngram_list *list,
+                                              const specdec__ngram_place *place)
 {
     const specdec__recycling *r = &index->recycling;
     const specdec__recycled *row;
@@ -622,10 +630,12 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
             specdec__ngram_list_run(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
-    row = specdec__recycle_find(r, place->tail, place->known, &length);
+    row = specdec__recycle_find_entry(r, place->tail, place->known, &length);
     if (row)
-        specdec__ngram_list_row(list, row, -1, index->trust[list->streak][SPECDEC__NGRAM_ROWS + (length > 1)]);
-    row = place->root && place->known > 1 ? specdec__recycle_find(r, place->tail + 1, place->known - 1, &length) : NULL;
+        specdec__ngram_list_row(list, row, -1,
+                                index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
+    row = place->root && place->known > 1 ? specdec__recycle_find_entry(r, place->tail + 1, place->known - 1,
+                                                                        &length) : NULL;
     if (row)
         specdec__ngram_list_row(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
@@ -638,21 +648,22 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
     }
 }
 
-/* Updates the trust in all stages by the token that followed a path. Returns 1 if it was the most probable token. */
-static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
+/* Updates the trust in the sources of a path's continuations by the token that followed it. Returns 1 if that was the
+   most probable token, else 0. */
+static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;
 
-    specdec__ngram_list_all(index, &list, place);
-    at = specdec__ngram_known(&list, token);
+    specdec__ngram_list_continuations(index, &list, place);
+    at = specdec__ngram_find_item(&list, token);
     for (k = 0; k < list.stage_count && !right; k++) {
         specdec__ngram_trust *trust = list.stages[k].trust;
 
         right = at >= 0 && at < list.stages[k].end;
         trust->tried += 1;
         trust->right += (float)right;
-        if (trust->tried > SPECDEC__NGRAM_MEMORY) {
+        if (trust->tried > SPECDEC__NGRAM_MOST_TRIALS) {
             trust->tried *= 0.98f;
             trust->right *= 0.98f;
         }
@@ -665,7 +676,7 @@ static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_plac
 /* Raises the shares of tokens with much noise, where the target chooses with the same noise: a token's odds are
    multiplied by the root of the factor that would be exact if the shares were the target's probabilities; tokens that
    are not listed by the root of the usual factor. noise: the position's row of noise. */
-static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
+static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
     int i;
@@ -676,35 +687,36 @@ static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
     for (i = 0; i < list->count; i++) {
         const uint32_t bits = (uint32_t)(specdec__noise_at(noise, (uint32_t)list->items[i].token) >> 32);
 
-        list->items[i].probability *= specdec__exp(0.5f * specdec__sample_gumbel_from(bits));
+        list->items[i].probability *= specdec__exp(0.5f * specdec__sample_gumbel_of_bits(bits));
         sum += list->items[i].probability;
     }
     for (i = 0; i < list->count; i++)
         list->items[i].probability /= sum;
 }
 
-SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram_offer b)
+/* Whether offer a comes before b: more probable, or as probable and older. */
+SPECDEC__INLINE int specdec__ngram_offer_before(specdec__ngram_offer a, specdec__ngram_offer b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
-/* The heap's root is the best offer. */
-#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_before(b, a)
+/* The order of the heap of offers, whose root is the best one. */
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_offer_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
 
 /* Adds an offer to the heap. */
-static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offer)
+static void specdec__ngram_push_offer(specdec__ngram *index, specdec__ngram_offer offer)
 {
     int at = index->offer_count++;
 
     offer.order = index->offer_order++;
-    for (; at > 0 && specdec__ngram_before(offer, index->offers[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at > 0 && specdec__ngram_offer_before(offer, index->offers[(at - 1) / 2]); at = (at - 1) / 2)
         index->offers[at] = index->offers[(at - 1) / 2];
     index->offers[at] = offer;
 }
 
 /* Removes the best offer from the heap. */
-static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
+static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
 {
     specdec__ngram_offer best = index->offers[0];
 
@@ -713,17 +725,17 @@ static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
     return best;
 }
 
-/* Adds offers behind a node: the most probable tokens of a list, at most SPECDEC__NGRAM_WIDTH, that are more probable
-   than `least`. */
-static void specdec__ngram_offer_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
-                                      specdec__ngram_list *list, float least)
+/* Adds offers behind a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN, whose
+   paths are more probable than `least`. from: the offer that became the node. */
+static void specdec__ngram_push_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
+                                     specdec__ngram_list *list, float least)
 {
     specdec__ngram_offer offer = *from;
     int i, k, best;
 
     offer.parent = node;
     offer.depth = from->depth + 1;
-    for (k = 0; k < list->count && k < SPECDEC__NGRAM_WIDTH; k++) {
+    for (k = 0; k < list->count && k < SPECDEC__NGRAM_CHILDREN; k++) {
         specdec__ngram_item item;
 
         for (best = k, i = k + 1; i < list->count; i++)
@@ -736,14 +748,15 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
         offer.streak = k ? 0 : from->streak + 1;
         if (!(offer.probability > least))
             return;
-        specdec__ngram_push(index, offer);
+        specdec__ngram_push_offer(index, offer);
     }
 }
 
-/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the
-   caller. */
-static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
-                                const int32_t *text, int length)
+/* Sets *place to the path that ends with a node of a tree, whose root is the last token of text[length]. The caller
+   sets run and streak. */
+static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens,
+                                     int node,
+                                     const int32_t *text, int length)
 {
     int n = 0;
 
@@ -756,22 +769,22 @@ static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree 
 }
 
 /* The longest run that a reader's sequence ends with and that can be continued. */
-static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec__ngram_reader *reader)
+static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
 
     while (k > 0 && reader->active[k] < 0)
         k--;
-    return specdec__ngram_settle(index, reader->active[k]);
+    return specdec__ngram_continuable_suffix(index, reader->active[k]);
 }
 
 /* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
    sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
    being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
    arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
-static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
-                                             specdec_tree *tree, int32_t *tokens, float *probability,
-                                             const specdec__ngram_wish *wish, specdec_error *error)
+static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const specdec__ngram_reader *reader,
+                                                  specdec_tree *tree, int32_t *tokens, float *probability,
+                                                  const specdec__ngram_wish *wish, specdec_error *error)
 {
     const int n = wish->n;
     specdec__ngram_offer offer;
@@ -786,29 +799,29 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
     memset(&offer, 0, sizeof offer);
-    offer.run = specdec__ngram_longest(index, reader);
+    offer.run = specdec__ngram_longest_run(index, reader);
     offer.probability = 1.0f;
     offer.parent = -1;
     offer.streak = reader->streak_at == reader->length ? reader->streak : 0;
     index->offer_count = index->offer_order = 0;
-    for (tree->n = 0;; offer = specdec__ngram_take(index)) {
+    for (tree->n = 0;; offer = specdec__ngram_take_offer(index)) {
         int node = tree->n++;
 
-        specdec__tree_put(tree, node, offer.parent, node ? specdec__tree_rank(tree, node, offer.parent) : 0);
+        specdec__tree_put_node(tree, node, offer.parent, node ? specdec__tree_next_rank(tree, node, offer.parent) : 0);
         probability[node] = offer.probability;
         if (node > 0) {
             tokens[node] = offer.token;
-            offer.run = specdec__ngram_step(index, offer.run, offer.token);
+            offer.run = specdec__ngram_step_run(index, offer.run, offer.token);
         }
         if (offer.depth + 1 < wish->d && node + 1 < n) {
-            specdec__ngram_look(&place, tree, tokens, node, reader->text, reader->length);
+            specdec__ngram_set_place(&place, tree, tokens, node, reader->text, reader->length);
             place.run = offer.run;
             place.streak = offer.streak;
-            specdec__ngram_list_all(index, &list, &place);
+            specdec__ngram_list_continuations(index, &list, &place);
             if (wish->coupled)
-                specdec__ngram_lift(&list, specdec__sample_noise_row(wish->seed,
-                                                                     (uint64_t)(reader->length + offer.depth)));
-            specdec__ngram_offer_list(index, node, &offer, &list, wish->least);
+                specdec__ngram_lift_shares(&list, specdec__sample_noise_row(wish->seed,
+                                                                            (uint64_t)(reader->length + offer.depth)));
+            specdec__ngram_push_list(index, node, &offer, &list, wish->least);
         }
         if (tree->n == n || index->offer_count == 0)
             return SPECDEC_OK;

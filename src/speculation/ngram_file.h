@@ -9,17 +9,17 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__NGRAM_HEAD  24 /* bytes before the tokens of a file */
-#define SPECDEC__NGRAM_ENTRY 40 /* bytes of an entry of the table of likely tokens */
+#define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes before the tokens of a file */
+#define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of likely tokens */
 
-/* Where a file's parts are. */
+/* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
 typedef struct specdec__ngram_file {
-    const unsigned char *tokens, *entries;
-    size_t count, entry_count;
+    const unsigned char *tokens, *entries; /* where the tokens and the entries begin */
+    size_t count, entry_count; /* number of tokens; number of entries */
 } specdec__ngram_file;
 
-/* Entries of the table that say something. */
-static size_t specdec__ngram_entries(const specdec__recycling *r)
+/* The number of entries in use of the table of likely tokens. */
+static size_t specdec__ngram_count_entries(const specdec__recycling *r)
 {
     size_t count = 0;
     uint32_t i;
@@ -29,10 +29,10 @@ static size_t specdec__ngram_entries(const specdec__recycling *r)
     return count;
 }
 
-/* The tokens, and ends of texts, of a file that specdec__ngram_save writes. */
-static size_t specdec__ngram_file_tokens(const specdec__ngram *index)
+/* The number of tokens and end marks in a file that specdec__ngram_save_file writes. */
+static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
 {
-    size_t tokens = (size_t)index->remembered;
+    size_t tokens = (size_t)index->history_count;
     int i;
 
     for (i = 0; i < index->size.readers; i++)
@@ -41,8 +41,9 @@ static size_t specdec__ngram_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
-static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *reader, unsigned char *to)
+/* Writes the tokens that the index counts of a live sequence, and an end mark, to `to`. Returns the address behind
+   them. */
+static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
 
@@ -50,11 +51,11 @@ static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *read
         specdec__store_u32(to, (uint32_t)reader->text[i]);
     if (i == reader->from)
         return to;
-    specdec__store_u32(to, (uint32_t)SPECDEC__NGRAM_END);
+    specdec__store_u32(to, (uint32_t)SPECDEC__NGRAM_END_MARK);
     return to + 4;
 }
 
-/* Writes the table of likely tokens. Returns where it stopped. */
+/* Writes the entries of the table of likely tokens to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
 {
     uint32_t i;
@@ -70,7 +71,7 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
             specdec__store_u16(to + 4 + 2 * k, entry->share[k]);
             specdec__store_u32(to + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k, (uint32_t)entry->tokens[k]);
         }
-        to += SPECDEC__NGRAM_ENTRY;
+        to += SPECDEC__NGRAM_ENTRY_BYTES;
     }
     return to;
 }
@@ -80,20 +81,21 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
      8 bytes  "SPECSEEN"
      4        version: 2
      4        count
-     8        vocabulary: a fingerprint, by which specdec__ngram_load knows files for another tokenizer
+     8        vocabulary: a fingerprint, by which specdec__ngram_load_file knows files for another tokenizer
      4 each   count tokens; 0xffffffff is the end of a text
      4        entries of the table of likely tokens
      40 each  4 bytes the context's hash, 6 times 2 bytes shares of 32768, falling, 6 times 4 bytes tokens
      8        FNV-1a of all bytes before
    A file of version 1 has no table: its tokens are followed by the hash. O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
-static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
-                                          size_t room, size_t *bytes, specdec_error *error)
+static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint64_t vocabulary, void *data,
+                                               size_t room, size_t *bytes, specdec_error *error)
 {
-    const size_t count = specdec__ngram_file_tokens(index), entries = specdec__ngram_entries(&index->recycling);
+    const size_t count = specdec__ngram_count_file_tokens(index);
+    const size_t entries = specdec__ngram_count_entries(&index->recycling);
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
-    *bytes = SPECDEC__NGRAM_HEAD + 4 * count + 4 + SPECDEC__NGRAM_ENTRY * entries + 8;
+    *bytes = SPECDEC__NGRAM_HEAD_BYTES + 4 * count + 4 + SPECDEC__NGRAM_ENTRY_BYTES * entries + 8;
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
@@ -102,24 +104,24 @@ static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t 
     specdec__store_u32(file + 8, 2);
     specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
-    to = file + SPECDEC__NGRAM_HEAD;
-    for (i = 0; i < index->remembered; i++, to += 4)
+    to = file + SPECDEC__NGRAM_HEAD_BYTES;
+    for (i = 0; i < index->history_count; i++, to += 4)
         specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
-        to = specdec__ngram_save_text(&index->readers[i], to);
+        to = specdec__ngram_save_sequence(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
     to = specdec__ngram_save_table(&index->recycling, to + 4);
     specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
     return SPECDEC_OK;
 }
 
-/* Finds a file's parts. Returns 0 when its size is not that of its parts. */
-static int specdec__ngram_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
+/* Finds the parts of a file of n-grams. Returns 0 when its size is not that of its parts, else 1. */
+static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
-    size_t left = size - SPECDEC__NGRAM_HEAD - 8;
+    size_t left = size - SPECDEC__NGRAM_HEAD_BYTES - 8;
 
     f->count = specdec__load_u32(data + 12);
-    f->tokens = data + SPECDEC__NGRAM_HEAD;
+    f->tokens = data + SPECDEC__NGRAM_HEAD_BYTES;
     f->entry_count = 0;
     if (f->count > left / 4)
         return 0;
@@ -131,10 +133,10 @@ static int specdec__ngram_file_parts(specdec__ngram_file *f, const unsigned char
         return 0;
     f->entry_count = specdec__load_u32(f->entries);
     f->entries += 4;
-    return !((left - 4) % SPECDEC__NGRAM_ENTRY) && (left - 4) / SPECDEC__NGRAM_ENTRY == f->entry_count;
+    return !((left - 4) % SPECDEC__NGRAM_ENTRY_BYTES) && (left - 4) / SPECDEC__NGRAM_ENTRY_BYTES == f->entry_count;
 }
 
-/* Reads an entry of the table. Returns 0 when its shares or tokens cannot be. */
+/* Reads an entry of the table of likely tokens. Returns 0 when its shares or tokens cannot be, else 1. */
 static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
 {
     int k;
@@ -151,19 +153,20 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Checks that data[size] is a file of specdec__ngram_save for this vocabulary; tokens: the size of the vocabulary. */
-static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigned char *data, size_t size,
-                                           uint64_t vocabulary, int tokens, specdec_error *error)
+/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary, and finds its parts. tokens: the
+   size of the vocabulary. */
+static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const unsigned char *data, size_t size,
+                                                uint64_t vocabulary, int tokens, specdec_error *error)
 {
     specdec__recycled entry;
     size_t i;
 
-    if (size < SPECDEC__NGRAM_HEAD + 8 || memcmp(data, "SPECSEEN", 8) != 0)
+    if (size < SPECDEC__NGRAM_HEAD_BYTES + 8 || memcmp(data, "SPECSEEN", 8) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a file of what was seen");
     if (specdec__load_u32(data + 8) - 1 > 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
                              specdec__load_u32(data + 8));
-    if (!specdec__ngram_file_parts(f, data, size) ||
+    if (!specdec__ngram_find_file_parts(f, data, size) ||
         specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the file of what was seen is damaged");
     if (specdec__load_u64(data + 16) != vocabulary)
@@ -171,27 +174,27 @@ static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigne
     for (i = 0; i < f->count; i++) {
         uint32_t token = specdec__load_u32(f->tokens + i * 4);
 
-        if (token != (uint32_t)SPECDEC__NGRAM_END && (token >= (uint32_t)tokens || i + 1 == f->count))
+        if (token != (uint32_t)SPECDEC__NGRAM_END_MARK && (token >= (uint32_t)tokens || i + 1 == f->count))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "token %zu of what was seen is out of range", i);
     }
     for (i = 0; i < f->entry_count; i++)
-        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY, tokens))
+        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "entry %zu of what was seen is out of range", i);
     return SPECDEC_OK;
 }
 
-/* Reads the sequences of a file of specdec__ngram_save into the history, as if they ended now; the oldest tokens are
-   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
+/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens
+   are dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
    Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
    SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
    history. */
-static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
-                                          const void *data, size_t size, specdec_error *error)
+static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t vocabulary, int tokens,
+                                               const void *data, size_t size, specdec_error *error)
 {
     const size_t room = (size_t)index->size.history;
     specdec__ngram_file f = {NULL, NULL, 0, 0};
     specdec__recycled entry;
-    specdec_result result = specdec__ngram_check(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
+    specdec_result result = specdec__ngram_check_file(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
     size_t i;
 
     if (result)
@@ -202,13 +205,13 @@ static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabu
         int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
         specdec__ngram_make_room(index);
-        specdec__ngram_replay(index, token);
-        specdec__ngram_remember(index, token);
+        specdec__ngram_replay_token(index, token);
+        specdec__ngram_append_history(index, token);
     }
     for (i = 0; i < f.entry_count && index->recycling.count; i++) {
-        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY, tokens);
-        if (!specdec__recycle_place(&index->recycling, entry.tag)->share[0])
-            *specdec__recycle_place(&index->recycling, entry.tag) = entry;
+        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens);
+        if (!specdec__recycle_entry_place(&index->recycling, entry.tag)->share[0])
+            *specdec__recycle_entry_place(&index->recycling, entry.tag) = entry;
     }
     return SPECDEC_OK;
 }

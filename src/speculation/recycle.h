@@ -3,8 +3,8 @@
  *     there last, whether they were accepted or not: a table of bounded size, older contexts making room.
  *
  *
- * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. The logits are there, as
- * every node of a tree is run; what they say is kept for the next time.
+ * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. Every node of a tree
+ * is run, so its logits exist anyway; their most probable tokens are stored for the next time.
  * ================================================================================================================== */
 
 #pragma once
@@ -15,18 +15,19 @@
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
-#define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
+#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
 
-/* The most probable tokens behind a context. */
+/* An entry of the table: the most probable tokens behind a context. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
-    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
-    int32_t tokens[SPECDEC__RECYCLE_TOKENS];
+    uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the most probable first */
 } specdec__recycled;
 
+/* The table of the most probable tokens behind contexts. */
 typedef struct specdec__recycling {
     specdec__recycled *entries; /* [count] */
-    uint32_t count;             /* a power of two; 0: nothing is kept */
+    uint32_t count;             /* a power of two; 0: nothing is stored */
 } specdec__recycling;
 
 /* Takes a table of at least `entries` entries (0: none) from an arena. */
@@ -40,7 +41,7 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
 }
 
 /* The tag of a context of n tokens, tail[0] being its newest. */
-static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
+static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
     int i;
@@ -50,21 +51,21 @@ static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
     return (uint32_t)(hash >> 32);
 }
 
-/* The only place of a context in the table, which has at least one. */
-SPECDEC__INLINE specdec__recycled *specdec__recycle_place(const specdec__recycling *r, uint32_t tag)
+/* The only entry that a context of this tag can have in the table, which has at least one. */
+SPECDEC__INLINE specdec__recycled *specdec__recycle_entry_place(const specdec__recycling *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
 }
 
 /* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
    tokens. */
-static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
-                                                      int *length)
+static const specdec__recycled *specdec__recycle_find_entry(const specdec__recycling *r, const int32_t *tail, int known,
+                                                            int *length)
 {
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
-        const uint32_t tag = specdec__recycle_tag(tail, *length);
-        const specdec__recycled *entry = specdec__recycle_place(r, tag);
+        const uint32_t tag = specdec__recycle_hash_context(tail, *length);
+        const specdec__recycled *entry = specdec__recycle_entry_place(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -74,8 +75,8 @@ static const specdec__recycled *specdec__recycle_find(const specdec__recycling *
 
 /* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
    are -infinity or NaN. heat: the temperature; 0: greedy. */
-static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
-                                  const specdec__kernels *kernels, const float *logits, int vocab, float heat)
+static void specdec__recycle_store_row(specdec__recycling *r, const int32_t *tail, int known,
+                                       const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {
     specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
     const float scale = heat > 0.05f ? 1 / heat : 1;
@@ -84,7 +85,7 @@ static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, in
     int i, held;
 
     memset(&kept, 0, sizeof kept);
-    held = specdec__sample_greedy(kernels, logits, vocab, SPECDEC__RECYCLE_TOKENS, best);
+    held = specdec__sample_best_tokens(kernels, logits, vocab, SPECDEC__RECYCLE_TOKENS, best);
     for (i = 0; i < held && best[i].logit > -1e30f; i++)
         sum += weight[i] = specdec__exp((best[i].logit - best[0].logit) * scale);
     for (held = i, i = 0; i < held; i++) {
@@ -92,8 +93,8 @@ static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, in
         kept.tokens[i] = best[i].token;
     }
     for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
-        kept.tag = specdec__recycle_tag(tail, i);
-        *specdec__recycle_place(r, kept.tag) = kept;
+        kept.tag = specdec__recycle_hash_context(tail, i);
+        *specdec__recycle_entry_place(r, kept.tag) = kept;
     }
 }
 

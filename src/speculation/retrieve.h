@@ -17,7 +17,7 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_ANEW 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
 
 /* The part of a sequence that the small cache holds. */
 typedef struct specdec__retrieved {
@@ -26,36 +26,37 @@ typedef struct specdec__retrieved {
     int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
 } specdec__retrieved;
 
+/* Small caches of a target, one for each sequence, and how their chunks are chosen. */
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences;  /* (sequences) */
-    int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind the chunks: at first, and at most */
-    float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
-    specdec_candidate *chosen;  /* (threads, chunks) */
-    int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
+    specdec__retrieved *sequences; /* (sequences): what the small cache holds of each */
+    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence in the small cache */
+    int recent, most;           /* tokens behind the chunks in the small cache: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): scores of chunks; their parts from four queries */
+    specdec_candidate *chosen;  /* (threads, chunks): the best chunks */
+    int few_dimensions;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
-    int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, ...: a path of all nodes, in order */
     int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
-    /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
+    /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
     const specdec__view *whole; /* the current sequence in the target's cache */
     const specdec__view *view;  /* the current sequence in the small cache */
-    int begun;                  /* chunks of the current sequence to choose from */
-    int anew;                   /* index of the token from which on chunks are chosen again */
+    int source_chunks;                  /* chunks of the current sequence from which some are chosen */
+    int next_choice;                   /* position of the token before which chunks are chosen again */
     specdec__context context;   /* the target's, but for the cache and the logits */
 } specdec__retrieval;
 
 /* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
-static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
+static int specdec__retrieve_is_long_enough(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
 /* Drops what the small cache holds of a sequence. */
-static void specdec__retrieve_forget(specdec__retrieval *r, int at)
+static void specdec__retrieve_drop_sequence(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
@@ -63,7 +64,7 @@ static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 
 /* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
    small cache's tokens from `to` on. */
-static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
+static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
     const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
@@ -82,17 +83,17 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     }
 }
 
-/* How many of `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
-static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
+/* How many of the `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
+static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
 {
-    return r->few ? specdec__max_int(dim / 4, 16) : 0;
+    return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
 
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
    first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
    arXiv 2312.04985) for a quarter of the reads. */
-static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
-                                         const specdec__layer *layer, int head)
+static void specdec__retrieve_find_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
+                                              const specdec__layer *layer, int head)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
@@ -103,28 +104,30 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_greedy(c->kernels, sizes, dim, specdec__retrieve_few(r, dim),
-                           r->largest + (size_t)thread * (size_t)r->few);
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_few_dimensions(r, dim),
+                                r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
 /* The running attention sums of up to four queries of row 0. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
     const specdec__layer *layer;
-    int few;            /* dimensions */
+    int few_dimensions;            /* dimensions */
     const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
     float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
-    int query, count;   /* the first of them, and how many */
-    float highest[4], sums[4][16];
+    int query, count;   /* the first of the queries, and how many */
+    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of weights */
 } specdec__attending;
 
-/* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
-static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
+/* Computes scratch->scores (count, 64): products of the queries with the keys of a page, in the few largest dimensions.
+   */
+static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
+                                           const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
 
-    for (i = 0; i < t->few; i++) {
+    for (i = 0; i < t->few_dimensions; i++) {
         const unsigned char *row = keys + (size_t)t->largest[i].token * SPECDEC__KEYS * size;
         float *to = t->scratch->keys + i * SPECDEC__KEYS;
 
@@ -133,19 +136,20 @@ static void specdec__retrieve_by_few(const specdec__context *c, const specdec__a
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->key_scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+    c->kernels->key_scores(t->scratch->queries, t->few_dimensions, t->count, t->scratch->keys, 0, SPECDEC__KEYS,
+                           t->scratch->keys,
                            t->scratch->scores);
 }
 
 /* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
-static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
-                                      const specdec__segment *a, const unsigned char *keys)
+static void specdec__retrieve_add_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+                                          const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
-    if (t->few)
-        specdec__retrieve_by_few(c, t, keys);
+    if (t->few_dimensions)
+        specdec__retrieve_score_by_few(c, t, keys);
     else
         specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
                                              SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
@@ -168,8 +172,8 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
 /* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
    in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
    keys, which chooses worse chunks (docs/measured.md). */
-static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
-                                     const specdec__layer *layer, int head, float *scores)
+static void specdec__retrieve_score_chunks(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                                           const specdec__layer *layer, int head, float *scores)
 {
     const specdec__kv_layer *keys = &r->target->kv.layer[layer->index];
     const int group = layer->shape.heads / layer->shape.kv_heads;
@@ -181,22 +185,23 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few = specdec__retrieve_few(r, keys->dim);
-    t.largest = r->largest + (size_t)thread * (size_t)r->few;
+    t.few_dimensions = specdec__retrieve_few_dimensions(r, keys->dim);
+    t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_dimensions(c, r, thread, layer, head);
+    specdec__retrieve_find_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
         memset(t.chunks, 0, 4 * row);
         for (q = 0; q < t.count; q++) {
             t.highest[q] = SPECDEC__NO_SCORE;
-            for (i = 0; i < t.few; i++)
-                t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
+            for (i = 0; i < t.few_dimensions; i++)
+                t.scratch->queries[q * t.few_dimensions + i] =
+                    c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_segment(c, &t, r, &s->segment[i],
-                                      specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
+            specdec__retrieve_add_segment(c, &t, r, &s->segment[i],
+                                          specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->sum16(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -205,16 +210,16 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
 
 /* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
    earlier. */
-static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
-                                     specdec_candidate *chosen)
+static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, float *scores, int count, int kept,
+                                            specdec_candidate *chosen)
 {
     scores[0] = -SPECDEC__NO_SCORE;
-    specdec__sample_greedy(kernels, scores, count, kept, chosen);
+    specdec__sample_best_tokens(kernels, scores, count, kept, chosen);
 }
 
 /* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
    share another layer's keys share its chunks. */
-static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
+static void specdec__retrieve_recall_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
@@ -225,9 +230,9 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
     while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
-            specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
+            specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
-                specdec__retrieve_copy(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy_keys(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
 }
 
@@ -242,7 +247,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
     memset(r, 0, sizeof *r);
     r->target = target;
-    r->score = specdec__retrieve_scores;
+    r->score = specdec__retrieve_score_chunks;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
     /* those that do not fill a chunk lie with them */
@@ -261,19 +266,20 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     for (i = 0; i < room.max_views; i++)
         specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].has_codes)
-        r->few = specdec__max_int(target->kv.dim / 4, 16);
+        r->few_dimensions = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
     r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
     r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
-    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few);
+    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few_dimensions);
     longest = specdec__max_int(r->chunks * chunk, r->most);
     r->path = SPECDEC__TAKE(arena, int, longest);
     for (i = 0; r->path && i < longest; i++)
         r->path[i] = i;
 }
 
-/* Reserves n tokens behind a view of the small cache. Returns 0 if there is no room. */
-static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, int n)
+/* Reserves slots for n tokens behind a view of the small cache, and makes them part of the view. Returns 0 if there is
+   no room, else 1. */
+static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
         return 0;
@@ -283,7 +289,7 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
 
 /* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
    chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
-static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
+static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const specdec__view *whole)
 {
     specdec__retrieved *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
@@ -292,24 +298,24 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     r->whole = whole;
     r->view = &t->view;
     if (!t->from || committed - t->from > r->most || committed < t->from + t->exact) {
-        specdec__retrieve_forget(r, at);
-        if (!specdec__retrieve_room(r, &t->view, kept))
+        specdec__retrieve_drop_sequence(r, at);
+        if (!specdec__retrieve_reserve_tokens(r, &t->view, kept))
             return 0;
         t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
     }
-    r->begun = t->from / r->chunk;
-    r->anew = 0;
+    r->source_chunks = t->from / r->chunk;
+    r->next_choice = 0;
     specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
     n = committed - t->from - t->exact;
-    if (!specdec__retrieve_room(r, &t->view, n))
+    if (!specdec__retrieve_reserve_tokens(r, &t->view, n))
         return 0;
     for (layer = 0; layer < r->context.kv.layers; layer++)
         for (head = 0; r->context.kv.layer[layer].owns_keys && head < r->context.kv.layer[layer].kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
-                specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
-                                       specdec__min_int(SPECDEC__KEYS, n - i));
+                specdec__retrieve_copy_keys(r, layer, head, t->from + from, kept + from,
+                                            specdec__min_int(SPECDEC__KEYS, n - i));
             }
     t->exact += n;
     return 1;
@@ -317,19 +323,19 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
 
 /* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
    its first node, if the former ones were used for enough draft tokens. */
-static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
+static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
-    const int stale = r->view->next_position >= r->anew;
+    const int stale = r->view->next_position >= r->next_choice;
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.before_attention = stale ? specdec__retrieve_layer : NULL;
+    r->context.before_attention = stale ? specdec__retrieve_recall_layer : NULL;
     r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
-        r->anew = r->view->next_position + SPECDEC__RETRIEVE_ANEW;
+        r->next_choice = r->view->next_position + SPECDEC__RETRIEVE_CHOICE_TOKENS;
     return &r->context;
 }
 

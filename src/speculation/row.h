@@ -1,6 +1,6 @@
 /* =====================================================================================================================
- * >>speculation/row: what is chosen from a row of logits, without a list of all of it: tokens that cannot be chosen are
- *     passed over by bounds, not sorted.
+ * >>speculation/row: chooses tokens from a row of logits without sorting a list of all tokens: tokens that cannot be
+ *     chosen are passed over by the largest logit of their block.
  * ================================================================================================================== */
 
 #pragma once
@@ -12,10 +12,10 @@
 #include "samplers.h"
 #include "constrained.h"
 
-#define SPECDEC__ROW_BLOCK    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
-#define SPECDEC__ROW_LEAST    4096 /* tokens of a row from which on blocks pay */
-#define SPECDEC__ROW_NUCLEUS  256  /* blocks that are searched for a top-p set */
-#define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
+#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens that are passed over together; a multiple of 64 */
+#define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row from which on blocks pay */
+#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks that are searched for a top-p set, at most */
+#define SPECDEC__ROW_ROUNDS   4    /* draws from the whole row before the top-p set is listed */
 #define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
 
 /* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
@@ -23,48 +23,51 @@ typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec__vocab *vocab;
     const specdec_sampling *sampling;
-    specdec_candidate *items; /* (vocab) */
+    specdec_candidate *items; /* (vocab): memory for a list of candidates */
     specdec__constrained *constrained; /* NULL: all tokens are allowed */
-    float surprise;           /* of mirostat: see specdec__sampler_input */
+    float surprise;           /* of mirostat, in bits: see specdec__sampler_input */
 } specdec__chooser;
 
-/* A row that is sampled from: a list of candidates, or, where the samplers leave out nothing, or what lies behind a
-   top-p set, the logits as they are. */
+/* A row of logits from which tokens are sampled: as a list of candidates; or, where the samplers leave out nothing but
+   the tokens behind a top-p set, as the logits themselves. */
 typedef struct specdec__row {
     const specdec__kernels *kernels;
     const float *logits; /* (size), which samplers may have changed */
-    int size;
+    int size; /* logits of the row */
     float highest;       /* of the logits */
-    float temperature;   /* 0: there is a list */
-    float top_p;         /* of the logits before the temperature; 0: all tokens may be chosen */
-    specdec_candidates candidates; /* and room for a list */
+    float temperature;   /* 0: the row is a list: `candidates` */
+    float top_p;         /* top-p of the logits before the temperature; 0: off */
+    specdec_candidates candidates; /* the list, or memory for one */
 } specdec__row;
 
-/* A logit as in lists: relative to the row's largest. */
+/* A token's logit as lists have it: minus the row's largest logit. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
 /* Writes the k blocks with the largest logits, as sorted candidates, to the front of `blocks` (one a block). */
-static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
+static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
-    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
     int i;
 
     for (i = 0; i < count; i++) {
-        const int from = i * SPECDEC__ROW_BLOCK, size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+        const int from = i * SPECDEC__ROW_BLOCK_TOKENS, size = specdec__min_int(SPECDEC__ROW_BLOCK_TOKENS,
+                                                                                row->size - from);
 
         blocks[i].token = from;
         blocks[i].logit = row->kernels->largest(row->logits + from, size) - row->highest;
     }
-    specdec__sample_select(NULL, blocks, count, k);
+    specdec__sample_select_first(NULL, blocks, count, k);
 }
 
-/* Appends tokens of a block whose logit is at least `least` to `count` items. Returns the new count. */
-static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
+/* Appends the tokens of the block that begins with token `from`, whose logits are at least `least`, to `count` items.
+   Returns the new count. */
+static int specdec__row_collect_block(const specdec__row *row, int from, float least, specdec_candidate *items,
+                                      int count)
 {
-    const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
+    const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK_TOKENS, row->size);
     int i;
 
     for (i = from; i < end; i++) {
@@ -78,48 +81,48 @@ static int specdec__row_collect(const specdec__row *row, int from, float least, 
     return count;
 }
 
-/* Makes a list of at least k tokens that includes the k best: all that are at least the k-th best of the k blocks with
-   the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of the first half
-   of items, which no token reaches. */
-static int specdec__row_best_blocks(const specdec__row *row, int k)
+/* Makes a list of at least k tokens that includes the k best: all tokens whose logits are at least the k-th best of the
+   k blocks with the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of
+   the first half of items, which no token reaches. */
+static int specdec__row_list_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
-    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
     int i, found = 0;
     float least;
 
-    if (row->size < SPECDEC__ROW_LEAST || k > count / 8 || k < 1)
+    if (row->size < SPECDEC__ROW_LEAST_TOKENS || k > count / 8 || k < 1)
         return 0;
     blocks = items + row->size / 2 - count;
-    specdec__row_blocks(row, blocks, k);
+    specdec__row_find_blocks(row, blocks, k);
     least = blocks[k - 1].logit;
     if (!(least >= -SPECDEC__SAMPLE_LARGEST))
         return 0;
     for (i = 0; i < k; i++)
-        found = specdec__row_collect(row, blocks[i].token, least, items, found);
+        found = specdec__row_collect_block(row, blocks[i].token, least, items, found);
     return found;
 }
 
 /* Makes the list that the first sampler of a chain would leave, without a list of the whole row. Returns how many; 0:
    the whole list is needed. */
-static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
+static int specdec__row_run_first_sampler(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
     int from, count;
 
     if (sampler == SPECDEC_SAMPLER_TOP_K) {
-        count = specdec__row_best_blocks(row, s->top_k);
+        count = specdec__row_list_best_blocks(row, s->top_k);
         if (count)
-            specdec__sample_select(NULL, row->candidates.items, count, s->top_k);
+            specdec__sample_select_first(NULL, row->candidates.items, count, s->top_k);
         return count ? s->top_k : 0;
     }
     if (sampler != SPECDEC_SAMPLER_MIN_P)
         return 0;
-    for (from = 0, count = 0; from < row->size && count < row->size / 4; from += SPECDEC__ROW_BLOCK) {
-        const int size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+    for (from = 0, count = 0; from < row->size && count < row->size / 4; from += SPECDEC__ROW_BLOCK_TOKENS) {
+        const int size = specdec__min_int(SPECDEC__ROW_BLOCK_TOKENS, row->size - from);
 
         if (row->kernels->largest(row->logits + from, size) - row->highest >= least)
-            count = specdec__row_collect(row, from, least, row->candidates.items, count);
+            count = specdec__row_collect_block(row, from, least, row->candidates.items, count);
     }
     return from < row->size ? 0 : count;
 }
@@ -130,8 +133,8 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
                               const int32_t *recent, int recent_count)
 {
     const specdec_sampling *s = chooser->sampling;
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN], *next = chain;
-    int length = specdec__sampler_chain(s, chain), first = 0, count = 0, heated;
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH], *next = chain;
+    int length = specdec__sampler_write_chain(s, chain), first = 0, count = 0, heated;
     specdec__sampler_input in;
 
     in.sampling = s;
@@ -145,8 +148,8 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->logits = logits;
     row->size = size;
     row->candidates.items = chooser->items;
-    if (specdec__sample_alters(s)) {
-        first = specdec__sampler_alter(&in, logits, chooser->items, chain, length);
+    if (specdec__sample_alters_logits(s)) {
+        first = specdec__sampler_alter_row(&in, logits, chooser->items, chain, length);
         row->logits = specdec__sampler_row(chooser->items, size);
     }
     row->highest = row->kernels->largest(row->logits, size);
@@ -155,7 +158,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
     if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
         !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
-        specdec__sample_list(&row->candidates, &in, logits);
+        specdec__sample_list_row(&row->candidates, &in, logits);
         return;
     }
     if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
@@ -163,24 +166,25 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
         row->top_p = length > heated ? s->top_p : 0.0f;
         return;
     }
-    if ((count = specdec__row_first(row, s, next[0])) > 0)
-        row->candidates.count = specdec__sampler_run(&in, next + 1, length - 1, chooser->items, count);
+    if ((count = specdec__row_run_first_sampler(row, s, next[0])) > 0)
+        row->candidates.count = specdec__sampler_run_chain(&in, next + 1, length - 1, chooser->items, count);
     else
-        specdec__sample_list(&row->candidates, &in, logits);
+        specdec__sample_list_row(&row->candidates, &in, logits);
 }
 
 /* --- top-p ------------------------------------------------------------------------------------------------------- */
 
 /* Sums of e^(logit - best): of all tokens, and of those that come before one. */
 typedef struct specdec__row_mass {
-    double all, before;
+    double all, before; /* of all tokens; of those before one */
 } specdec__row_mass;
 
-static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_candidate limit)
+/* Sums e^(logit - best) over all tokens of a row, and over those that come before `limit`. */
+static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
 {
     double lanes[32] = {0};
     specdec__row_mass mass = {0, 0};
-    /* of tokens before it, those of the same logit count, too: all above the next lower float; -0 is not one */
+    /* lower tokens count with the same logit, too: all above the next lower float; -0 is not one */
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
 
@@ -194,18 +198,18 @@ static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_can
 }
 
 /* Whether two sums differ by no more than rounding errors. */
-SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
+SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double all)
 {
     return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
 }
 
-/* Makes a list of the top-p set from the best blocks. Returns how many; 0: the set has tokens of other blocks, or
-   rounding decides. */
-static int specdec__row_nucleus_few(const specdec__row *row)
+/* Makes a list of the row's top-p set from the best blocks. Returns how many candidates; 0: the set has tokens of other
+   blocks, or rounding decides. */
+static int specdec__row_list_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
-    const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS, row->size / SPECDEC__ROW_BLOCK / 8);
-    const int count = specdec__row_best_blocks(row, most);
+    const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
+    const int count = specdec__row_list_best_blocks(row, most);
     specdec__row_mass mass;
     double wanted, reached = 0;
     int i, kept;
@@ -215,30 +219,30 @@ static int specdec__row_nucleus_few(const specdec__row *row)
     limit.token = 0;
     for (limit.logit = 0, i = 0; i < count; i++)
         limit.logit = items[i].logit < limit.logit ? items[i].logit : limit.logit;
-    mass = specdec__row_weigh(row, limit);
+    mass = specdec__row_sum_weights(row, limit);
     wanted = (double)row->top_p * mass.all;
-    if (mass.before < wanted || specdec__row_close(mass.before, wanted, mass.all))
+    if (mass.before < wanted || specdec__row_sums_equal(mass.before, wanted, mass.all))
         return 0;
-    kept = specdec__sampler_share(items, count, NULL, wanted, 0);
+    kept = specdec__sampler_keep_share(items, count, NULL, wanted, 0);
     for (i = 0; i < kept - 1; i++)
         reached += (double)specdec__exp(items[i].logit);
-    return specdec__row_close(reached, wanted, mass.all) ||
-                   specdec__row_close(reached + (double)specdec__exp(items[i].logit), wanted, mass.all)
+    return specdec__row_sums_equal(reached, wanted, mass.all) ||
+                   specdec__row_sums_equal(reached + (double)specdec__exp(items[i].logit), wanted, mass.all)
                ? 0 : kept;
 }
 
-/* Makes a list of the row's top-p set, divided by the temperature. */
-static void specdec__row_nucleus(specdec__row *row)
+/* Makes a list of the row's top-p set, logits divided by the temperature. */
+static void specdec__row_list_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
     float *all = specdec__sampler_row(items, row->size);
-    int i, count = specdec__row_nucleus_few(row);
+    int i, count = specdec__row_list_nucleus_few(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
-            all[i] = specdec__sample_clean(row->logits[i]);
-        count = specdec__sampler_list(items, row->size);
-        count = specdec__sampler_mass(items, count, row->top_p);
+            all[i] = specdec__sample_clean_logit(row->logits[i]);
+        count = specdec__sampler_list_row(items, row->size);
+        count = specdec__sampler_keep_top_p(items, count, row->top_p);
     }
     for (i = 0; i < count; i++)
         items[i].logit = items[i].logit / row->temperature;
@@ -247,10 +251,11 @@ static void specdec__row_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* The k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`. Groups of tokens
-   that the largest possible noise, or their own, cannot lift to the k best are skipped. */
-static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
-                               specdec_candidate *best)
+/* Writes the k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`, to `best`.
+   Groups of tokens that the largest possible noise, or their own, cannot lift to the k best are skipped. Returns how
+   many. */
+static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
+                                    specdec_candidate *best)
 {
     int from, end, i, held = 0;
 
@@ -266,19 +271,19 @@ static int specdec__row_search(const specdec__row *row, uint64_t noise_row, cons
             candidate.token = i;
             candidate.logit = specdec__row_logit(row, i);
             if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
-                (limit && !specdec__sample_before(candidate, *limit)))
+                (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
             candidate.logit = candidate.logit / row->temperature;
-            held = specdec__sample_try(best, held, k, candidate, noise_row);
+            held = specdec__sample_try_candidate(best, held, k, candidate, noise_row);
         }
     }
     return held;
 }
 
-/* As specdec__row_search, from a top-p set. A token chosen from the whole row is the result if it is in the set, that
-   is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
-   repeated. Returns 0 if a list is needed. */
-static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
+/* As specdec__row_search_best, from a top-p set. A token chosen from the whole row is the result if it is in the set,
+   that is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
+   repeated. Returns how many; 0: a list is needed. */
+static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
     int round, i, held;
@@ -287,17 +292,17 @@ static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, 
         specdec__row_mass mass;
         double wanted;
 
-        held = specdec__row_search(row, noise_row, round ? &limit : NULL, k, best);
+        held = specdec__row_search_best(row, noise_row, round ? &limit : NULL, k, best);
         for (i = 0; i < held; i++) {
             specdec_candidate one;
 
             one.token = best[i].token;
             one.logit = specdec__row_logit(row, one.token);
-            worst = !i || specdec__sample_before(worst, one) ? one : worst;
+            worst = !i || specdec__sample_comes_before(worst, one) ? one : worst;
         }
-        mass = specdec__row_weigh(row, worst);
+        mass = specdec__row_sum_weights(row, worst);
         wanted = (double)row->top_p * mass.all;
-        if (specdec__row_close(mass.before, wanted, mass.all))
+        if (specdec__row_sums_equal(mass.before, wanted, mass.all))
             return 0;
         if (mass.before < wanted)
             return held;
@@ -307,35 +312,35 @@ static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, 
     return 0;
 }
 
-/* The k best tokens with noise, as by specdec_sample_top. */
-static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
+/* Writes the k best tokens of a row with noise, as by specdec_sample_top, to `best`. Returns how many. */
+static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
     int held;
 
     if (row->temperature > 0 && !(row->top_p > 0))
-        return specdec__row_search(row, noise_row, NULL, k, best);
-    if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST && k > 0 &&
-        (held = specdec__row_top_of_set(row, noise_row, k, best)) > 0)
+        return specdec__row_search_best(row, noise_row, NULL, k, best);
+    if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST_TOKENS && k > 0 &&
+        (held = specdec__row_best_of_top_p(row, noise_row, k, best)) > 0)
         return held;
     if (row->temperature > 0)
-        specdec__row_nucleus(row);
+        specdec__row_list_nucleus(row);
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* The distribution of specdec_sample_distribution, not normalised: p (size). */
-static void specdec__row_weights(specdec__row *row, float *p)
+/* Writes the distribution of specdec_sample_distribution, not normalised, to p (size). */
+static void specdec__row_write_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
-        specdec__row_nucleus(row);
+        specdec__row_list_nucleus(row);
     if (row->temperature > 0)
         row->kernels->token_weights(row->logits, row->size, row->highest, row->temperature, p);
     else
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise of a token of a list, in bits; 0: it is not in the list. */
-static float specdec__row_surprise(const specdec__row *row, int32_t token)
+/* The surprise (-log2 of the probability) of a token of the row's list, in bits; 0: it is not in the list. */
+static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;
     double mean, total;
@@ -345,6 +350,6 @@ static float specdec__row_surprise(const specdec__row *row, int32_t token)
         i++;
     if (row->temperature > 0 || i >= list->count)
         return 0;
-    total = specdec__sampler_total(list->items, list->count, 0, &mean);
+    total = specdec__sampler_sum_weights(list->items, list->count, 0, &mean);
     return (float)((specdec__log_double(total) - (double)list->items[i].logit) * 1.4426950408889634);
 }

@@ -10,7 +10,7 @@
 
 #define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
 
-/* Members of specdec_sampling that came later, as words of 32 bits in files and messages: X(member, words). */
+/* Members of specdec_sampling that files and messages hold as words of 32 bits: X(member, words). */
 #define SPECDEC__SAMPLE_MEMBERS(X) \
     X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
     X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
@@ -67,7 +67,7 @@ static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position,
 }
 
 /* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MAXIMUM]. Works on 1 - u near 1. */
-static float specdec__sample_gumbel_from(uint32_t bits)
+static float specdec__sample_gumbel_of_bits(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
     float u, complement, wait;
@@ -91,28 +91,30 @@ double specdec_uniform_next(specdec_uniform *source)
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
-/* The order of candidates: the higher logit first, then the lower token. */
-SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidate b)
+/* Whether candidate a comes before b: the higher logit first, then the lower token. */
+SPECDEC__INLINE int specdec__sample_comes_before(specdec_candidate a, specdec_candidate b)
 {
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* As specdec__sample_before, or, with a center, the logit nearer to it first. */
+/* Whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to it first.
+   */
 SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
 {
     float from_a, from_b;
 
     if (!center)
-        return specdec__sample_before(a, b);
+        return specdec__sample_comes_before(a, b);
     from_a = a.logit > *center ? a.logit - *center : *center - a.logit;
     from_b = b.logit > *center ? b.logit - *center : *center - b.logit;
-    return from_a < from_b || (!(from_a > from_b) && specdec__sample_before(a, b));
+    return from_a < from_b || (!(from_a > from_b) && specdec__sample_comes_before(a, b));
 }
 
 SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_nearer)
 
-/* Brings the first k of count items in this order to the front, sorted; 0 < k <= count. O(count) for small k. */
-static void specdec__sample_select(const float *center, specdec_candidate *items, int count, int k)
+/* Brings the first k of items (count) by specdec__sample_nearer to the front, sorted; 0 < k <= count. O(count) for
+   small k. */
+static void specdec__sample_select_first(const float *center, specdec_candidate *items, int count, int k)
 {
     specdec_candidate moving;
     int i;
@@ -136,7 +138,7 @@ static void specdec__sample_select(const float *center, specdec_candidate *items
 }
 
 /* A logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
-SPECDEC__INLINE float specdec__sample_clean(float logit)
+SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
 {
     if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
         return specdec__float_from_bits(0xff800000u);
@@ -144,29 +146,30 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
 }
 
 /* Inserts a candidate into the sorted list best[held], of which the k best are kept. Returns the new count. */
-static int specdec__sample_insert(specdec_candidate *best, int held, int k, specdec_candidate candidate)
+static int specdec__sample_insert_best(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
 
-    if (held == k && !specdec__sample_before(candidate, best[k - 1]))
+    if (held == k && !specdec__sample_comes_before(candidate, best[k - 1]))
         return held;
-    for (; at > 0 && specdec__sample_before(candidate, best[at - 1]); at--)
+    for (; at > 0 && specdec__sample_comes_before(candidate, best[at - 1]); at--)
         best[at] = best[at - 1];
     best[at] = candidate;
     return held < k ? held + 1 : held;
 }
 
-/* The most noise that these bits can give: ln 2 (rounded up to 710/1024, so that the product is exact) for each leading
-   1 bit, and once more. */
+/* The most Gumbel noise that numbers beginning with these random bits can give: ln 2 (rounded up to 710/1024, so that
+   the product is exact) for each leading 1 bit, and once more. */
 SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
 
-/* Adds Gumbel noise to a candidate and puts it into the list of the k best. A candidate is passed over only when no
-   noise, or none that its leading random bits allow, could lift it to the k-th best: so the result is exact. Returns
-   how many are held. */
-static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec_candidate candidate, uint64_t row)
+/* Adds Gumbel noise to a candidate and puts it into best[held], the list of the k best. row: the position's row of
+   noise. A candidate is passed over only when no noise, or none that its leading random bits allow, could lift it to
+   the k-th best: so the result is exact. Returns how many are held. */
+static int specdec__sample_try_candidate(specdec_candidate *best, int held, int k, specdec_candidate candidate,
+                                         uint64_t row)
 {
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
@@ -176,8 +179,8 @@ static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec
     bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
     if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
         return held;
-    candidate.logit = candidate.logit + specdec__sample_gumbel_from(bits);
-    return specdec__sample_insert(best, held, k, candidate);
+    candidate.logit = candidate.logit + specdec__sample_gumbel_of_bits(bits);
+    return specdec__sample_insert_best(best, held, k, candidate);
 }
 
 int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
@@ -189,16 +192,16 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
-        held = specdec__sample_try(best, held, k, candidates->items[i], row);
+        held = specdec__sample_try_candidate(best, held, k, candidates->items[i], row);
     for (i = 0; i < candidates->count && candidates->greedy; i++)
         if (held < k || candidates->items[i].logit >= best[k - 1].logit)
-            held = specdec__sample_insert(best, held, k, candidates->items[i]);
+            held = specdec__sample_insert_best(best, held, k, candidates->items[i]);
     return held;
 }
 
 /* The token that (seed, position) chooses among candidates; the best one if they are greedy. */
-static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates *candidates, uint64_t seed,
-                                                       uint64_t position)
+static SPECDEC__UNUSED int32_t specdec__sample_choose_token(const specdec_candidates *candidates, uint64_t seed,
+                                                            uint64_t position)
 {
     specdec_candidate best;
 
@@ -207,10 +210,11 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
     return best.token;
 }
 
-/* The k best tokens of a row, best first, without memory for a list: as samplers at temperature 0 without penalties,
-   but logits are not shifted. Groups of tokens that cannot be among them are skipped. Returns how many. */
-static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab,
-                                                  int k, specdec_candidate *best)
+/* Writes the k best tokens of a row of logits (vocab) to `best`, best first, without memory for a list: as samplers at
+   temperature 0 without penalties, but logits are not shifted. Groups of tokens that cannot be among them are skipped.
+   Returns how many. */
+static SPECDEC__UNUSED int specdec__sample_best_tokens(const specdec__kernels *kernels, const float *logits, int vocab,
+                                                       int k, specdec_candidate *best)
 {
     int i = 0, held = 0, end;
 
@@ -224,8 +228,8 @@ static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernel
             if (held == k && !(logits[i] > best[k - 1].logit))
                 continue;
             candidate.token = i;
-            candidate.logit = specdec__sample_clean(logits[i]);
-            held = specdec__sample_insert(best, held, k, candidate);
+            candidate.logit = specdec__sample_clean_logit(logits[i]);
+            held = specdec__sample_insert_best(best, held, k, candidate);
         }
     }
     return held;
@@ -246,7 +250,7 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
                                  (int)candidates->items[i].token, (unsigned)vocab);
     memset(p, 0, (size_t)vocab * sizeof *p);
     if (candidates->greedy) {
-        p[specdec__sample_coupled(candidates, 0, 0)] = 1.0f;
+        p[specdec__sample_choose_token(candidates, 0, 0)] = 1.0f;
         return SPECDEC_OK;
     }
     for (i = 0; i < candidates->count; i++) {

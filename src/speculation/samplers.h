@@ -13,33 +13,34 @@
 #include "../text/decode.h"
 #include "sample.h"
 
-#define SPECDEC__SAMPLE_WINDOW   64   /* repetition_window when the caller leaves it 0 */
-#define SPECDEC__SAMPLE_NUCLEUS  64   /* candidates sorted first when looking for a top-p set; then 8 times more */
-#define SPECDEC__SAMPLE_REPEAT   1024 /* DRY: tokens that a repetition counts, at most */
-#define SPECDEC__SAMPLE_DECISION 0x7fffffffu /* of XTC, among the uniform numbers of a position */
-#define SPECDEC__SAMPLER_CHAIN   16   /* samplers of a list */
-#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* which has no name in lists */
+#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens of repetition_window when the caller leaves it 0 */
+#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates sorted first for a top-p set; then 8 times more, and so on */
+#define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that are counted, at most */
+#define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* XTC's index among the uniform numbers of a position */
+#define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers of a chain, at most */
+#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
 /* The arguments of samplers, besides the candidates. */
 typedef struct specdec__sampler_input {
     const specdec_sampling *sampling;
-    const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
-    int size;                    /* tokens of a row */
+    const specdec__vocab *vocab; /* for the characters of tokens, which end repetitions; NULL: none end them */
+    int size;                    /* logits of a row: tokens of the vocabulary */
     const int32_t *recent;       /* (recent_count): the sequence before the row */
     int recent_count;
-    float surprise;              /* mirostat: the largest that is kept, in bits; 0: that of an answer's beginning */
+    float surprise;              /* mirostat: bits of surprise that a kept token has, at most; 0: as at the beginning */
 } specdec__sampler_input;
 
 SPECDEC__FOR_SIZE
 
-/* The value of a setting, or its default where it is 0. */
-SPECDEC__INLINE float specdec__sampler_or(float value, float otherwise)
+/* The value of a setting, or `otherwise` (its default) where it is not above 0. */
+SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
 }
 
 /* --- samplers that change a row (size) of logits ----------------------------------------------------------------- */
 
+/* Whether the settings switch repetition, frequency or presence penalties on. */
 static int specdec__sampler_penalties_on(const specdec_sampling *s)
 {
     return (s->repetition_penalty > 0.0f && (s->repetition_penalty < 1.0f || s->repetition_penalty > 1.0f)) ||
@@ -47,21 +48,22 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
            s->presence_penalty > 0.0f;
 }
 
-/* A logit with the penalties of a token that occurs `times` times in the window. */
-static float specdec__sampler_penalised(const specdec_sampling *s, float logit, int32_t times)
+/* A token's logit after the penalties for `times` occurrences of it in the window. */
+static float specdec__sampler_penalise_logit(const specdec_sampling *s, float logit, int32_t times)
 {
-    const float penalty = specdec__sampler_or(s->repetition_penalty, 1.0f);
+    const float penalty = specdec__sampler_or_default(s->repetition_penalty, 1.0f);
     const float taken = (float)times * s->frequency_penalty + s->presence_penalty;
 
-    logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
-    return taken < 0.0f || taken > 0.0f ? specdec__sample_clean(logit - taken) : logit;
+    logit = specdec__sample_clean_logit(logit > 0.0f ? logit / penalty : logit * penalty);
+    return taken < 0.0f || taken > 0.0f ? specdec__sample_clean_logit(logit - taken) : logit;
 }
 
 /* Subtracts repetition, frequency and presence penalties from the row's logits of tokens in the window. marks (size):
    counters of tokens, scratch. */
-static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
+static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
-    const int window = in->sampling->repetition_window ? in->sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
+    const int window = in->sampling->repetition_window ? in->sampling->repetition_window
+                                                           : SPECDEC__SAMPLE_PENALTY_WINDOW;
     const int from = window < 0 ? 0 : specdec__max_int(in->recent_count - window, 0);
     int i, pass;
 
@@ -76,16 +78,17 @@ static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, f
             else if (pass == 1)
                 marks[token]++;
             else if (marks[token]) {
-                row[token] = specdec__sampler_penalised(in->sampling, row[token], marks[token]);
+                row[token] = specdec__sampler_penalise_logit(in->sampling, row[token], marks[token]);
                 marks[token] = 0;
             }
         }
 }
 
+/* Whether the settings switch DRY on. */
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
 /* Whether a token has one of the characters that end a repetition. */
-static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t token)
+static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
     unsigned char bytes[64];
@@ -104,21 +107,22 @@ static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t tok
     return 0;
 }
 
-/* The longest repetition whose penalty is finite. */
-static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
+/* DRY: tokens of the longest repetition whose penalty is finite. allowed: tokens of a repetition without penalty. */
+static int specdec__sampler_dry_longest(const specdec_sampling *s, int allowed)
 {
-    const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
+    const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
 
-    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_REPEAT - 1)
-               ? specdec__min_int(allowed, SPECDEC__SAMPLE_REPEAT) + 1 + (int)most
-               : specdec__max_int(allowed, SPECDEC__SAMPLE_REPEAT);
+    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_LONGEST - 1)
+               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST) + 1 + (int)most
+               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST);
 }
 
-/* The penalty of a token that would lengthen a repetition of `length` tokens. */
+/* DRY: what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens. allowed:
+   tokens of a repetition without penalty. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
-    const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
+    const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f, over = (float)(length - allowed);
 
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
@@ -126,16 +130,16 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
 
 /* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from tokens that would
    lengthen a repetition. marks (size): scratch. */
-static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
+static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_limit(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_longest(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
-        if (specdec__sampler_breaks(in, last[-i]))
+        if (specdec__sampler_breaks_repetition(in, last[-i]))
             most = i;
     if (most < allowed || count <= allowed)
         return;
@@ -155,8 +159,9 @@ static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *
 
         if (token < 0 || token >= in->size || !marks[token])
             continue;
-        if (!specdec__sampler_breaks(in, token))
-            row[token] = specdec__sample_clean(row[token] - specdec__sampler_dry_penalty(s, marks[token], allowed));
+        if (!specdec__sampler_breaks_repetition(in, token))
+            row[token] = specdec__sample_clean_logit(row[token] - specdec__sampler_dry_penalty(s, marks[token],
+                                                                                               allowed));
         marks[token] = 0;
     }
 }
@@ -178,7 +183,8 @@ static int specdec__sampler_temperature_on(const specdec_sampling *s)
     return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
 }
 
-static float specdec__sampler_best(const specdec_candidate *items, int count)
+/* The highest logit of items (count). */
+static float specdec__sampler_best_logit(const specdec_candidate *items, int count)
 {
     float best = items[0].logit;
     int i;
@@ -188,8 +194,9 @@ static float specdec__sampler_best(const specdec_candidate *items, int count)
     return best;
 }
 
-/* The sum of e^(logit - best), and in *mean the mean of logit - best under that distribution. */
-static double specdec__sampler_total(const specdec_candidate *items, int count, float best, double *mean)
+/* The sum of e^(logit - best) over items (count). *mean: the mean of logit - best under the distribution of these
+   weights. */
+static double specdec__sampler_sum_weights(const specdec_candidate *items, int count, float best, double *mean)
 {
     double total = 0.0, sum = 0.0;
     int i;
@@ -204,10 +211,10 @@ static double specdec__sampler_total(const specdec_candidate *items, int count, 
     return total;
 }
 
-/* Keeps the candidates whose logit is at least that of the best plus `least` (which is below 0). */
-static int specdec__sampler_least(specdec_candidate *items, int count, float least)
+/* Keeps the candidates whose logit is at least the best logit plus `least` (which is below 0). Returns how many. */
+static int specdec__sampler_keep_above(specdec_candidate *items, int count, float least)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     int i, kept = 0;
 
     for (i = 0; i < count; i++)
@@ -216,15 +223,16 @@ static int specdec__sampler_least(specdec_candidate *items, int count, float lea
     return kept;
 }
 
-/* Keeps the first candidates, by distance from center or by logit, until their sum of e^(logit - best) reaches `wanted`
-   (more 1: exceeds it); leaves them sorted. */
-static int specdec__sampler_share(specdec_candidate *items, int count, const float *center, double wanted, int more)
+/* Keeps the first candidates, by distance of their logits from *center or (center NULL) by logit, until their sum of
+   e^(logit - best) reaches `wanted` (more 1: exceeds it), and leaves them sorted. Returns how many. */
+static int specdec__sampler_keep_share(specdec_candidate *items, int count, const float *center, double wanted,
+                                       int more)
 {
-    const float best = specdec__sampler_best(items, count);
-    int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_NUCLEUS, count);
+    const float best = specdec__sampler_best_logit(items, count);
+    int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_SORTED_FIRST, count);
     double reached = 0.0;
 
-    specdec__sample_select(center, items, count, ready);
+    specdec__sample_select_first(center, items, count, ready);
     for (;; ready = ready > count / 8 ? count : ready * 8) {
         for (; i < ready; i++) {
             reached += (double)specdec__exp(items[i].logit - best);
@@ -233,15 +241,16 @@ static int specdec__sampler_share(specdec_candidate *items, int count, const flo
         }
         if (ready == count)
             return count;
-        specdec__sample_select(center, items + ready, count - ready,
-                               specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
+        specdec__sample_select_first(center, items + ready, count - ready,
+                                     specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
     }
 }
 
-/* Keeps the candidates within n standard deviations of the best logit: Tang et al. 2024, arXiv 2411.07641. */
+/* Top-n-sigma: keeps the candidates whose logit is within n standard deviations of the best logit: Tang et al. 2024,
+   arXiv 2411.07641. */
 static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     const double n = (double)in->sampling->top_n_sigma;
     double mean = 0.0, variance = 0.0;
     int i, kept = 0;
@@ -264,11 +273,12 @@ static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specde
     return kept;
 }
 
+/* Top-k: keeps the top_k candidates of the highest logits. */
 static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     if (in->sampling->top_k >= count)
         return count;
-    specdec__sample_select(NULL, items, count, in->sampling->top_k);
+    specdec__sample_select_first(NULL, items, count, in->sampling->top_k);
     return in->sampling->top_k;
 }
 
@@ -276,57 +286,58 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
    nearest to the entropy where x is nearest to m. */
 static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     double mean;
-    const double total = specdec__sampler_total(items, count, best, &mean);
+    const double total = specdec__sampler_sum_weights(items, count, best, &mean);
     const float center = (float)(mean + (double)best);
 
-    return specdec__sampler_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
+    return specdec__sampler_keep_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
 /* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
-   1904.09751. */
-static int specdec__sampler_mass(specdec_candidate *items, int count, float top_p)
+   1904.09751. Returns how many. */
+static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, float top_p)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     double total = 0.0;
     int i;
 
     for (i = 0; i < count; i++)
         total += (double)specdec__exp(items[i].logit - best);
-    return specdec__sampler_share(items, count, NULL, total * (double)top_p, 0);
+    return specdec__sampler_keep_share(items, count, NULL, total * (double)top_p, 0);
 }
 
+/* Top-p, with the share of the settings. */
 static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    return specdec__sampler_mass(items, count, in->sampling->top_p);
+    return specdec__sampler_keep_top_p(items, count, in->sampling->top_p);
 }
 
 /* Keeps the candidates of at least min_p times the best one's probability: Nguyen et al. 2024, arXiv 2407.01082. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    return specdec__sampler_least(items, count, specdec__log(in->sampling->min_p));
+    return specdec__sampler_keep_above(items, count, specdec__log(in->sampling->min_p));
 }
 
 /* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
    above the threshold except the least probable of them. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const double threshold = (double)specdec__sampler_or(in->sampling->xtc_threshold, 0.1f);
-    const float best = specdec__sampler_best(items, count);
+    const double threshold = (double)specdec__sampler_or_default(in->sampling->xtc_threshold, 0.1f);
+    const float best = specdec__sampler_best_logit(items, count);
     specdec_uniform chance;
     double total, mean;
     int i, last = -1, kept = 0;
 
     chance.seed = in->sampling->seed;
     chance.position = (uint64_t)in->recent_count;
-    chance.decision = SPECDEC__SAMPLE_DECISION;
+    chance.decision = SPECDEC__SAMPLE_XTC_DECISION;
     if (threshold > 0.5 || specdec_uniform_next(&chance) > (double)in->sampling->xtc_probability)
         return count;
-    total = specdec__sampler_total(items, count, best, &mean);
+    total = specdec__sampler_sum_weights(items, count, best, &mean);
     for (i = 0; i < count; i++)
         if ((double)specdec__exp(items[i].logit - best) >= threshold * total &&
-            (last < 0 || specdec__sample_before(items[last], items[i])))
+            (last < 0 || specdec__sample_comes_before(items[last], items[i])))
             last = i;
     if (last < 0)
         return count;
@@ -334,14 +345,15 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
         const specdec_candidate least = items[last];
 
         for (i = 0; i < count; i++)
-            if (!specdec__sample_before(items[i], least))
+            if (!specdec__sample_comes_before(items[i], least))
                 items[kept++] = items[i];
     }
     return kept;
 }
 
-/* The temperature; where it has a range, it depends on the entropy: Zhang et al. 2024, arXiv 2403.14541. */
-static float specdec__sampler_heat(const specdec_sampling *s, const specdec_candidate *items, int count)
+/* The temperature of a list of candidates; where the settings give a range, it depends on the list's entropy: Zhang et
+   al. 2024, arXiv 2403.14541. */
+static float specdec__sampler_get_temperature(const specdec_sampling *s, const specdec_candidate *items, int count)
 {
     const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
     const float high = s->temperature + s->temperature_range;
@@ -350,14 +362,17 @@ static float specdec__sampler_heat(const specdec_sampling *s, const specdec_cand
 
     if (!(s->temperature_range > 0.0f))
         return s->temperature;
-    entropy = specdec__log_double(specdec__sampler_total(items, count, specdec__sampler_best(items, count), &mean));
+    entropy = specdec__log_double(specdec__sampler_sum_weights(items, count, specdec__sampler_best_logit(items, count),
+                                                               &mean));
     entropy -= mean;
     share = (float)(entropy / specdec__log_double((double)count));
     if (!(share > 0.0f))
         return low;
-    return low + (high - low) * specdec__exp(specdec__sampler_or(s->temperature_exponent, 1.0f) * specdec__log(share));
+    return low + (high - low) * specdec__exp(specdec__sampler_or_default(s->temperature_exponent,
+                                                                         1.0f) * specdec__log(share));
 }
 
+/* Divides all logits by the temperature; at 0 keeps the best candidate alone. */
 static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     float heat;
@@ -365,9 +380,9 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
 
     if (count == 1 && in->sampling->temperature_range > 0.0f)
         return count;
-    heat = specdec__sampler_heat(in->sampling, items, count);
+    heat = specdec__sampler_get_temperature(in->sampling, items, count);
     if (!(heat > 0.0f)) {
-        specdec__sample_select(NULL, items, count, 1);
+        specdec__sample_select_first(NULL, items, count, 1);
         return 1;
     }
     for (i = 0; i < count; i++)
@@ -379,28 +394,31 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
    limit. */
 static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     const double most = (double)(in->surprise < 0.0f || in->surprise > 0.0f ? in->surprise
                                                                            : 2.0f * in->sampling->mirostat_tau);
     double mean, least;
 
-    least = specdec__log_double(specdec__sampler_total(items, count, best, &mean)) - most * 0.69314718055994531;
+    least = specdec__log_double(specdec__sampler_sum_weights(items, count, best, &mean)) - most * 0.69314718055994531;
     if (least < 0.0)
-        return specdec__sampler_least(items, count, (float)least);
-    specdec__sample_select(NULL, items, count, 1);
+        return specdec__sampler_keep_above(items, count, (float)least);
+    specdec__sample_select_first(NULL, items, count, 1);
     return 1;
 }
 
 /* --- the table, and lists of it ---------------------------------------------------------------------------------- */
 
+/* The samplers, in the order of specdec_sampler. */
 static const struct specdec__sampler {
-    int (*on)(const specdec_sampling *s); /* whether it does anything */
-    int (*keep)(const specdec__sampler_input *in, specdec_candidate *items, int count);
-    void (*alter)(const specdec__sampler_input *in, float *row, int32_t *marks); /* or it changes a row */
+    int (*is_on)(const specdec_sampling *s); /* whether the settings switch it on */
+    /* Either it keeps some of a list of candidates and returns how many, or it alters a row (size) of logits; marks
+       (size): scratch. The other function is NULL. */
+    int (*keep_candidates)(const specdec__sampler_input *in, specdec_candidate *items, int count);
+    void (*alter_row)(const specdec__sampler_input *in, float *row, int32_t *marks);
 } specdec__samplers[] = {
     {NULL, NULL, NULL},
-    {specdec__sampler_penalties_on, NULL, specdec__sampler_penalties_alter},
-    {specdec__sampler_dry_on, NULL, specdec__sampler_dry_alter},
+    {specdec__sampler_penalties_on, NULL, specdec__sampler_alter_by_penalties},
+    {specdec__sampler_dry_on, NULL, specdec__sampler_alter_by_dry},
     {specdec__sampler_top_n_sigma_on, specdec__sampler_top_n_sigma, NULL},
     {specdec__sampler_top_k_on, specdec__sampler_top_k, NULL},
     {specdec__sampler_typical_on, specdec__sampler_typical, NULL},
@@ -413,8 +431,9 @@ static const struct specdec__sampler {
 
 SPECDEC__FOR_SIZE
 
-/* Writes the samplers that are switched on, in their order, to chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
-static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chain)
+/* Writes the indices of the samplers that the settings switch on, in their order, to
+   chain[SPECDEC__SAMPLER_CHAIN_LENGTH]. Returns how many. */
+static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char *chain)
 {
 #define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
     static const unsigned char all[] = {SPECDEC_SAMPLERS(SPECDEC__SAMPLER) 0};
@@ -424,35 +443,36 @@ static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chai
     const unsigned char *list = !greedy && s->mirostat_tau > 0.0f ? mirostat : s->samplers[0] ? s->samplers : all;
     int i, count = 0;
 
-    for (i = 0; i < SPECDEC__SAMPLER_CHAIN && list[i]; i++)
-        if (specdec__samplers[list[i]].on(s) && (!greedy || specdec__samplers[list[i]].alter))
+    for (i = 0; i < SPECDEC__SAMPLER_CHAIN_LENGTH && list[i]; i++)
+        if (specdec__samplers[list[i]].is_on(s) && (!greedy || specdec__samplers[list[i]].alter_row))
             chain[count++] = list[i];
     return count;
 }
 
-/* Whether biases or samplers change logits of a row before candidates are left out. */
-static int specdec__sample_alters(const specdec_sampling *s)
+/* Whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
+static int specdec__sample_alters_logits(const specdec_sampling *s)
 {
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
 
-    return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
+    return s->bias_count > 0 || (specdec__sampler_write_chain(s, chain) && specdec__samplers[chain[0]].alter_row);
 }
 
-/* Whether a sampler leaves out candidates, or the temperature depends on them: then a constraint has to be applied
-   first. */
-static int specdec__sample_filters(const specdec_sampling *s)
+/* Whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint has to be
+   applied before the samplers. */
+static int specdec__sample_drops_candidates(const specdec_sampling *s)
 {
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
-    int i, count = specdec__sampler_chain(s, chain), found = 0;
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
+    int i, count = specdec__sampler_write_chain(s, chain), found = 0;
 
     for (i = 0; i < count; i++)
-        found |= specdec__samplers[chain[i]].keep &&
+        found |= specdec__samplers[chain[i]].keep_candidates &&
                  (chain[i] != SPECDEC_SAMPLER_TEMPERATURE || s->temperature_range > 0.0f);
     return found;
 }
 
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
+/* Checks the biases of settings: their count, and that each is a number. */
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
 {
     int i;
@@ -468,7 +488,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
 }
 
 /* Returns an error for a list of samplers with an unknown one, or with one twice. */
-static specdec_result specdec__sample_check_list(const specdec_sampling *s, specdec_error *error)
+static specdec_result specdec__sample_check_samplers(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;
 
@@ -482,7 +502,8 @@ static specdec_result specdec__sample_check_list(const specdec_sampling *s, spec
     return SPECDEC_OK;
 }
 
-static specdec_result specdec__sample_check(const specdec_sampling *s, specdec_error *error)
+/* Checks that all settings of sampling are within their ranges. */
+static specdec_result specdec__sample_check_settings(const specdec_sampling *s, specdec_error *error)
 {
     const struct {
         const char *name;
@@ -516,8 +537,8 @@ static specdec_result specdec__sample_check(const specdec_sampling *s, specdec_e
     if (s->repetition_window < -1)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "repetition_window is %d; it must be -1 (all), 0 (%d) or more", (int)s->repetition_window,
-                             SPECDEC__SAMPLE_WINDOW);
-    result = specdec__sample_check_list(s, error);
+                             SPECDEC__SAMPLE_PENALTY_WINDOW);
+    result = specdec__sample_check_samplers(s, error);
     return result ? result : specdec__sample_check_biases(s, error);
 }
 SPECDEC__FOR_SPEED
@@ -531,31 +552,31 @@ SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of a chain
-   that change rows. Returns how many of these there are. */
-static int specdec__sampler_alter(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
-                                  const unsigned char *chain, int length)
+/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of
+   chain[length] that change rows. Returns how many samplers these are. */
+static int specdec__sampler_alter_row(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
+                                      const unsigned char *chain, int length)
 {
     const specdec_sampling *s = in->sampling;
     float *row = specdec__sampler_row(items, in->size);
     int i;
 
     for (i = 0; i < in->size; i++)
-        row[i] = specdec__sample_clean(logits[i]);
+        row[i] = specdec__sample_clean_logit(logits[i]);
     for (i = 0; i < s->bias_count; i++) {
         const int32_t token = s->biases[i].token;
 
         if (token >= 0 && token < in->size)
-            row[token] = specdec__sample_clean(row[token] + s->biases[i].bias);
+            row[token] = specdec__sample_clean_logit(row[token] + s->biases[i].bias);
     }
-    for (i = 0; i < length && specdec__samplers[chain[i]].alter; i++)
-        specdec__samplers[chain[i]].alter(in, row, (int32_t *)(void *)items);
+    for (i = 0; i < length && specdec__samplers[chain[i]].alter_row; i++)
+        specdec__samplers[chain[i]].alter_row(in, row, (int32_t *)(void *)items);
     return i;
 }
 
-/* Turns the row into a list, without tokens of probability 0, shifted so that the best logit is 0. Returns how many, >=
-   1. */
-static int specdec__sampler_list(specdec_candidate *items, int size)
+/* Turns specdec__sampler_row into a list of candidates, without tokens of probability 0, shifted so that the best logit
+   is 0. Returns how many candidates, >= 1. */
+static int specdec__sampler_list_row(specdec_candidate *items, int size)
 {
     const float *row = specdec__sampler_row(items, size);
     float best = specdec__float_from_bits(0xff800000u);
@@ -582,8 +603,9 @@ static int specdec__sampler_list(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* Turns a list into a row again, for samplers that change rows behind others that leave out candidates. */
-static void specdec__sampler_unlist(specdec_candidate *items, int count, int size)
+/* Turns a list of candidates into specdec__sampler_row again, for samplers that change rows behind others that leave
+   out candidates. */
+static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int size)
 {
     float *row = specdec__sampler_row(items, size);
     int i, token = size - 1;
@@ -607,9 +629,10 @@ static void specdec__sampler_unlist(specdec_candidate *items, int count, int siz
     }
 }
 
-/* Applies the samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
-static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned char *chain, int length,
-                                specdec_candidate *items, int count)
+/* Applies the samplers chain[length], one after the other, to items (count). Returns how many candidates are left; the
+   best has logit 0. */
+static int specdec__sampler_run_chain(const specdec__sampler_input *in, const unsigned char *chain, int length,
+                                      specdec_candidate *items, int count)
 {
     float best;
     int i;
@@ -617,30 +640,30 @@ static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned
     for (i = 0; i < length; i++) {
         const struct specdec__sampler *sampler = &specdec__samplers[chain[i]];
 
-        if (sampler->keep) {
-            count = sampler->keep(in, items, count);
+        if (sampler->keep_candidates) {
+            count = sampler->keep_candidates(in, items, count);
             continue;
         }
-        specdec__sampler_unlist(items, count, in->size);
-        sampler->alter(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
-        count = specdec__sampler_list(items, in->size);
+        specdec__sampler_unlist_row(items, count, in->size);
+        sampler->alter_row(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
+        count = specdec__sampler_list_row(items, in->size);
     }
-    best = specdec__sampler_best(items, count);
+    best = specdec__sampler_best_logit(items, count);
     for (i = 0; best < 0.0f && i < count; i++)
         items[i].logit = items[i].logit - best;
     return count;
 }
 
-/* Turns a row of logits into candidates. */
-static void specdec__sample_list(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
+/* Turns a row of logits into the candidates that all samplers of the settings leave. */
+static void specdec__sample_list_row(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
 {
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
-    const int length = specdec__sampler_chain(in->sampling, chain);
-    const int first = specdec__sampler_alter(in, logits, out->items, chain, length);
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
+    const int length = specdec__sampler_write_chain(in->sampling, chain);
+    const int first = specdec__sampler_alter_row(in, logits, out->items, chain, length);
 
     out->greedy = !(in->sampling->temperature > 0.0f);
-    out->count = specdec__sampler_list(out->items, in->size);
-    out->count = specdec__sampler_run(in, chain + first, length - first, out->items, out->count);
+    out->count = specdec__sampler_list_row(out->items, in->size);
+    out->count = specdec__sampler_run_chain(in, chain + first, length - first, out->items, out->count);
 }
 
 specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
@@ -652,7 +675,7 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     if (!out || !out->items || !sampling || !logits || vocab < 1 || recent_count < 0 || (recent_count && !recent))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "sampling needs candidates, settings and a row of at least one logit");
-    result = specdec__sample_check(sampling, error);
+    result = specdec__sample_check_settings(sampling, error);
     if (result)
         return result;
     memset(&in, 0, sizeof in);
@@ -660,6 +683,6 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     in.size = vocab;
     in.recent = recent;
     in.recent_count = recent_count;
-    specdec__sample_list(out, &in, logits);
+    specdec__sample_list_row(out, &in, logits);
     return SPECDEC_OK;
 }

@@ -1,5 +1,6 @@
 /* =====================================================================================================================
- * >>speculation/settle: a row of bounds (>>forward/screen) becomes a row of logits, as far as a sampler can choose.
+ * >>speculation/settle: a row of upper bounds of logits (>>forward/screen) becomes a row of logits: those of the
+ *     tokens that a sampler can choose are computed.
  * ================================================================================================================== */
 
 #pragma once
@@ -15,59 +16,62 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest bounds, whose logits are computed first */
-#define SPECDEC__SETTLE_PAUSE 128  /* steps without bounds after a step whose bounds did not help, at most */
-#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all logits are computed */
-#define SPECDEC__SETTLE_RUN 256    /* bounds that are skipped together by their largest */
-#define SPECDEC__SETTLE_SHARE 8    /* if more than one token in so many is found, all logits are computed */
+#define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest upper bounds, whose logits are computed first */
+#define SPECDEC__SETTLE_PAUSE_STEPS 128  /* steps without bounds after one whose bounds did not help, at most */
+#define SPECDEC__SETTLE_MOST_TOP_K 128    /* the largest top_k: above it all logits are computed */
+#define SPECDEC__SETTLE_SKIPPED_BOUNDS 256    /* tokens that are skipped together by their largest bound */
+#define SPECDEC__SETTLE_MOST_SHARE 8 /* if more than one token in so many can be chosen, all logits are computed */
 
-/* Tokens whose logits are always computed, as the sampler alters them. */
+/* A list of tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
-    const void *tokens; /* int32_t each, */
-    size_t apart;       /* so many bytes */
-    int count;
+    const void *tokens; /* the first: int32_t */
+    size_t stride_bytes;       /* bytes from one token to the next */
+    int count;          /* number of tokens */
 } specdec__settle_list;
 
-static int32_t specdec__settle_token(const specdec__settle_list *list, int i)
+/* Token i of a list. */
+static int32_t specdec__settle_list_token(const specdec__settle_list *list, int i)
 {
     int32_t token;
 
-    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->apart, sizeof token);
+    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->stride_bytes, sizeof token);
     return token;
 }
 
-/* A row of bounds that is turned into logits. */
+/* A row of upper bounds of logits that is turned into logits. */
 typedef struct specdec__settling {
     specdec__context *context;
-    float *row;               /* (vocab): bounds; those of what was found become -infinity */
-    int vocab, column;
-    specdec_candidate *found; /* (vocab): tokens whose logits are known */
-    int count, most;          /* of them; more than `most` would take longer than to read all */
+    float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
+    int vocab;                /* tokens of the row */
+    int column;               /* index of the row in the step */
+    specdec_candidate *found; /* (vocab): tokens that may be chosen, with their logits once these are computed */
+    int count, most;          /* of found tokens; for more than `most` it is faster to compute all logits */
 } specdec__settling;
 
 /* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
-    int k;             /* the k largest logits; 0: all */
-    int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
-    int altered;       /* how many of the sequence's last tokens may have altered logits */
-    float temperature;
-    float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
+    int k;             /* the k largest logits are needed; 0: all logits are */
+    int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
+    int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
+    float temperature; /* by which logits are divided before noise is added */
+    float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
 
-/* What settings need of a row, in a sequence of `count` tokens. Possible chains: penalties and DRY, which alter tokens
-   of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the temperature. */
-static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
+/* What the settings of a sequence of `count` tokens need of a row of logits. Possible chains: penalties and DRY, which
+   alter tokens of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the
+   temperature. */
+static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
     specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty, NULL};
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
-    const int length = specdec__sampler_chain(s, chain), greedy = !(s->temperature > 0);
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
+    const int length = specdec__sampler_write_chain(s, chain), greedy = !(s->temperature > 0);
     int at = 0, window, i;
 
-    for (; at < length && specdec__samplers[chain[at]].alter; at++) {
+    for (; at < length && specdec__samplers[chain[at]].alter_row; at++) {
         window = chain[at] == SPECDEC_SAMPLER_PENALTIES && s->repetition_window >= 0
-                     ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_WINDOW
+                     ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_PENALTY_WINDOW
                      : count;
         need.altered = specdec__max_int(need.altered, specdec__min_int(window, count));
     }
@@ -76,12 +80,12 @@ static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int
     for (i = 0; i < s->bias_count; i++)
         need.reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
     for (i = at; i < length; i++)
-        if (specdec__samplers[chain[i]].alter)
+        if (specdec__samplers[chain[i]].alter_row)
             return need;
     if (greedy)
         need.k = 1;
     else if (at < length && chain[at] == SPECDEC_SAMPLER_TOP_K)
-        need.k = s->top_k <= SPECDEC__SETTLE_TOP ? s->top_k + 1 : 0; /* one more, so that some are cut off */
+        need.k = s->top_k <= SPECDEC__SETTLE_MOST_TOP_K ? s->top_k + 1 : 0; /* one more, so that some are cut off */
     else if (s->temperature > 1e-6f && !s->bias_count && !at &&
              (!length || (length == 1 && chain[0] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0))))
         need.k = need.by_noise = 1;
@@ -89,8 +93,8 @@ static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int
     return need;
 }
 
-/* Computes the logits of found tokens from index `from` on; their bounds become -infinity. */
-static void specdec__settle_read(specdec__settling *w, int from)
+/* Computes the logits of the found tokens from index `from` on; their bounds become -infinity. */
+static void specdec__settle_compute_found(specdec__settling *w, int from)
 {
     int i;
 
@@ -99,24 +103,25 @@ static void specdec__settle_read(specdec__settling *w, int from)
     specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Applies the scale of logits to bounds [from, end), which keeps their order. Returns 0 if one is no number, or too
-   large. */
-static int specdec__settle_scale(specdec__settling *w, int from, int end)
+/* Multiplies the bounds of tokens [from, end) by the model's logit scale, which keeps their order. Returns 0 if a bound
+   is no number, or too large; else 1. */
+static int specdec__settle_scale_bounds(specdec__settling *w, int from, int end)
 {
     const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
     int i, good = 1;
 
-    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
+    if (end - from == SPECDEC__SETTLE_SKIPPED_BOUNDS &&
+        !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_SKIPPED_BOUNDS))
         return 0;
-    for (i = from; i < end && end - from < SPECDEC__SETTLE_RUN; i++)
+    for (i = from; i < end && end - from < SPECDEC__SETTLE_SKIPPED_BOUNDS; i++)
         good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
     for (i = from; i < end && factor != 1; i++)
         w->row[i] = w->row[i] * factor;
     return good;
 }
 
-/* Sets bounds [from, end) of forbidden tokens to -infinity. */
-static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed, int from, int end)
+/* Sets the bounds of those tokens of [from, end) to -infinity that `allowed` (a bit for each token) forbids. */
+static void specdec__settle_forbid_tokens(specdec__settling *w, const uint32_t *allowed, int from, int end)
 {
     int i;
 
@@ -125,26 +130,26 @@ static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed
             w->row[i] = specdec__float_from_bits(0xff800000u);
 }
 
-/* Finds the `leaders` allowed tokens with the highest bounds, best first. Returns 0 if a bound is no number, or too
-   large. */
-static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_t *allowed)
+/* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. allowed: a bit
+   for each token; NULL: all are. Returns 0 if a bound is no number, or too large, or no token is allowed; else 1. */
+static int specdec__settle_find_leaders(specdec__settling *w, int leaders, const uint32_t *allowed)
 {
     specdec_candidate candidate;
     int i = 0, end;
 
     for (w->count = 0; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
-        if (!specdec__settle_scale(w, i, end))
+        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
+        if (!specdec__settle_scale_bounds(w, i, end))
             return 0;
         if (allowed)
-            specdec__settle_forbid(w, allowed, i, end);
+            specdec__settle_forbid_tokens(w, allowed, i, end);
         if (w->count == leaders &&
             !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
             continue;
         for (; i < end; i++) {
             candidate.token = i;
             candidate.logit = w->row[i];
-            w->count = specdec__sample_insert(w->found, w->count, leaders, candidate);
+            w->count = specdec__sample_insert_best(w->found, w->count, leaders, candidate);
         }
     }
     while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST))
@@ -152,13 +157,13 @@ static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_
     return w->count > 0;
 }
 
-/* The lowest bound that matters: a lower one is below the k-th largest of the found logits (without those of lists),
-   also after the largest logit, at most `highest`, was subtracted from both and the results rounded. Below all bounds
-   if fewer than k were found. */
-static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
-                                   const specdec__settle_list *lists, int list_count)
+/* The lowest bound of a token that may be chosen: the logit of a token with a lower bound is below the k-th largest of
+   the found logits (without those of lists), also after the largest logit, at most `highest`, was subtracted from both
+   and the results rounded. Below all bounds if fewer than k logits were found. */
+static float specdec__settle_lowest_bound(const specdec__settling *w, const specdec__settle_need *need, float highest,
+                                          const specdec__settle_list *lists, int list_count)
 {
-    specdec_candidate best[SPECDEC__SETTLE_TOP + 1];
+    specdec_candidate best[SPECDEC__SETTLE_MOST_TOP_K + 1];
     float largest = highest < 0 ? -highest : highest, own;
     const int k = need->k;
     int i, j, l, held = 0;
@@ -168,25 +173,25 @@ static float specdec__settle_least(const specdec__settling *w, const specdec__se
 
         for (l = 0; l < list_count; l++)
             for (j = 0; j < lists[l].count; j++)
-                altered |= specdec__settle_token(&lists[l], j) == w->found[i].token;
+                altered |= specdec__settle_list_token(&lists[l], j) == w->found[i].token;
         own = w->found[i].logit < 0 ? -w->found[i].logit : w->found[i].logit;
         largest = own > largest ? own : largest;
         if (!altered)
-            held = specdec__sample_insert(best, held, k, w->found[i]);
+            held = specdec__sample_insert_best(best, held, k, w->found[i]);
     }
     if (held < k)
         return -SPECDEC__SAMPLE_LARGEST;
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
-/* Finds the tokens of lists. Returns 0 if there are too many. */
-static int specdec__settle_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
+/* Adds the tokens of lists[list_count] to the found ones. Returns 0 if there are too many; else 1. */
+static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
 {
     int l, i;
 
     for (l = 0; l < list_count; l++)
         for (i = 0; i < lists[l].count; i++) {
-            const int32_t token = specdec__settle_token(&lists[l], i);
+            const int32_t token = specdec__settle_list_token(&lists[l], i);
 
             if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
                 continue; /* the last: it was found already */
@@ -198,13 +203,13 @@ static int specdec__settle_lists(specdec__settling *w, const specdec__settle_lis
     return 1;
 }
 
-/* Finds all tokens whose bounds are at least `least`. Returns 0 if there are too many. */
-static int specdec__settle_reach(specdec__settling *w, float least)
+/* Adds all tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else 1. */
+static int specdec__settle_find_above(specdec__settling *w, float least)
 {
     int i = 0, end;
 
     for (; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
+        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
         if (!(w->context->kernels->largest(w->row + i, end - i) >= least))
             continue;
         for (; i < end; i++)
@@ -217,9 +222,10 @@ static int specdec__settle_reach(specdec__settling *w, float least)
     return 1;
 }
 
-/* Finds all tokens that noise could lift to the best one. The largest logit is found already. Rounds like
-   specdec__row_top, each step of which keeps the order. */
-static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
+/* Adds all tokens that noise could lift to the best one to the found ones; the largest logit is found already. heat:
+   the temperature; noise: the position's row of noise. Rounds like specdec__row_best_tokens, each step of which keeps
+   the order. Returns 0 if there are too many; else 1. */
+static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint64_t noise)
 {
     specdec_candidate best, candidate;
     float highest = w->found[0].logit;
@@ -231,7 +237,7 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
         candidate = w->found[i];
         candidate.logit = candidate.logit - highest;
         candidate.logit = candidate.logit / heat;
-        held = specdec__sample_try(&best, held, 1, candidate, noise);
+        held = specdec__sample_try_candidate(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
         i += w->context->kernels->count_unreachable(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
@@ -244,7 +250,8 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
             candidate.logit = w->row[i] - highest;
             candidate.logit = candidate.logit / heat;
             lifted.token = w->vocab; /* so that a token with as much noise as the best one takes its place, too */
-            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try(&lifted, 1, 1, candidate, noise) ||
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try_candidate(&lifted, 1, 1, candidate,
+                                                                                           noise) ||
                 lifted.token != i)
                 continue;
             if (w->count == w->most)
@@ -256,34 +263,34 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
 }
 
 /* Finds the tokens among which the sampler chooses, and computes their logits. Returns 0 if all logits of the row are
-   needed. */
-static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
-                                const specdec__settle_list *lists, int list_count)
+   needed; else 1. */
+static int specdec__settle_find_tokens(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
+                                       const specdec__settle_list *lists, int list_count)
 {
     const int leaders = specdec__round_up(2 * need->k, SPECDEC__SETTLE_LEADERS);
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders, need->allowed))
+    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders, need->allowed))
         return 0;
     least = w->found[0].logit;
-    specdec__settle_read(w, 0);
-    least = specdec__settle_least(w, need, least, lists, list_count);
+    specdec__settle_compute_found(w, 0);
+    least = specdec__settle_lowest_bound(w, need, least, lists, list_count);
     known = w->count;
-    if (!specdec__settle_lists(w, lists, list_count) || !specdec__settle_reach(w, least))
+    if (!specdec__settle_add_lists(w, lists, list_count) || !specdec__settle_find_above(w, least))
         return 0;
-    specdec__settle_read(w, known);
+    specdec__settle_compute_found(w, known);
     known = w->count;
     if (!need->by_noise)
         return 1;
-    if (!specdec__settle_noise(w, need->temperature, noise))
+    if (!specdec__settle_find_by_noise(w, need->temperature, noise))
         return 0;
-    specdec__settle_read(w, known);
+    specdec__settle_compute_found(w, known);
     return 1;
 }
 
 /* Computes all logits of the last step. */
-static void specdec__settle_whole(specdec__context *c)
+static void specdec__settle_compute_all(specdec__context *c)
 {
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
     c->screen.rows_whole++;
@@ -291,9 +298,9 @@ static void specdec__settle_whole(specdec__context *c)
     specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }
 
-/* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
-   all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found (vocab): scratch;
-   lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
+/* Turns row `column` of the last step, which holds upper bounds of logits, into a row of logits from which a sampler
+   chooses as from all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found
+   (vocab): scratch; lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
 static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column, const specdec__settle_need *need,
                                                 uint64_t noise, const specdec__settle_list *lists, int list_count,
                                                 specdec_candidate *found)
@@ -307,9 +314,9 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
     w.column = column;
     w.found = found;
     w.count = 0;
-    w.most = w.vocab / SPECDEC__SETTLE_SHARE;
+    w.most = w.vocab / SPECDEC__SETTLE_MOST_SHARE;
     c->screen.rows++;
-    if (specdec__settle_find(&w, need, noise, lists, list_count)) {
+    if (specdec__settle_find_tokens(&w, need, noise, lists, list_count)) {
         for (i = 0; i < w.vocab; i++)
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
@@ -318,8 +325,8 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
         return;
     }
     c->screen.pause_left = c->screen.pause_steps = specdec__min_int(2 * c->screen.pause_steps + 8,
-                                                                    SPECDEC__SETTLE_PAUSE);
-    specdec__settle_whole(c);
+                                                                    SPECDEC__SETTLE_PAUSE_STEPS);
+    specdec__settle_compute_all(c);
 }
 
 SPECDEC__FOR_SPEED

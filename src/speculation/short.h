@@ -19,36 +19,40 @@
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST 8192     /* copied rows by default, at least */
-#define SPECDEC__SHORT_SHARE 12       /* copied rows by default: all rows divided by this, if that is more */
-#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row that is used often, at most */
-#define SPECDEC__SHORT_PROBE 256      /* trees between two timings of the other way */
+#define SPECDEC__SHORT_LEAST_ROWS 8192     /* rows that are copied by default, at least */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* rows that are copied by default: all divided by this, if that is more */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a row that is wanted often, at most */
+#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that use the other matrix, to time it */
 #define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
-#define SPECDEC__SHORT_MEMORY 0.998   /* factor, a decoded token, of the weight of older ones */
+#define SPECDEC__SHORT_DECAY 0.998   /* at each decoded token, the counts of older ones are multiplied by this */
 
+/* A short vocabulary: copies of some rows of a drafter's output matrix, which rows these are, and what both matrices
+   cost. */
 typedef struct specdec__short {
-    const specdec__matrix *full; /* (tokens, columns) */
-    specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
-    unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
-    int32_t *ids;                /* (rows): the token of a row */
-    int32_t *row;                /* (tokens): the row of a token; -1: none */
-    unsigned char *worth;        /* (rows): how often the clock (of the replacement) still passes over a row */
-    unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
-    int32_t *counted;            /* (sequences): tokens that were counted */
-    int hand;                    /* the row that the clock looks at next, falling */
-    int on, trees;               /* 1: the copied rows are in use; trees that were begun */
-    int always;                  /* 1: they are always in use */
-    double rest;                 /* bytes of weights of a level, without the output matrix */
-    double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
-    double levels;               /* of a tree */
-    double written, missed;      /* decoded tokens, and how many of these had no row; older ones weigh less */
+    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix, all rows */
+    specdec__matrix matrix;      /* (rows, columns): copies of some rows of `full`, in tiles */
+    unsigned char *tiles;        /* of `matrix`: 16 rows each, interleaved */
+    unsigned char *side_by_side; /* (16 rows): scratch: a tile's rows as in the file */
+    int32_t *ids;                /* (rows): the token of each copied row */
+    int32_t *row_of_token;                /* (tokens): the copied row of each token; -1: it has none */
+    unsigned char *passes_left;        /* (rows): how often the clock still passes over a row before it takes it */
+    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: its rows have to be copied again */
+    int32_t *noted_tokens;            /* (sequences): tokens of each whose rows were wanted already */
+    int clock_hand;                    /* the copied row that the clock looks at next; it falls */
+    int in_use;                      /* 1: the current tree is drafted with `matrix`; 0: with `full` */
+    int tree_count;                   /* number of trees that were begun */
+    int always_in_use;                  /* 1: all trees are drafted with `matrix`: the caller asked for it */
+    double rest_bytes;                 /* bytes of weights that a level reads besides the output matrix */
+    double seconds[2];           /* mean of a level with `full` [0], with `matrix` [1]; 0: not measured */
+    double mean_levels;               /* mean number of levels of a tree */
+    double written_tokens, missed_tokens; /* decoded tokens, and those without a copied row; older ones weigh less */
 } specdec__short;
 
-/* How many rows of a drafter's output matrix are to be copied. wanted: 0: as many as pay, -1: none; level: bytes of
-   weights of a level. Returns 0 where copies do not pay. */
-static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
+/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the caller's
+   number, 0: as many as pay, -1: none; level: bytes of weights of a level. */
+static int specdec__short_count_rows(const specdec__matrix *full, int wanted, size_t level)
 {
-    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
+    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
     const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
     const size_t bytes = full->row_bytes * (size_t)full->rows;
 
@@ -57,21 +61,21 @@ static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t l
     return rows;
 }
 
-/* Gives row `row` to a token. Returns the token that had it. */
-static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
+/* Gives copied row `row` to a token; worth: its initial count of passes. Returns the token that had the row. */
+static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
 
-    s->row[before] = -1;
-    s->row[token] = row;
+    s->row_of_token[before] = -1;
+    s->row_of_token[token] = row;
     s->ids[row] = token;
-    s->worth[row] = (unsigned char)worth;
-    s->stale[row / SPECDEC__TILE_ROWS] = 1;
+    s->passes_left[row] = (unsigned char)worth;
+    s->stale_tiles[row / SPECDEC__TILE_ROWS] = 1;
     return before;
 }
 
 /* Whether a token ends an answer. */
-static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
+static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
@@ -80,15 +84,15 @@ static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
     return i < vocab->end_count;
 }
 
-/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences. level: bytes of weights of a level
-   with all rows. */
+/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
+   weights of a level with all rows. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
     int i;
 
-    s->full = full;
+    s->full_matrix = full;
     s->matrix = *full;
     s->matrix.rows = rows;
     s->matrix.bounds = NULL;
@@ -97,95 +101,98 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     s->matrix.tiles = s->tiles;
     s->side_by_side = SPECDEC__TAKE(arena, unsigned char, tile_bytes);
     s->ids = SPECDEC__TAKE(arena, int32_t, rows);
-    s->row = SPECDEC__TAKE(arena, int32_t, full->rows);
-    s->worth = SPECDEC__TAKE(arena, unsigned char, rows);
-    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__TILE_ROWS);
-    s->counted = SPECDEC__TAKE(arena, int32_t, texts);
-    s->rest = level > bytes ? (double)(level - bytes) : 0;
-    s->hand = rows - 1;
-    s->on = 1;
-    for (i = 0; s->row && s->ids && i < full->rows; i++)
-        s->row[i] = i < rows ? i : -1;
-    for (i = 0; s->stale && s->ids && i < rows; i++) {
+    s->row_of_token = SPECDEC__TAKE(arena, int32_t, full->rows);
+    s->passes_left = SPECDEC__TAKE(arena, unsigned char, rows);
+    s->stale_tiles = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__TILE_ROWS);
+    s->noted_tokens = SPECDEC__TAKE(arena, int32_t, texts);
+    s->rest_bytes = level > bytes ? (double)(level - bytes) : 0;
+    s->clock_hand = rows - 1;
+    s->in_use = 1;
+    for (i = 0; s->row_of_token && s->ids && i < full->rows; i++)
+        s->row_of_token[i] = i < rows ? i : -1;
+    for (i = 0; s->stale_tiles && s->ids && i < rows; i++) {
         s->ids[i] = i;
-        s->stale[i / SPECDEC__TILE_ROWS] = 1;
+        s->stale_tiles[i / SPECDEC__TILE_ROWS] = 1;
     }
-    for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
-        if (s->hand > rows / 2 &&
-            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
-            specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
+    for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
+        if (s->clock_hand > rows / 2 &&
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
+            specdec__short_put_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
-/* Gives a row to a token that has occurred in a sequence. Returns the token that lost its row; -1: none did. */
-static int32_t specdec__short_want(specdec__short *s, int32_t token)
+/* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
+   its row; -1: none did. */
+static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
 {
-    const int row = s->row[token];
+    const int row = s->row_of_token[token];
 
     if (row >= 0) {
-        s->worth[row] = (unsigned char)specdec__min_int(s->worth[row] + 1, SPECDEC__SHORT_WORTH);
+        s->passes_left[row] = (unsigned char)specdec__min_int(s->passes_left[row] + 1, SPECDEC__SHORT_MOST_PASSES);
         return -1;
     }
-    for (; s->worth[s->hand]; s->hand = s->hand ? s->hand - 1 : s->matrix.rows - 1)
-        s->worth[s->hand]--;
-    return specdec__short_put(s, s->hand, token, 1);
+    for (; s->passes_left[s->clock_hand]; s->clock_hand = s->clock_hand ? s->clock_hand - 1 : s->matrix.rows - 1)
+        s->passes_left[s->clock_hand]--;
+    return specdec__short_put_token(s, s->clock_hand, token, 1);
 }
 
-/* Counts the new tokens of sequence `at`, up to `count`; those below `vocab` can have rows. whole (vocab): a row of
+/* Notes the new tokens of sequence `at`, up to text[count]; those below `vocab` can have rows. whole (vocab): a row of
    logits, in which tokens that lost their rows become -infinity. */
-static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
+static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
+                                      float *whole)
 {
-    int i = specdec__min_int(s->counted[at], count);
+    int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
 
     for (; i < count; i++) {
         int32_t lost;
 
-        if (text[i] < 0 || text[i] >= s->full->rows || text[i] >= vocab)
+        if (text[i] < 0 || text[i] >= s->full_matrix->rows || text[i] >= vocab)
             continue;
         if (writes) {
-            s->written = SPECDEC__SHORT_MEMORY * s->written + 1;
-            s->missed = SPECDEC__SHORT_MEMORY * s->missed + (s->row[text[i]] < 0);
+            s->written_tokens = SPECDEC__SHORT_DECAY * s->written_tokens + 1;
+            s->missed_tokens = SPECDEC__SHORT_DECAY * s->missed_tokens + (s->row_of_token[text[i]] < 0);
         }
-        lost = specdec__short_want(s, text[i]);
+        lost = specdec__short_note_token(s, text[i]);
         if (lost >= 0 && lost < vocab)
             whole[lost] = specdec__float_from_bits(0xff800000u);
     }
-    s->counted[at] = count;
+    s->noted_tokens[at] = count;
 }
 
-/* Copies the rows of all stale tiles. */
-static void specdec__short_copy(specdec__short *s)
+/* Copies the rows of all stale tiles from the file into the tiles. */
+static void specdec__short_copy_rows(specdec__short *s)
 {
     const specdec__matrix *m = &s->matrix;
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
     int t, i;
 
     for (t = 0; t < m->rows / SPECDEC__TILE_ROWS; t++) {
-        if (!s->stale[t])
+        if (!s->stale_tiles[t])
             continue;
         for (i = 0; i < SPECDEC__TILE_ROWS; i++)
             memcpy(s->side_by_side + (size_t)i * m->row_bytes,
-                   s->full->file + (size_t)s->ids[t * SPECDEC__TILE_ROWS + i] * m->row_bytes, m->row_bytes);
+                   s->full_matrix->file + (size_t)s->ids[t * SPECDEC__TILE_ROWS + i] * m->row_bytes, m->row_bytes);
         specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__TILE_ROWS, blocks,
                                   s->tiles + (size_t)t * tile_bytes);
-        s->stale[t] = 0;
+        s->stale_tiles[t] = 0;
     }
 }
 
-/* Seconds of a level with the copied rows (on 1) or with the whole matrix (0): measured, or in proportion to bytes. */
-static double specdec__short_seconds(const specdec__short *s, int on)
+/* Seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in proportion to bytes.
+   */
+static double specdec__short_level_seconds(const specdec__short *s, int on)
 {
-    const double row = (double)s->full->row_bytes;
-    const double bytes[2] = {s->rest + row * s->full->rows, s->rest + row * s->matrix.rows};
+    const double row = (double)s->full_matrix->row_bytes;
+    const double bytes[2] = {s->rest_bytes + row * s->full_matrix->rows, s->rest_bytes + row * s->matrix.rows};
 
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* Expected tokens a second. level: seconds of a level; share: of all tokens, those that have rows; step: seconds of the
-   target's step. */
-static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
+/* The expected tokens a second of a step with a drafted tree. level: seconds of a level; share: of all tokens, those
+   that have copied rows; step: seconds of the target's step. */
+static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
 {
-    const double depth = s->levels > 1 ? s->levels : 1;
+    const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
     double tokens = 1, path = 1, i;
 
     for (i = 0; i < depth; i++)
@@ -194,25 +201,25 @@ static double specdec__short_promise(const specdec__short *s, double level, doub
 }
 
 /* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
-static void specdec__short_choose(specdec__short *s, double step)
+static void specdec__short_choose_matrix(specdec__short *s, double step)
 {
-    const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
+    const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
     int on = 1;
 
-    if (s->always)
+    if (s->always_in_use)
         return;
     if (s->seconds[0] > 0 || s->seconds[1] > 0)
-        on = specdec__short_promise(s, specdec__short_seconds(s, 1), share, step) >=
-             specdec__short_promise(s, specdec__short_seconds(s, 0), 1, step);
-    if (++s->trees % SPECDEC__SHORT_PROBE == 8) /* so that both are known */
+        on = specdec__short_token_rate(s, specdec__short_level_seconds(s, 1), share, step) >=
+             specdec__short_token_rate(s, specdec__short_level_seconds(s, 0), 1, step);
+    if (++s->tree_count % SPECDEC__SHORT_TRIAL_TREES == 8) /* so that both are known */
         on = !on;
-    s->on = on;
+    s->in_use = on;
 }
 
-/* Adds the seconds of a level to the measured ones. */
-static void specdec__short_see(specdec__short *s, double seconds)
+/* Adds the measured seconds of a level to the mean of the matrix in use. */
+static void specdec__short_add_time(specdec__short *s, double seconds)
 {
-    double *mean = &s->seconds[s->on];
+    double *mean = &s->seconds[s->in_use];
 
     if (*mean > 0 && seconds > 2 * *mean)
         seconds = 2 * *mean;

@@ -9,12 +9,13 @@
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
-#define SPECDEC__OFFERS    8        /* candidates behind a node while a tree grows */
-#define SPECDEC__TREE_NONE (-1e300) /* the score of a tree that does not exist */
-#define SPECDEC__TREE_TIE  1e-12    /* the relative gain below which two scores count as equal */
+#define SPECDEC__GROWN_CHILDREN    8        /* children that a node gets while a tree grows, at most */
+#define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* the relative difference up to which two rates count as equal */
 
-/* Node i becomes a child of parent, one rank after its last sibling; parents come first, siblings in order of rank. */
-SPECDEC__INLINE void specdec__tree_put(specdec_tree *tree, int i, int parent, int rank)
+/* Writes node i of a tree: a child of `parent` of rank `rank`, one more than its last sibling's. Parents come first,
+   siblings in order of rank. */
+SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int parent, int rank)
 {
     tree->parents[i] = parent;
     tree->ranks[i] = rank;
@@ -30,7 +31,7 @@ SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int 
 }
 
 /* The rank of a child of parent that comes right behind the first i nodes: one more than its last sibling's. */
-SPECDEC__INLINE int specdec__tree_rank(const specdec_tree *tree, int i, int parent)
+SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int parent)
 {
     int sibling = i - 1;
 
@@ -71,7 +72,7 @@ specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error
         if (tree->parents[i] < 0 || tree->parents[i] >= i)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "the parent of node %d is %d; it must be a node before it", i, (int)tree->parents[i]);
-        if (tree->ranks[i] != specdec__tree_rank(tree, i, tree->parents[i]))
+        if (tree->ranks[i] != specdec__tree_next_rank(tree, i, tree->parents[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "the rank of node %d is %d; siblings must count 1, 2, ... in order", i,
                                  (int)tree->ranks[i]);
@@ -108,9 +109,9 @@ specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, s
     result = specdec__tree_reserve(tree, n, error);
     if (result)
         return result;
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 1; i < tree->n; i++)
-        specdec__tree_put(tree, i, i <= chains ? 0 : i - chains, i <= chains ? i : 1);
+        specdec__tree_put_node(tree, i, i <= chains ? 0 : i - chains, i <= chains ? i : 1);
     return SPECDEC_OK;
 }
 
@@ -130,9 +131,9 @@ specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error
     result = specdec__tree_reserve(tree, n, error);
     if (result)
         return result;
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 1; i < tree->n; i++)
-        specdec__tree_put(tree, i, (i - 1) / k, (i - 1) % k + 1);
+        specdec__tree_put_node(tree, i, (i - 1) / k, (i - 1) % k + 1);
     return SPECDEC_OK;
 }
 
@@ -178,17 +179,19 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
     return SPECDEC_OK;
 }
 
-/* The dynamic programme's tables. A row has a place for every subtree size, 0..n. */
+/* The tables of the dynamic programme that finds the best tree. A row has a place for every subtree size, 0..n; a score
+   is the expected number of tokens a step. */
 typedef struct specdec__tree_tables {
-    const double *p;
-    int width, n, d;
-    size_t stride;   /* n + 1 */
+    const double *p; /* (width): the acceptance vector */
+    int width, n, d; /* children of a node, nodes and levels of a tree, at most */
+    size_t stride;   /* places of a row: n + 1 */
     double *best;    /* [d + 1][stride]: the best score of a tree with m nodes and at most l levels */
     double *rows;    /* [width + 1][stride]: for one l: the same, with exactly b children of the root */
     double *weights; /* [stride]: what a b-th child with a subtree of j nodes adds */
     int32_t *sizes;  /* [n]: nodes below and including each node of the tree being written */
 } specdec__tree_tables;
 
+/* Takes the tables from an arena. */
 static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
 {
     tables->stride = (size_t)tables->n + 1;
@@ -215,9 +218,9 @@ size_t specdec_tree_memory(int n, int d, int width)
     return arena.used + sizeof(double) - 1;
 }
 
-/* Fills weights[1..]: p times the best score of j nodes in l - 1 levels. Returns the largest j that exists, at most
-   most. */
-static int specdec__tree_weigh(double *weights, const double *below, double p, int most)
+/* Fills weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest such j for
+   which a tree exists, at most `most`. */
+static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
 
@@ -228,19 +231,19 @@ static int specdec__tree_weigh(double *weights, const double *below, double p, i
 
 /* Fills rows[b][m] for m <= most, where the children's subtrees score below[]:
    T[m][l][b] = max_y T[y][l][b-1] + p_b * best[m-y][l-1] (Chen et al. 2024, arXiv 2402.12374, section 4.1). */
-static void specdec__tree_fill_rows(const specdec__tree_tables *tables, const double *below, int most)
+static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, const double *below, int most)
 {
     int b, m, y, j;
 
     for (m = 0; m <= most; m++)
-        tables->rows[m] = m == 1 ? 1.0 : SPECDEC__TREE_NONE;
+        tables->rows[m] = m == 1 ? 1.0 : SPECDEC__TREE_NO_SCORE;
     for (b = 1; b <= tables->width; b++) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
         double *row = tables->rows + (size_t)b * tables->stride;
-        int largest = specdec__tree_weigh(tables->weights, below, tables->p[b - 1], most - 1);
+        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
 
         for (m = 0; m <= most; m++)
-            row[m] = SPECDEC__TREE_NONE;
+            row[m] = SPECDEC__TREE_NO_SCORE;
         for (y = b; y < most; y++) {
             const double *weights = tables->weights;
             double *out = row + y, base = before[y];
@@ -257,16 +260,16 @@ static void specdec__tree_fill_rows(const specdec__tree_tables *tables, const do
 }
 
 /* Fills best[l][m] for every l <= d and m <= n. */
-static void specdec__tree_fill(const specdec__tree_tables *tables)
+static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
 {
     int b, l, m;
 
     for (m = 0; m <= tables->n; m++)
-        tables->best[m] = SPECDEC__TREE_NONE;
+        tables->best[m] = SPECDEC__TREE_NO_SCORE;
     for (l = 1; l <= tables->d; l++) {
         double *best = tables->best + (size_t)l * tables->stride;
 
-        specdec__tree_fill_rows(tables, best - tables->stride, tables->n);
+        specdec__tree_fill_child_scores(tables, best - tables->stride, tables->n);
         memcpy(best, tables->rows, tables->stride * sizeof *best);
         for (b = 1; b <= tables->width; b++) {
             const double *row = tables->rows + (size_t)b * tables->stride;
@@ -277,9 +280,9 @@ static void specdec__tree_fill(const specdec__tree_tables *tables)
     }
 }
 
-/* Checks the arguments, lays out the tables in memory and fills them. */
-static specdec_result specdec__tree_solve(specdec__tree_tables *tables, const double *p, int width, int n, int d,
-                                          void *memory, size_t bytes, specdec_error *error)
+/* Checks the arguments of a search for the best tree, lays out the tables in memory and fills them. */
+static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, const double *p, int width, int n, int d,
+                                                 void *memory, size_t bytes, specdec_error *error)
 {
     specdec_result result = specdec__tree_check_acceptance(p, width, error);
     size_t needed = specdec_tree_memory(n, d, width), skip = (size_t)(0u - (uintptr_t)memory) % sizeof(double);
@@ -303,13 +306,13 @@ static specdec_result specdec__tree_solve(specdec__tree_tables *tables, const do
     arena.used = 0;
     if (specdec__tree_lay_out(tables, &arena))
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory", needed);
-    specdec__tree_fill(tables);
+    specdec__tree_fill_scores(tables);
     return SPECDEC_OK;
 }
 
 /* Splits the m nodes of a subtree between its root and the root's children, by the rows of its level. Writes the sizes
    of the children's subtrees, in order of rank, and returns how many there are. */
-static int specdec__tree_split(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
+static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
 {
     int b = 0, k, y, children;
 
@@ -319,7 +322,7 @@ static int specdec__tree_split(const specdec__tree_tables *tables, const double 
     children = b;
     for (; b > 0; b--) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
-        int largest = specdec__tree_weigh(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
+        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
         double best = 0.0;
 
         for (y = specdec__max_int(b, m - largest); y < m; y++) {
@@ -335,23 +338,23 @@ static int specdec__tree_split(const specdec__tree_tables *tables, const double 
 }
 
 /* Writes one best tree, level by level, from filled tables. */
-static void specdec__tree_write(const specdec__tree_tables *tables, specdec_tree *tree)
+static void specdec__tree_write_best(const specdec__tree_tables *tables, specdec_tree *tree)
 {
     int from = 0, end = 1, next = 1, l, i, k, most;
 
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     tables->sizes[0] = tables->n;
     for (l = tables->d; from < end; l--, from = end, end = next) {
         const double *below = tables->best + (size_t)(l - 1) * tables->stride;
 
         for (most = 1, i = from; i < end; i++)
             most = specdec__max_int(most, tables->sizes[i]);
-        specdec__tree_fill_rows(tables, below, most);
+        specdec__tree_fill_child_scores(tables, below, most);
         for (i = from; i < end; i++) {
-            int children = specdec__tree_split(tables, below, tables->sizes[i], tables->sizes + next);
+            int children = specdec__tree_split_nodes(tables, below, tables->sizes[i], tables->sizes + next);
 
             for (k = 1; k <= children; k++)
-                specdec__tree_put(tree, next++, i, k);
+                specdec__tree_put_node(tree, next++, i, k);
         }
     }
 }
@@ -360,7 +363,7 @@ specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double
                                  void *memory, size_t bytes, specdec_error *error)
 {
     specdec__tree_tables tables;
-    specdec_result result = specdec__tree_solve(&tables, p, width, n, d, memory, bytes, error);
+    specdec_result result = specdec__tree_solve_tables(&tables, p, width, n, d, memory, bytes, error);
 
     if (result)
         return result;
@@ -372,7 +375,7 @@ specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double
         return result;
     if (score)
         *score = tables.best[(size_t)d * tables.stride + (size_t)n];
-    specdec__tree_write(&tables, tree);
+    specdec__tree_write_best(&tables, tree);
     return SPECDEC_OK;
 }
 
@@ -385,7 +388,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
 
     if (!grid)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the grid of scores needs an array to go to");
-    result = specdec__tree_solve(&tables, p, width, n, d, memory, bytes, error);
+    result = specdec__tree_solve_tables(&tables, p, width, n, d, memory, bytes, error);
     if (result)
         return result;
     for (m = 0; m <= n; m++) {
@@ -398,7 +401,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
     return SPECDEC_OK;
 }
 
-/* Is this a cost that a rate can be divided by? */
+/* Whether a cost is a number that a rate can be divided by. */
 SPECDEC__INLINE int specdec__tree_is_cost(double cost)
 {
     return cost > 0.0 && cost <= 1e30;
@@ -423,7 +426,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
         for (l = 1; l <= d; l++) {
             double rate = grid[(size_t)widths[i] * ((size_t)d + 1) + (size_t)l] / (times[i] + l * draft_time);
 
-            if (rate > best + best * SPECDEC__TREE_TIE) {
+            if (rate > best + best * SPECDEC__TREE_SCORE_TIE) {
                 best = rate;
                 *best_n = widths[i];
                 *best_d = l;
@@ -438,19 +441,19 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
 }
 
 /* Does candidate a come before b: more probable, or as probable and earlier? */
-SPECDEC__INLINE int specdec__tree_before(const float *probability, int32_t a, int32_t b)
+SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int32_t a, int32_t b)
 {
     return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
 }
 
-SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_before)
+SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_candidate_before)
 
 /* Candidates in the order of their indices. */
 #define SPECDEC__TREE_ORDER(key, a, b) ((a) < (b))
 SPECDEC__HEAP(specdec__tree_sink_index, int32_t, void, SPECDEC__TREE_ORDER)
 
 /* Sorts candidates by index: children come behind their parents again. */
-static void specdec__tree_sort(int32_t *kept, int count)
+static void specdec__tree_sort_candidates(int32_t *kept, int count)
 {
     int i;
 
@@ -465,8 +468,8 @@ static void specdec__tree_sort(int32_t *kept, int count)
     }
 }
 
-/* Where candidate stands in the sorted list kept[count]. */
-static int specdec__tree_find(const int32_t *kept, int count, int32_t candidate)
+/* The index of a candidate in the sorted list kept[count]. */
+static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t candidate)
 {
     int low = 0, high = count - 1;
 
@@ -522,25 +525,25 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     for (i = n / 2 - 1; i >= 0; i--)
         specdec__tree_sink(kept, probability, n, i);
     for (i = n; i < count; i++) {
-        if (specdec__tree_before(probability, i, kept[0])) {
+        if (specdec__tree_candidate_before(probability, i, kept[0])) {
             kept[0] = i;
             specdec__tree_sink(kept, probability, n, 0);
         }
     }
-    specdec__tree_sort(kept, n);
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_sort_candidates(kept, n);
+    specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 1; i < n; i++) {
-        int parent = specdec__tree_find(kept, n, parents[kept[i]]);
+        int parent = specdec__tree_find_candidate(kept, n, parents[kept[i]]);
 
-        specdec__tree_put(tree, i, parent, specdec__tree_rank(tree, i, parent));
+        specdec__tree_put_node(tree, i, parent, specdec__tree_next_rank(tree, i, parent));
     }
     return SPECDEC_OK;
 }
 
-/* The default family: a tree a row. children holds the number of children of each node, level by level, as a digit in
-   base 36; nodes behind its end have none. */
+/* A tree of the default family, which is a table of good trees for typical machines and acceptances. children: the
+   number of children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
 typedef struct specdec__tree_default {
-    unsigned char n, d;
+    unsigned char n, d; /* nodes and levels */
     const char *children;
 } specdec__tree_default;
 
@@ -618,7 +621,7 @@ static const specdec__tree_default specdec__tree_defaults[] = {
 SPECDEC__FOR_SPEED
 
 /* Reads how many children the next node has, from a row's digits, and moves on to the next digit. */
-SPECDEC__INLINE int specdec__tree_digit(const char **at)
+SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
 {
     char digit = **at;
 
@@ -628,7 +631,7 @@ SPECDEC__INLINE int specdec__tree_digit(const char **at)
     return digit <= '9' ? digit - '0' : digit - 'a' + 10;
 }
 
-/* The score of a tree of the family. */
+/* The expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
 static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
 {
     double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
@@ -637,7 +640,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
 
     f[0] = 1.0;
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_digit(&at);
+        int children = specdec__tree_read_digit(&at);
 
         score += f[i];
         for (k = 0; k < children && next < shape->n; k++)
@@ -646,31 +649,31 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
     return score;
 }
 
-/* Writes a tree of the family. */
+/* Writes a tree of the default family as parents and ranks. */
 static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
 {
     const char *at = shape->children;
     int i, k, next = 1;
 
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_digit(&at);
+        int children = specdec__tree_read_digit(&at);
 
         for (k = 0; k < children && next < shape->n; k++)
-            specdec__tree_put(tree, next++, i, k + 1);
+            specdec__tree_put_node(tree, next++, i, k + 1);
     }
 }
 
-/* The step for which a tree is picked. */
+/* The step for which a tree of the default family is picked. */
 typedef struct specdec__tree_step {
     const double *times; /* (n + 1): seconds of a step, by its nodes; the first is not used */
     int n, levels;       /* nodes and levels of the tree, at most */
     int undrafted;       /* levels that take no draft pass: 0, or 1: the root */
     double draft_time;   /* seconds of the draft pass of a level */
-    double others;       /* expected tokens of the step that are not of the tree */
+    double others;       /* expected tokens of the step besides those of the tree */
 } specdec__tree_step;
 
-/* As specdec_tree_pick, for a step. */
+/* As specdec_tree_pick, for a step that also has nodes of other trees. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
                                          const specdec__tree_step *step, specdec_error *error)
 {
@@ -699,7 +702,7 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
             continue;
         rate = (step->others + specdec__tree_score_default(shape, p, width)) /
                (times[shape->n] + (shape->d - step->undrafted) * step->draft_time);
-        if (rate > highest + highest * SPECDEC__TREE_TIE) {
+        if (rate > highest + highest * SPECDEC__TREE_SCORE_TIE) {
             highest = rate;
             best = shape;
         }

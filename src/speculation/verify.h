@@ -9,7 +9,8 @@
 #include "tree.h"
 
 SPECDEC__FOR_SIZE
-static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
+/* Sets a verdict: child: index of the accepted child, -1: none is; token: the next token. */
+static void specdec__verify_set_verdict(specdec_verdict *verdict, int child, int32_t token)
 {
     verdict->child = child;
     verdict->token = token;
@@ -21,7 +22,7 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
 
     if (!verdict)
         return;
-    specdec__verify_take(verdict, -1, token);
+    specdec__verify_set_verdict(verdict, -1, token);
     for (i = 0; children && i < child_count && verdict->child < 0; i++)
         if (children[i] == token)
             verdict->child = i;
@@ -35,8 +36,8 @@ typedef struct specdec__verify_state {
     specdec__add_residuals_function *residuals;
     const specdec_choice *choice;
     float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
-    double draft_share;
-    double uniform_share;
+    double draft_share; /* how often Q was subtracted from P, as a factor */
+    double uniform_share; /* what uniform draws have subtracted from each token */
     double target_total; /* sum of the residuals */
     double draft_total;  /* sum of the draft's weights that are left */
     int excluded;        /* children before this one are used up, if the draft draws without replacement */
@@ -54,33 +55,33 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
     return rest > 0.0 ? rest : 0.0;
 }
 
-/* Does rejecting child i use up a token: could the draft have drawn it? */
-SPECDEC__INLINE int specdec__verify_used(const specdec__verify_state *state, int i)
+/* Whether rejecting child i uses up a token: whether the draft could have drawn it. */
+SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
 
-/* The smallest used-up token that is not below from; vocab when there is none. */
-static int specdec__verify_next_used(const specdec__verify_state *state, int from)
+/* The smallest used-up token that is not below `from`; the size of the vocabulary when there is none. */
+static int specdec__verify_next_used_token(const specdec__verify_state *state, int from)
 {
     int i, next = state->choice->vocab;
 
     for (i = 0; i < state->excluded; i++) {
         int token = state->choice->children[i];
 
-        if (token >= from && token < next && specdec__verify_used(state, i))
+        if (token >= from && token < next && specdec__verify_uses_up_token(state, i))
             next = token;
     }
     return next;
 }
 
 #define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
-#define SPECDEC__VERIFY_RUN 512  /* tokens between looks at a running sum */
+#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens that are summed before the sum is compared */
 
 /* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
    the target's probabilities stand in for the draft's; the weights are not used then. */
-static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals,
-                                double *weights)
+static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int from, int to, double *residuals,
+                                         double *weights)
 {
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
@@ -93,7 +94,8 @@ static void specdec__verify_add(const specdec__verify_state *state, int from, in
                          state->uniform_share, residuals, weights);
 }
 
-static double specdec__verify_total(const double *lanes)
+/* The sum of the partial sums, in order. */
+static double specdec__verify_sum_lanes(const double *lanes)
 {
     double total = 0.0;
     int i;
@@ -103,23 +105,23 @@ static double specdec__verify_total(const double *lanes)
     return total;
 }
 
-/* Sums the residuals and the draft's weights over the tokens that are left. */
-static void specdec__verify_sum(specdec__verify_state *state)
+/* Computes target_total and draft_total: the residuals and the draft's weights of all tokens that are left. */
+static void specdec__verify_sum_residuals(specdec__verify_state *state)
 {
     double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
     int from, end, left = 0;
 
     for (from = 0; from < state->choice->vocab; from = end + 1) {
-        end = specdec__verify_next_used(state, from);
+        end = specdec__verify_next_used_token(state, from);
         left += end - from;
-        specdec__verify_add(state, from, end, residuals, weights);
+        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
     }
-    state->target_total = specdec__verify_total(residuals);
-    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_total(weights);
+    state->target_total = specdec__verify_sum_lanes(residuals);
+    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_sum_lanes(weights);
 }
 
-/* Draws a token from the residual. */
-static int32_t specdec__verify_draw(const specdec__verify_state *state, double uniform)
+/* Draws a token with a probability in proportion to its residual. uniform: a random number in (0, 1). */
+static int32_t specdec__verify_draw_token(const specdec__verify_state *state, double uniform)
 {
     double wanted = uniform * state->target_total, reached = 0.0;
     int from, end, token;
@@ -127,15 +129,15 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
 
     for (from = 0; from < state->choice->vocab; from = end) {
         double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0}, run;
-        int used = specdec__verify_next_used(state, from);
+        int used = specdec__verify_next_used_token(state, from);
 
         if (used == from) {
             end = from + 1;
             continue;
         }
-        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN);
-        specdec__verify_add(state, from, end, residuals, weights);
-        run = specdec__verify_total(residuals);
+        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN_TOKENS);
+        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
+        run = specdec__verify_sum_lanes(residuals);
         if (run > 0.0 && (reached + run > wanted || end >= state->choice->vocab)) {
             double within = reached;
 
@@ -157,19 +159,19 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
     return last;
 }
 
-/* Starts over with the whole of P and Q. */
-static void specdec__verify_start(specdec__verify_state *state, specdec__add_residuals_function *residuals,
-                                  const specdec_choice *choice)
+/* Begins a choice, or begins it again, with the whole of target P and draft Q. */
+static void specdec__verify_start_choice(specdec__verify_state *state, specdec__add_residuals_function *residuals,
+                                         const specdec_choice *choice)
 {
     memset(state, 0, sizeof *state);
     state->residuals = residuals;
     state->choice = choice;
     state->uniform_from = INT32_MAX;
-    specdec__verify_sum(state);
+    specdec__verify_sum_residuals(state);
 }
 
-/* Takes what the draft offered out of the residual: R <- max(R - D, 0), unnormalised. */
-static void specdec__verify_subtract(specdec__verify_state *state)
+/* Subtracts the draft's distribution D from the residual R after a rejection: R <- max(R - D, 0), unnormalised. */
+static void specdec__verify_subtract_draft(specdec__verify_state *state)
 {
     if (state->uniform_from < INT32_MAX) {
         state->uniform_share += state->target_total / state->draft_total;
@@ -181,16 +183,16 @@ static void specdec__verify_subtract(specdec__verify_state *state)
 }
 
 /* No child is accepted: the bonus token comes from the residual, or from P when nothing is left of that. */
-static void specdec__verify_bonus(specdec__verify_state *state, specdec_verdict *verdict)
+static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_verdict *verdict)
 {
     if (!(state->target_total > 0.0))
-        specdec__verify_start(state, state->residuals, state->choice);
+        specdec__verify_start_choice(state, state->residuals, state->choice);
     verdict->child = -1;
-    verdict->token = specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
+    verdict->token = specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* Accepts a child with probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
-static int specdec__verify_accept(const specdec__verify_state *state, int32_t token, double weight)
+/* Whether a child is accepted, which has probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
+static int specdec__verify_accepts_child(const specdec__verify_state *state, int32_t token, double weight)
 {
     double uniform = specdec_uniform_next(state->choice->random);
 
@@ -205,26 +207,26 @@ static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, 
     specdec__verify_state state;
     int i;
 
-    specdec__verify_start(&state, residuals, choice);
+    specdec__verify_start_choice(&state, residuals, choice);
     for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
         int32_t token = choice->children[i];
         double weight = state.uniform_from < INT32_MAX ? 1.0 : (double)choice->draft[token];
 
-        if (!(weight > 0.0) || specdec__verify_next_used(&state, token) == token)
+        if (!(weight > 0.0) || specdec__verify_next_used_token(&state, token) == token)
             continue;
-        if (specdec__verify_accept(&state, token, weight)) {
-            specdec__verify_take(verdict, i, token);
+        if (specdec__verify_accepts_child(&state, token, weight)) {
+            specdec__verify_set_verdict(verdict, i, token);
             return;
         }
-        specdec__verify_subtract(&state);
+        specdec__verify_subtract_draft(&state);
         state.excluded = i + 1;
-        specdec__verify_sum(&state);
+        specdec__verify_sum_residuals(&state);
         if (!(state.draft_total > 0.0) && state.uniform_from == INT32_MAX) {
             state.uniform_from = i + 1;
-            specdec__verify_sum(&state);
+            specdec__verify_sum_residuals(&state);
         }
     }
-    specdec__verify_bonus(&state, verdict);
+    specdec__verify_draw_bonus(&state, verdict);
 }
 
 /* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
@@ -234,25 +236,25 @@ static void specdec__verify_specinfer(specdec__add_residuals_function *residuals
     specdec__verify_state state;
     int i;
 
-    specdec__verify_start(&state, residuals, choice);
+    specdec__verify_start_choice(&state, residuals, choice);
     for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
         int32_t token = choice->children[i];
         double weight = (double)choice->draft[token];
 
         if (!(weight > 0.0))
             continue;
-        if (specdec__verify_accept(&state, token, weight)) {
-            specdec__verify_take(verdict, i, token);
+        if (specdec__verify_accepts_child(&state, token, weight)) {
+            specdec__verify_set_verdict(verdict, i, token);
             return;
         }
-        specdec__verify_subtract(&state);
-        specdec__verify_sum(&state);
+        specdec__verify_subtract_draft(&state);
+        specdec__verify_sum_residuals(&state);
     }
-    specdec__verify_bonus(&state, verdict);
+    specdec__verify_draw_bonus(&state, verdict);
 }
 
 /* One minus the probability that none of k draws is accepted, each being accepted with probability beta. */
-static double specdec__verify_any(double beta, int k)
+static double specdec__verify_any_accepted(double beta, int k)
 {
     double none = 1.0;
     int i;
@@ -287,7 +289,7 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
         double rho = 0.5 * low + 0.5 * high;
         double beta = specdec__verify_spectr_beta(state, rho);
 
-        if (specdec__verify_any(beta, k) > rho * beta)
+        if (specdec__verify_any_accepted(beta, k) > rho * beta)
             low = rho;
         else
             high = rho;
@@ -295,7 +297,7 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
     return high;
 }
 
-/* A token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
+/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
 static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
 {
     double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
@@ -322,7 +324,7 @@ static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, d
             break;
         wanted = pass ? wanted : total * specdec_uniform_next(state->choice->random);
     }
-    return total > 0.0 ? last : specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
+    return total > 0.0 ? last : specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
 /* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
@@ -333,9 +335,9 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
     double rho, beta;
     int i;
 
-    specdec__verify_start(&state, residuals, choice);
+    specdec__verify_start_choice(&state, residuals, choice);
     if (choice->child_count == 0) {
-        specdec__verify_bonus(&state, verdict);
+        specdec__verify_draw_bonus(&state, verdict);
         return;
     }
     rho = specdec__verify_spectr_rho(&state, choice->child_count);
@@ -345,17 +347,17 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         double q = (double)choice->draft[token] * state.target_total;
 
         if (q > 0.0 && specdec_uniform_next(choice->random) * rho * q < p) {
-            specdec__verify_take(verdict, i, token);
+            specdec__verify_set_verdict(verdict, i, token);
             return;
         }
     }
     beta = specdec__verify_spectr_beta(&state, rho);
     verdict->child = -1;
     verdict->token = specdec__verify_spectr_draw(
-        &state, rho, beta > 0.0 ? specdec__verify_any(beta, choice->child_count) / beta : 0.0);
+        &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
-/* The target draws for itself; a child that equals its token is accepted. */
+/* Top-k: the target draws its token for itself; a child that equals that token is accepted. */
 static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
@@ -364,9 +366,9 @@ static void specdec__verify_top_k(specdec__add_residuals_function *residuals, co
 
     target.draft = NULL;
     target.child_count = 0;
-    specdec__verify_start(&state, residuals, &target);
+    specdec__verify_start_choice(&state, residuals, &target);
     specdec_verify_match(verdict, choice->children, choice->child_count,
-                         specdec__verify_draw(&state, specdec_uniform_next(choice->random)));
+                         specdec__verify_draw_token(&state, specdec_uniform_next(choice->random)));
 }
 
 #define SPECDEC__VERIFIER(name) specdec__verify_##name
@@ -374,7 +376,7 @@ static void specdec__verify_top_k(specdec__add_residuals_function *residuals, co
 #define SPECDEC__VERIFIER(name) NULL /* left out */
 #endif
 
-/* The target's most probable token; of equals the lowest. */
+/* Greedy: a child that equals the target's most probable token (of equals the lowest) is accepted. */
 static void specdec__verify_greedy(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
@@ -387,10 +389,10 @@ static void specdec__verify_greedy(specdec__add_residuals_function *residuals, c
     specdec_verify_match(verdict, choice->children, choice->child_count, best);
 }
 
-/* A row for each rule, in the order of specdec_rule. */
+/* A row for each rule of acceptance, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
     void (*verify)(specdec__add_residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
-    int needs_draft, needs_random;
+    int needs_draft, needs_random; /* 1: it needs the draft's distribution; random numbers */
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
     {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
     {SPECDEC__VERIFIER(sequoia), 1, 1},   /* SPECDEC_RULE_SEQUOIA */
@@ -401,7 +403,7 @@ static const struct specdec__verify_rule {
 };
 
 /* Counts the weights that are not numbers of at least 0 (bad) and those above 0 (positive). */
-SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int vocab, int *bad, int *positive)
+SPECDEC__VECTORISE static void specdec__verify_count_weights(const float *weights, int vocab, int *bad, int *positive)
 {
     int token, no_weights = 0, above = 0;
 
@@ -413,13 +415,13 @@ SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int v
     *positive = above;
 }
 
-/* Is weights[vocab] something that can be normalised? */
+/* Checks that weights[vocab] can be normalised: numbers of at least 0, not all of them 0. */
 static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose,
                                                     specdec_error *error)
 {
     int token = 0, bad, positive;
 
-    specdec__verify_count(weights, vocab, &bad, &positive);
+    specdec__verify_count_weights(weights, vocab, &bad, &positive);
     if (bad) {
         while (weights[token] >= 0.0f && weights[token] <= 1e30f)
             token++;
@@ -464,8 +466,8 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
 }
 
 /* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many. */
-static int specdec__verify_gather(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
-                                  int32_t *children)
+static int specdec__verify_gather_children(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
+                                           int32_t *children)
 {
     int i, count = 0;
 
@@ -491,10 +493,10 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "walking a tree needs its tokens, a rule, and room for the path and the text");
     for (;;) {
-        int count = specdec__verify_gather(tree, tokens, node, path + depth, accepted + depth);
+        int count = specdec__verify_gather_children(tree, tokens, node, path + depth, accepted + depth);
         specdec_verdict verdict;
 
-        specdec__verify_take(&verdict, -1, -1);
+        specdec__verify_set_verdict(&verdict, -1, -1);
         result = verify(user_data, node, accepted + depth, count, &verdict);
         if (result)
             return result;

@@ -125,7 +125,7 @@ static inline void policy_newest(specdec__context *c, const struct specdec__retr
     (void)thread;
     (void)layer;
     (void)head;
-    for (i = 0; i < r->begun; i++)
+    for (i = 0; i < r->source_chunks; i++)
         scores[i] = (float)i;
 }
 
@@ -140,8 +140,8 @@ static inline void policy_heavy(specdec__context *c, const struct specdec__retri
 
     (void)c;
     (void)thread;
-    memset(scores, 0, (size_t)r->begun * sizeof *scores);
-    for (i = 0; i < r->begun * r->chunk; i++)
+    memset(scores, 0, (size_t)r->source_chunks * sizeof *scores);
+    for (i = 0; i < r->source_chunks * r->chunk; i++)
         scores[i / r->chunk] += sums[i];
 }
 
@@ -150,13 +150,13 @@ static inline void policy_mean_keys(specdec__context *c, const struct specdec__r
                              const specdec__layer *layer, int head, float *scores)
 {
     const policy_watch *w = (const policy_watch *)r->target->before_attention_argument;
-    const int group = layer->shape.heads / layer->shape.kv_heads, count = r->begun * r->chunk;
+    const int group = layer->shape.heads / layer->shape.kv_heads, count = r->source_chunks * r->chunk;
     float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
     int *slots = w->slots + (size_t)thread * (size_t)w->context, i, k;
 
     specdec__view_find_slots(&r->whole->span[SPECDEC__WHOLE], 0, count, slots);
     policy_scores(c, &r->target->kv, w, thread, layer, head, 1, slots, count, rows);
-    memset(scores, 0, (size_t)r->begun * sizeof *scores);
+    memset(scores, 0, (size_t)r->source_chunks * sizeof *scores);
     for (i = 0; i < group; i++)
         for (k = 0; k < count; k++)
             scores[k / r->chunk] += rows[i * w->context + k];
@@ -202,7 +202,7 @@ static inline void policy_copy_rounded(specdec__context *c, int thread, const sp
     while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
         for (; head < end; head++)
             for (i = 0; i < r->chunks; i++) {
-                specdec__retrieve_copy(r, layer->index, head, i * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy_keys(r, layer->index, head, i * r->chunk, i * r->chunk, r->chunk);
                 specdec__view_find_slots(&r->view->span[SPECDEC__WHOLE], i * r->chunk, 1, &slot);
                 policy_round(c->kernels, specdec__kv_keys_address(&r->context.kv, specdec__context_kv_layer(c, layer),
                                                                   slot / SPECDEC__KEYS, head), r->context.kv.head_bytes / 2);
@@ -220,7 +220,7 @@ typedef struct policy {
 } policy;
 
 static SPECDEC__UNUSED const policy policies[] = {
-    {"retrieval", 8, specdec__retrieve_scores, NULL},
+    {"retrieval", 8, specdec__retrieve_score_chunks, NULL},
     {"TriForce's mean keys", 8, policy_mean_keys, NULL},
     {"H2O", 2, policy_heavy, NULL},
     {"H2O, 1/8 recent", 8, policy_heavy, NULL},
@@ -253,11 +253,11 @@ static inline void policy_init(specdec__retrieval *r, const policy *p, const spe
 static inline int policy_begin(specdec__retrieval *r, const policy *p, const specdec__view *whole)
 {
     if (p->recall) { /* all full pages but the newest tokens, anew */
-        specdec__retrieve_forget(r, 0);
+        specdec__retrieve_drop_sequence(r, 0);
         r->recent = SPECDEC__KEYS;
         r->most = 2 * SPECDEC__KEYS;
         r->chunks = (whole->length - r->recent) / r->chunk;
     }
-    return specdec__retrieve_begin(r, 0, whole);
+    return specdec__retrieve_begin_chain(r, 0, whole);
 }
 #endif

@@ -107,7 +107,7 @@ static int note(level *l, int at, int right)
 static int draft_step(recall *r, level *l, int at, int n)
 {
     specdec__view *view = &l->cache.sequences[0].view;
-    specdec__context *c = specdec__retrieve_context(&l->cache);
+    specdec__context *c = specdec__retrieve_step_context(&l->cache);
     specdec__batch batch;
     specdec_error error;
     int i, right = 0;
@@ -138,7 +138,7 @@ static int draft_chain(recall *r, level *l, int n)
         return program_failed("", "no room in a small cache"), -1;
     l->since = end - n;
     for (at = l->since; at < end; at += some) {
-        some = specdec__min_int(l->kind->recall ? n : SPECDEC__RETRIEVE_ANEW, end - at);
+        some = specdec__min_int(l->kind->recall ? n : SPECDEC__RETRIEVE_CHOICE_TOKENS, end - at);
         count = draft_step(r, l, at, some);
         if (count < 0)
             return -1;
@@ -169,7 +169,7 @@ static int follow(recall *r, int temperature, int index)
     }
     specdec__view_truncate(&r->e->view, &r->target->kv, r->prompt - 1);
     for (i = 0; i < r->level_count; i++)
-        specdec__retrieve_forget(&r->levels[i].cache, 0);
+        specdec__retrieve_drop_sequence(&r->levels[i].cache, 0);
     return 1;
 }
 

@@ -20,7 +20,8 @@ static int made_clock(clockid_t kind, struct timespec *now);
 
 #include <math.h>
 
-enum { OFFERS = SPECDEC__OFFERS, FIRST = 5, PERIOD = 200, WRONG = 220, NOTHING = 240, VOCABULARY = 301, MODES = 5 };
+enum { OFFERS = SPECDEC__GROWN_CHILDREN, FIRST = 5, PERIOD = 200, WRONG = 220, NOTHING = 240, VOCABULARY = 301,
+       MODES = 5 };
 enum { STAGES = 16, MOST_NODES = 600 };
 
 enum { WIDTHS = 7 }; /* steps of 1, 2, 4 .. 64 nodes */
@@ -644,7 +645,7 @@ static specdec_result trace_extend(specdec__drafter *d, const specdec__draft_req
         for (k = 0; k < OFFERS && drafts->tree.n < drafts->tree.capacity; k++) {
             const int at = drafts->tree.n++;
 
-            specdec__tree_put(&drafts->tree, at, parent, k + 1);
+            specdec__tree_put_node(&drafts->tree, at, parent, k + 1);
             drafts->tokens[at] = offer(request, drafts, parent, k + 1);
             drafts->depth[at] = drafts->depth[parent] + 1;
             drafts->share[at] = offers->share[k];
@@ -687,7 +688,7 @@ static void trace_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts,
 
     (void)d, (void)at;
     drafted += drafts->depth[root];
-    specdec__draft_reroot(drafts, root);
+    specdec__draft_reroot_tree(drafts, root);
     for (drafts->extended_count = 0, i = 1; i < drafts->tree.n; i++)
         drafts->extended_count += drafts->extended[i];
 }
@@ -781,19 +782,19 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
     if (mode) { /* the draft model alone: the traces' texts are made, n-grams would know them by heart */
         e->drafter_count = e->tune->count = 1;
         trace_kind = &e->drafters[0].kind; /* a draft model's, but for what it does */
-        trace_kind->fill = trace_fill;
+        trace_kind->fill_tree = trace_fill;
         trace_kind->extend = trace_extend;
-        trace_kind->commit = trace_commit;
-        trace_kind->keep = trace_keep;
-        trace_kind->truncate = trace_truncate;
-        trace_kind->cost = trace_cost;
-        trace_kind->behind = trace_behind;
+        trace_kind->commit_path = trace_commit;
+        trace_kind->keep_subtree = trace_keep;
+        trace_kind->truncate_sequence = trace_truncate;
+        trace_kind->level_cost = trace_cost;
+        trace_kind->count_behind = trace_behind;
         trace_kind->prefill = trace_read;
         trace_kind->set_threads = trace_move;
         e->tune->drafters[0].cost = trace_cost(NULL, NULL);
     }
     for (i = 1; modes[simulated.stages > 0][mode].told && i <= 32; i *= 2)
-        specdec__tune_step(e->tune, i, stages_step(i, 0, 0), 0);
+        specdec__tune_add_step(e->tune, i, stages_step(i, 0, 0), 0);
     if (modes[simulated.stages > 0][mode].several)
         stages_attach(e, modes[1][mode].cancels);
     return block;
@@ -945,7 +946,7 @@ static int record_answer(specdec *t, FILE *out)
     int at, i, rank;
 
     for (at = from; at < end; at++) {
-        specdec__draft_begin(p, t->tokens, at, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+        specdec__draft_begin_proposal(p, t->tokens, at, &t->settings.sampling, SPECDEC_RULE_COUPLED);
         {
             const int32_t next = t->tokens[at]; /* offers are written behind the text: onto it */
 
@@ -960,7 +961,7 @@ static int record_answer(specdec *t, FILE *out)
             fprintf(out, " %.4f", (double)p->drafts.share[i]);
         fprintf(out, "\n");
     }
-    d->kind.truncate(d, t->at, t->tokens, 0);
+    d->kind.truncate_sequence(d, t->at, t->tokens, 0);
     fprintf(out, "\n");
     return PROGRAM_OK;
 }
