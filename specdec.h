@@ -44530,23 +44530,24 @@ SPECDEC__FOR_SPEED
 
 /* A file of heads, with the buffers of a level of a tree. */
 typedef struct specdec__heads {
-    float blend;              /* by how much a row of the table counts */
-    float *input;             /* (most, stride of the wider): what a level reads */
-    float *inner;             /* (most, stride of states): its states */
-    float *table;             /* (threads, inner): a row of the table */
-    float *ones;              /* (inner) */
+    float blend;              /* factor of a token's table row that is added to a state */
+    float *input;             /* (most, stride of the wider of embedding and states): the input rows of a level */
+    float *inner;             /* (most, stride of states): the states that the level computes */
+    float *table;             /* (threads, inner): scratch: a row of the table of tokens */
+    float *ones;              /* (inner): 1 each, as the other factor of gated activations */
     float *logits;            /* (most, output rows) */
     /* the level under way */
-    int level, n;
-    const int32_t *tokens;    /* (n): what came of the level before */
-    specdec__context context; /* of it, only what matrices need */
+    int level, n;             /* its number, which is that of its head; its rows */
+    const int32_t *tokens;    /* (n): the token behind which each row predicts */
+    specdec__context context; /* of this, only what products with matrices need */
 } specdec__heads;
 
 SPECDEC__FOR_SIZE
 
-/* Tokens of a row of logits; the same for all heads. */
-static int specdec__heads_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
+/* Logits of a row, one a token; the same number for all heads. */
+static int specdec__heads_output_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
 
+/* Takes the buffers for levels of at most `most` rows from an arena. */
 static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
                                 int threads, int most, specdec__arena *arena)
 {
@@ -44569,24 +44570,24 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
     h->table = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)inner);
     h->ones = SPECDEC__TAKE(arena, float, inner);
     h->logits = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)most,
-                                                              (size_t)specdec__heads_rows(model)));
+                                                              (size_t)specdec__heads_output_rows(model)));
     for (i = 0; h->ones && i < inner; i++)
         h->ones[i] = 1;
 }
 
 /* Floats of a row of a level's input. */
-static int specdec__heads_width(const specdec__model *m, int level)
+static int specdec__heads_input_width(const specdec__model *m, int level)
 {
     return level && m->speculator->chained ? m->feed_forward : m->embedding;
 }
 
 /* A thread's part of turning products into a level's states. */
-static void specdec__heads_states(specdec__heads *h, int thread)
+static void specdec__heads_compute_states(specdec__heads *h, int thread)
 {
     const specdec__context *c = &h->context;
     const specdec__model *m = c->model;
     const specdec__layer *l = &m->layer[m->heads_tied ? 0 : h->level];
-    const int inner = m->feed_forward, width = specdec__heads_width(m, h->level);
+    const int inner = m->feed_forward, width = specdec__heads_input_width(m, h->level);
     float *row = h->table + (size_t)thread * (size_t)inner;
     int i;
 
@@ -44607,6 +44608,7 @@ static void specdec__heads_states(specdec__heads *h, int thread)
     }
 }
 
+/* A thread's part of a level: products, states, logits. */
 static void specdec__heads_worker(void *argument, int thread)
 {
     specdec__heads *h = (specdec__heads *)argument;
@@ -44615,7 +44617,7 @@ static void specdec__heads_worker(void *argument, int thread)
     const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
     const int stride = specdec__forward_stride(m->feed_forward);
     specdec__matrix_input in = specdec__forward_make_input(
-        h->input, h->n, specdec__forward_stride(specdec__heads_width(m, h->level)), NULL);
+        h->input, h->n, specdec__forward_stride(specdec__heads_input_width(m, h->level)), NULL);
     specdec__matrix_product t;
 
     t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
@@ -44624,13 +44626,13 @@ static void specdec__heads_worker(void *argument, int thread)
     t.stride = (size_t)stride;
     if (specdec__forward_project(c, thread, &in, &t, 1))
         return;
-    specdec__heads_states(h, thread);
+    specdec__heads_compute_states(h, thread);
     if (specdec__pool_barrier(c->pool))
         return;
     in = specdec__forward_make_input(h->inner, h->n, stride, NULL);
     t.matrix = &m->layer[m->heads_tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
     t.rows_out = h->logits;
-    t.stride = (size_t)specdec__heads_rows(m);
+    t.stride = (size_t)specdec__heads_output_rows(m);
     specdec__forward_project(c, thread, &in, &t, 1);
 }
 
@@ -44638,8 +44640,8 @@ SPECDEC__FOR_SPEED
 
 /* Runs head number `level` on n rows of h->input behind tokens[n]: writes states to h->inner, logits to h->logits. The
    input of level 0 is normalised first where the file says so. */
-static specdec_result specdec__heads_run(specdec__heads *h, int level, const int32_t *tokens, int n,
-                                         specdec_error *error)
+static specdec_result specdec__heads_run_level(specdec__heads *h, int level, const int32_t *tokens, int n,
+                                               specdec_error *error)
 {
     const specdec__context *c = &h->context;
     const specdec__model *m = c->model;
@@ -44665,7 +44667,7 @@ static specdec_result specdec__heads_run(specdec__heads *h, int level, const int
 
 #define SPECDEC__SAMPLE_LARGEST 3.40282347e38f /* the largest float */
 
-/* Members of specdec_sampling that came later, as words of 32 bits in files and messages: X(member, words). */
+/* Members of specdec_sampling that files and messages hold as words of 32 bits: X(member, words). */
 #define SPECDEC__SAMPLE_MEMBERS(X) \
     X(frequency_penalty, 1) X(presence_penalty, 1) X(dry_multiplier, 1) X(dry_base, 1) X(dry_allowed_length, 1) \
     X(dry_window, 1) X(dry_breakers, 4) X(top_n_sigma, 1) X(typical_p, 1) X(xtc_probability, 1) X(xtc_threshold, 1) \
@@ -44722,7 +44724,7 @@ static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position,
 }
 
 /* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__NOISE_MAXIMUM]. Works on 1 - u near 1. */
-static float specdec__sample_gumbel_from(uint32_t bits)
+static float specdec__sample_gumbel_of_bits(uint32_t bits)
 {
     const float unit = 2.32830644e-10f; /* 2^-32 */
     float u, complement, wait;
@@ -44746,28 +44748,30 @@ double specdec_uniform_next(specdec_uniform *source)
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
-/* The order of candidates: the higher logit first, then the lower token. */
-SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidate b)
+/* Whether candidate a comes before b: the higher logit first, then the lower token. */
+SPECDEC__INLINE int specdec__sample_comes_before(specdec_candidate a, specdec_candidate b)
 {
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* As specdec__sample_before, or, with a center, the logit nearer to it first. */
+/* Whether candidate a comes before b: as specdec__sample_comes_before, or, with a center, the logit nearer to it first.
+   */
 SPECDEC__INLINE int specdec__sample_nearer(const float *center, specdec_candidate a, specdec_candidate b)
 {
     float from_a, from_b;
 
     if (!center)
-        return specdec__sample_before(a, b);
+        return specdec__sample_comes_before(a, b);
     from_a = a.logit > *center ? a.logit - *center : *center - a.logit;
     from_b = b.logit > *center ? b.logit - *center : *center - b.logit;
-    return from_a < from_b || (!(from_a > from_b) && specdec__sample_before(a, b));
+    return from_a < from_b || (!(from_a > from_b) && specdec__sample_comes_before(a, b));
 }
 
 SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, float, specdec__sample_nearer)
 
-/* Brings the first k of count items in this order to the front, sorted; 0 < k <= count. O(count) for small k. */
-static void specdec__sample_select(const float *center, specdec_candidate *items, int count, int k)
+/* Brings the first k of items (count) by specdec__sample_nearer to the front, sorted; 0 < k <= count. O(count) for
+   small k. */
+static void specdec__sample_select_first(const float *center, specdec_candidate *items, int count, int k)
 {
     specdec_candidate moving;
     int i;
@@ -44791,7 +44795,7 @@ static void specdec__sample_select(const float *center, specdec_candidate *items
 }
 
 /* A logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
-SPECDEC__INLINE float specdec__sample_clean(float logit)
+SPECDEC__INLINE float specdec__sample_clean_logit(float logit)
 {
     if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
         return specdec__float_from_bits(0xff800000u);
@@ -44799,29 +44803,30 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
 }
 
 /* Inserts a candidate into the sorted list best[held], of which the k best are kept. Returns the new count. */
-static int specdec__sample_insert(specdec_candidate *best, int held, int k, specdec_candidate candidate)
+static int specdec__sample_insert_best(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
 
-    if (held == k && !specdec__sample_before(candidate, best[k - 1]))
+    if (held == k && !specdec__sample_comes_before(candidate, best[k - 1]))
         return held;
-    for (; at > 0 && specdec__sample_before(candidate, best[at - 1]); at--)
+    for (; at > 0 && specdec__sample_comes_before(candidate, best[at - 1]); at--)
         best[at] = best[at - 1];
     best[at] = candidate;
     return held < k ? held + 1 : held;
 }
 
-/* The most noise that these bits can give: ln 2 (rounded up to 710/1024, so that the product is exact) for each leading
-   1 bit, and once more. */
+/* The most Gumbel noise that numbers beginning with these random bits can give: ln 2 (rounded up to 710/1024, so that
+   the product is exact) for each leading 1 bit, and once more. */
 SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
 {
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
 
-/* Adds Gumbel noise to a candidate and puts it into the list of the k best. A candidate is passed over only when no
-   noise, or none that its leading random bits allow, could lift it to the k-th best: so the result is exact. Returns
-   how many are held. */
-static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec_candidate candidate, uint64_t row)
+/* Adds Gumbel noise to a candidate and puts it into best[held], the list of the k best. row: the position's row of
+   noise. A candidate is passed over only when no noise, or none that its leading random bits allow, could lift it to
+   the k-th best: so the result is exact. Returns how many are held. */
+static int specdec__sample_try_candidate(specdec_candidate *best, int held, int k, specdec_candidate candidate,
+                                         uint64_t row)
 {
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
     uint32_t bits;
@@ -44831,8 +44836,8 @@ static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec
     bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
     if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
         return held;
-    candidate.logit = candidate.logit + specdec__sample_gumbel_from(bits);
-    return specdec__sample_insert(best, held, k, candidate);
+    candidate.logit = candidate.logit + specdec__sample_gumbel_of_bits(bits);
+    return specdec__sample_insert_best(best, held, k, candidate);
 }
 
 int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
@@ -44844,16 +44849,16 @@ int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint
     if (!candidates || !candidates->items || !best || k < 1)
         return 0;
     for (i = 0; i < candidates->count && !candidates->greedy; i++)
-        held = specdec__sample_try(best, held, k, candidates->items[i], row);
+        held = specdec__sample_try_candidate(best, held, k, candidates->items[i], row);
     for (i = 0; i < candidates->count && candidates->greedy; i++)
         if (held < k || candidates->items[i].logit >= best[k - 1].logit)
-            held = specdec__sample_insert(best, held, k, candidates->items[i]);
+            held = specdec__sample_insert_best(best, held, k, candidates->items[i]);
     return held;
 }
 
 /* The token that (seed, position) chooses among candidates; the best one if they are greedy. */
-static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates *candidates, uint64_t seed,
-                                                       uint64_t position)
+static SPECDEC__UNUSED int32_t specdec__sample_choose_token(const specdec_candidates *candidates, uint64_t seed,
+                                                            uint64_t position)
 {
     specdec_candidate best;
 
@@ -44862,10 +44867,11 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
     return best.token;
 }
 
-/* The k best tokens of a row, best first, without memory for a list: as samplers at temperature 0 without penalties,
-   but logits are not shifted. Groups of tokens that cannot be among them are skipped. Returns how many. */
-static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab,
-                                                  int k, specdec_candidate *best)
+/* Writes the k best tokens of a row of logits (vocab) to `best`, best first, without memory for a list: as samplers at
+   temperature 0 without penalties, but logits are not shifted. Groups of tokens that cannot be among them are skipped.
+   Returns how many. */
+static SPECDEC__UNUSED int specdec__sample_best_tokens(const specdec__kernels *kernels, const float *logits, int vocab,
+                                                       int k, specdec_candidate *best)
 {
     int i = 0, held = 0, end;
 
@@ -44879,8 +44885,8 @@ static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernel
             if (held == k && !(logits[i] > best[k - 1].logit))
                 continue;
             candidate.token = i;
-            candidate.logit = specdec__sample_clean(logits[i]);
-            held = specdec__sample_insert(best, held, k, candidate);
+            candidate.logit = specdec__sample_clean_logit(logits[i]);
+            held = specdec__sample_insert_best(best, held, k, candidate);
         }
     }
     return held;
@@ -44901,7 +44907,7 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
                                  (int)candidates->items[i].token, (unsigned)vocab);
     memset(p, 0, (size_t)vocab * sizeof *p);
     if (candidates->greedy) {
-        p[specdec__sample_coupled(candidates, 0, 0)] = 1.0f;
+        p[specdec__sample_choose_token(candidates, 0, 0)] = 1.0f;
         return SPECDEC_OK;
     }
     for (i = 0; i < candidates->count; i++) {
@@ -44923,33 +44929,34 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
  * the order of the list.
  * ================================================================================================================== */
 
-#define SPECDEC__SAMPLE_WINDOW   64   /* repetition_window when the caller leaves it 0 */
-#define SPECDEC__SAMPLE_NUCLEUS  64   /* candidates sorted first when looking for a top-p set; then 8 times more */
-#define SPECDEC__SAMPLE_REPEAT   1024 /* DRY: tokens that a repetition counts, at most */
-#define SPECDEC__SAMPLE_DECISION 0x7fffffffu /* of XTC, among the uniform numbers of a position */
-#define SPECDEC__SAMPLER_CHAIN   16   /* samplers of a list */
-#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* which has no name in lists */
+#define SPECDEC__SAMPLE_PENALTY_WINDOW   64   /* tokens of repetition_window when the caller leaves it 0 */
+#define SPECDEC__SAMPLE_SORTED_FIRST  64   /* candidates sorted first for a top-p set; then 8 times more, and so on */
+#define SPECDEC__SAMPLE_DRY_LONGEST   1024 /* DRY: tokens of a repetition that are counted, at most */
+#define SPECDEC__SAMPLE_XTC_DECISION 0x7fffffffu /* XTC's index among the uniform numbers of a position */
+#define SPECDEC__SAMPLER_CHAIN_LENGTH   16   /* samplers of a chain, at most */
+#define SPECDEC__SAMPLER_MIROSTAT SPECDEC_SAMPLER_COUNT /* mirostat's index in specdec__samplers */
 
 /* The arguments of samplers, besides the candidates. */
 typedef struct specdec__sampler_input {
     const specdec_sampling *sampling;
-    const specdec__vocab *vocab; /* whose tokens have characters; NULL: nothing breaks repetitions */
-    int size;                    /* tokens of a row */
+    const specdec__vocab *vocab; /* for the characters of tokens, which end repetitions; NULL: none end them */
+    int size;                    /* logits of a row: tokens of the vocabulary */
     const int32_t *recent;       /* (recent_count): the sequence before the row */
     int recent_count;
-    float surprise;              /* mirostat: the largest that is kept, in bits; 0: that of an answer's beginning */
+    float surprise;              /* mirostat: bits of surprise that a kept token has, at most; 0: as at the beginning */
 } specdec__sampler_input;
 
 SPECDEC__FOR_SIZE
 
-/* The value of a setting, or its default where it is 0. */
-SPECDEC__INLINE float specdec__sampler_or(float value, float otherwise)
+/* The value of a setting, or `otherwise` (its default) where it is not above 0. */
+SPECDEC__INLINE float specdec__sampler_or_default(float value, float otherwise)
 {
     return value > 0.0f ? value : otherwise;
 }
 
 /* --- samplers that change a row (size) of logits ----------------------------------------------------------------- */
 
+/* Whether the settings switch repetition, frequency or presence penalties on. */
 static int specdec__sampler_penalties_on(const specdec_sampling *s)
 {
     return (s->repetition_penalty > 0.0f && (s->repetition_penalty < 1.0f || s->repetition_penalty > 1.0f)) ||
@@ -44957,21 +44964,22 @@ static int specdec__sampler_penalties_on(const specdec_sampling *s)
            s->presence_penalty > 0.0f;
 }
 
-/* A logit with the penalties of a token that occurs `times` times in the window. */
-static float specdec__sampler_penalised(const specdec_sampling *s, float logit, int32_t times)
+/* A token's logit after the penalties for `times` occurrences of it in the window. */
+static float specdec__sampler_penalise_logit(const specdec_sampling *s, float logit, int32_t times)
 {
-    const float penalty = specdec__sampler_or(s->repetition_penalty, 1.0f);
+    const float penalty = specdec__sampler_or_default(s->repetition_penalty, 1.0f);
     const float taken = (float)times * s->frequency_penalty + s->presence_penalty;
 
-    logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
-    return taken < 0.0f || taken > 0.0f ? specdec__sample_clean(logit - taken) : logit;
+    logit = specdec__sample_clean_logit(logit > 0.0f ? logit / penalty : logit * penalty);
+    return taken < 0.0f || taken > 0.0f ? specdec__sample_clean_logit(logit - taken) : logit;
 }
 
 /* Subtracts repetition, frequency and presence penalties from the row's logits of tokens in the window. marks (size):
    counters of tokens, scratch. */
-static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
+static void specdec__sampler_alter_by_penalties(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
-    const int window = in->sampling->repetition_window ? in->sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
+    const int window = in->sampling->repetition_window ? in->sampling->repetition_window
+                                                           : SPECDEC__SAMPLE_PENALTY_WINDOW;
     const int from = window < 0 ? 0 : specdec__max_int(in->recent_count - window, 0);
     int i, pass;
 
@@ -44986,16 +44994,17 @@ static void specdec__sampler_penalties_alter(const specdec__sampler_input *in, f
             else if (pass == 1)
                 marks[token]++;
             else if (marks[token]) {
-                row[token] = specdec__sampler_penalised(in->sampling, row[token], marks[token]);
+                row[token] = specdec__sampler_penalise_logit(in->sampling, row[token], marks[token]);
                 marks[token] = 0;
             }
         }
 }
 
+/* Whether the settings switch DRY on. */
 static int specdec__sampler_dry_on(const specdec_sampling *s) { return s->dry_multiplier > 0.0f; }
 
 /* Whether a token has one of the characters that end a repetition. */
-static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t token)
+static int specdec__sampler_breaks_repetition(const specdec__sampler_input *in, int32_t token)
 {
     const char *breakers = in->sampling->dry_breakers[0] ? in->sampling->dry_breakers : "\n:\"*";
     unsigned char bytes[64];
@@ -45014,21 +45023,22 @@ static int specdec__sampler_breaks(const specdec__sampler_input *in, int32_t tok
     return 0;
 }
 
-/* The longest repetition whose penalty is finite. */
-static int specdec__sampler_dry_limit(const specdec_sampling *s, int allowed)
+/* DRY: tokens of the longest repetition whose penalty is finite. allowed: tokens of a repetition without penalty. */
+static int specdec__sampler_dry_longest(const specdec_sampling *s, int allowed)
 {
-    const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
+    const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f;
 
-    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_REPEAT - 1)
-               ? specdec__min_int(allowed, SPECDEC__SAMPLE_REPEAT) + 1 + (int)most
-               : specdec__max_int(allowed, SPECDEC__SAMPLE_REPEAT);
+    return most > 0.0f && most < (float)(SPECDEC__SAMPLE_DRY_LONGEST - 1)
+               ? specdec__min_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST) + 1 + (int)most
+               : specdec__max_int(allowed, SPECDEC__SAMPLE_DRY_LONGEST);
 }
 
-/* The penalty of a token that would lengthen a repetition of `length` tokens. */
+/* DRY: what is subtracted from the logit of a token that would lengthen a repetition of `length` tokens. allowed:
+   tokens of a repetition without penalty. */
 static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length, int allowed)
 {
-    const float grows = specdec__log(specdec__sampler_or(s->dry_base, 1.75f));
+    const float grows = specdec__log(specdec__sampler_or_default(s->dry_base, 1.75f));
     const float most = grows > 1e-6f ? 88.7228391f / grows : 0.0f, over = (float)(length - allowed);
 
     return s->dry_multiplier * specdec__exp(grows * (most > 0.0f && over > most ? most : over));
@@ -45036,16 +45046,16 @@ static float specdec__sampler_dry_penalty(const specdec_sampling *s, int length,
 
 /* DRY (https://github.com/oobabooga/text-generation-webui/pull/5677): subtracts penalties from tokens that would
    lengthen a repetition. marks (size): scratch. */
-static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *row, int32_t *marks)
+static void specdec__sampler_alter_by_dry(const specdec__sampler_input *in, float *row, int32_t *marks)
 {
     const specdec_sampling *s = in->sampling;
     const int count = s->dry_window ? specdec__min_int(s->dry_window, in->recent_count) : in->recent_count;
     const int allowed = s->dry_allowed_length ? s->dry_allowed_length : 2;
     const int32_t *last = in->recent + in->recent_count - 1; /* last[-i]: the i-th from the end */
-    int most = specdec__min_int(count, specdec__sampler_dry_limit(s, allowed)), back, length, i;
+    int most = specdec__min_int(count, specdec__sampler_dry_longest(s, allowed)), back, length, i;
 
     for (i = 0; i < most; i++)
-        if (specdec__sampler_breaks(in, last[-i]))
+        if (specdec__sampler_breaks_repetition(in, last[-i]))
             most = i;
     if (most < allowed || count <= allowed)
         return;
@@ -45065,8 +45075,9 @@ static void specdec__sampler_dry_alter(const specdec__sampler_input *in, float *
 
         if (token < 0 || token >= in->size || !marks[token])
             continue;
-        if (!specdec__sampler_breaks(in, token))
-            row[token] = specdec__sample_clean(row[token] - specdec__sampler_dry_penalty(s, marks[token], allowed));
+        if (!specdec__sampler_breaks_repetition(in, token))
+            row[token] = specdec__sample_clean_logit(row[token] - specdec__sampler_dry_penalty(s, marks[token],
+                                                                                               allowed));
         marks[token] = 0;
     }
 }
@@ -45088,7 +45099,8 @@ static int specdec__sampler_temperature_on(const specdec_sampling *s)
     return s->temperature < 1.0f || s->temperature > 1.0f || s->temperature_range > 0.0f;
 }
 
-static float specdec__sampler_best(const specdec_candidate *items, int count)
+/* The highest logit of items (count). */
+static float specdec__sampler_best_logit(const specdec_candidate *items, int count)
 {
     float best = items[0].logit;
     int i;
@@ -45098,8 +45110,9 @@ static float specdec__sampler_best(const specdec_candidate *items, int count)
     return best;
 }
 
-/* The sum of e^(logit - best), and in *mean the mean of logit - best under that distribution. */
-static double specdec__sampler_total(const specdec_candidate *items, int count, float best, double *mean)
+/* The sum of e^(logit - best) over items (count). *mean: the mean of logit - best under the distribution of these
+   weights. */
+static double specdec__sampler_sum_weights(const specdec_candidate *items, int count, float best, double *mean)
 {
     double total = 0.0, sum = 0.0;
     int i;
@@ -45114,10 +45127,10 @@ static double specdec__sampler_total(const specdec_candidate *items, int count, 
     return total;
 }
 
-/* Keeps the candidates whose logit is at least that of the best plus `least` (which is below 0). */
-static int specdec__sampler_least(specdec_candidate *items, int count, float least)
+/* Keeps the candidates whose logit is at least the best logit plus `least` (which is below 0). Returns how many. */
+static int specdec__sampler_keep_above(specdec_candidate *items, int count, float least)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     int i, kept = 0;
 
     for (i = 0; i < count; i++)
@@ -45126,15 +45139,16 @@ static int specdec__sampler_least(specdec_candidate *items, int count, float lea
     return kept;
 }
 
-/* Keeps the first candidates, by distance from center or by logit, until their sum of e^(logit - best) reaches `wanted`
-   (more 1: exceeds it); leaves them sorted. */
-static int specdec__sampler_share(specdec_candidate *items, int count, const float *center, double wanted, int more)
+/* Keeps the first candidates, by distance of their logits from *center or (center NULL) by logit, until their sum of
+   e^(logit - best) reaches `wanted` (more 1: exceeds it), and leaves them sorted. Returns how many. */
+static int specdec__sampler_keep_share(specdec_candidate *items, int count, const float *center, double wanted,
+                                       int more)
 {
-    const float best = specdec__sampler_best(items, count);
-    int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_NUCLEUS, count);
+    const float best = specdec__sampler_best_logit(items, count);
+    int i = 0, ready = specdec__min_int(SPECDEC__SAMPLE_SORTED_FIRST, count);
     double reached = 0.0;
 
-    specdec__sample_select(center, items, count, ready);
+    specdec__sample_select_first(center, items, count, ready);
     for (;; ready = ready > count / 8 ? count : ready * 8) {
         for (; i < ready; i++) {
             reached += (double)specdec__exp(items[i].logit - best);
@@ -45143,15 +45157,16 @@ static int specdec__sampler_share(specdec_candidate *items, int count, const flo
         }
         if (ready == count)
             return count;
-        specdec__sample_select(center, items + ready, count - ready,
-                               specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
+        specdec__sample_select_first(center, items + ready, count - ready,
+                                     specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
     }
 }
 
-/* Keeps the candidates within n standard deviations of the best logit: Tang et al. 2024, arXiv 2411.07641. */
+/* Top-n-sigma: keeps the candidates whose logit is within n standard deviations of the best logit: Tang et al. 2024,
+   arXiv 2411.07641. */
 static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     const double n = (double)in->sampling->top_n_sigma;
     double mean = 0.0, variance = 0.0;
     int i, kept = 0;
@@ -45174,11 +45189,12 @@ static int specdec__sampler_top_n_sigma(const specdec__sampler_input *in, specde
     return kept;
 }
 
+/* Top-k: keeps the top_k candidates of the highest logits. */
 static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     if (in->sampling->top_k >= count)
         return count;
-    specdec__sample_select(NULL, items, count, in->sampling->top_k);
+    specdec__sample_select_first(NULL, items, count, in->sampling->top_k);
     return in->sampling->top_k;
 }
 
@@ -45186,57 +45202,58 @@ static int specdec__sampler_top_k(const specdec__sampler_input *in, specdec_cand
    nearest to the entropy where x is nearest to m. */
 static int specdec__sampler_typical(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     double mean;
-    const double total = specdec__sampler_total(items, count, best, &mean);
+    const double total = specdec__sampler_sum_weights(items, count, best, &mean);
     const float center = (float)(mean + (double)best);
 
-    return specdec__sampler_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
+    return specdec__sampler_keep_share(items, count, &center, total * (double)in->sampling->typical_p, 1);
 }
 
 /* Top-p: keeps the most probable candidates until their probabilities add up to top_p: Holtzman et al. 2019, arXiv
-   1904.09751. */
-static int specdec__sampler_mass(specdec_candidate *items, int count, float top_p)
+   1904.09751. Returns how many. */
+static int specdec__sampler_keep_top_p(specdec_candidate *items, int count, float top_p)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     double total = 0.0;
     int i;
 
     for (i = 0; i < count; i++)
         total += (double)specdec__exp(items[i].logit - best);
-    return specdec__sampler_share(items, count, NULL, total * (double)top_p, 0);
+    return specdec__sampler_keep_share(items, count, NULL, total * (double)top_p, 0);
 }
 
+/* Top-p, with the share of the settings. */
 static int specdec__sampler_top_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    return specdec__sampler_mass(items, count, in->sampling->top_p);
+    return specdec__sampler_keep_top_p(items, count, in->sampling->top_p);
 }
 
 /* Keeps the candidates of at least min_p times the best one's probability: Nguyen et al. 2024, arXiv 2407.01082. */
 static int specdec__sampler_min_p(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    return specdec__sampler_least(items, count, specdec__log(in->sampling->min_p));
+    return specdec__sampler_keep_above(items, count, specdec__log(in->sampling->min_p));
 }
 
 /* XTC (https://github.com/oobabooga/text-generation-webui/pull/6335): with some probability removes all candidates
    above the threshold except the least probable of them. */
 static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const double threshold = (double)specdec__sampler_or(in->sampling->xtc_threshold, 0.1f);
-    const float best = specdec__sampler_best(items, count);
+    const double threshold = (double)specdec__sampler_or_default(in->sampling->xtc_threshold, 0.1f);
+    const float best = specdec__sampler_best_logit(items, count);
     specdec_uniform chance;
     double total, mean;
     int i, last = -1, kept = 0;
 
     chance.seed = in->sampling->seed;
     chance.position = (uint64_t)in->recent_count;
-    chance.decision = SPECDEC__SAMPLE_DECISION;
+    chance.decision = SPECDEC__SAMPLE_XTC_DECISION;
     if (threshold > 0.5 || specdec_uniform_next(&chance) > (double)in->sampling->xtc_probability)
         return count;
-    total = specdec__sampler_total(items, count, best, &mean);
+    total = specdec__sampler_sum_weights(items, count, best, &mean);
     for (i = 0; i < count; i++)
         if ((double)specdec__exp(items[i].logit - best) >= threshold * total &&
-            (last < 0 || specdec__sample_before(items[last], items[i])))
+            (last < 0 || specdec__sample_comes_before(items[last], items[i])))
             last = i;
     if (last < 0)
         return count;
@@ -45244,14 +45261,15 @@ static int specdec__sampler_xtc(const specdec__sampler_input *in, specdec_candid
         const specdec_candidate least = items[last];
 
         for (i = 0; i < count; i++)
-            if (!specdec__sample_before(items[i], least))
+            if (!specdec__sample_comes_before(items[i], least))
                 items[kept++] = items[i];
     }
     return kept;
 }
 
-/* The temperature; where it has a range, it depends on the entropy: Zhang et al. 2024, arXiv 2403.14541. */
-static float specdec__sampler_heat(const specdec_sampling *s, const specdec_candidate *items, int count)
+/* The temperature of a list of candidates; where the settings give a range, it depends on the list's entropy: Zhang et
+   al. 2024, arXiv 2403.14541. */
+static float specdec__sampler_get_temperature(const specdec_sampling *s, const specdec_candidate *items, int count)
 {
     const float low = s->temperature > s->temperature_range ? s->temperature - s->temperature_range : 0.0f;
     const float high = s->temperature + s->temperature_range;
@@ -45260,14 +45278,17 @@ static float specdec__sampler_heat(const specdec_sampling *s, const specdec_cand
 
     if (!(s->temperature_range > 0.0f))
         return s->temperature;
-    entropy = specdec__log_double(specdec__sampler_total(items, count, specdec__sampler_best(items, count), &mean));
+    entropy = specdec__log_double(specdec__sampler_sum_weights(items, count, specdec__sampler_best_logit(items, count),
+                                                               &mean));
     entropy -= mean;
     share = (float)(entropy / specdec__log_double((double)count));
     if (!(share > 0.0f))
         return low;
-    return low + (high - low) * specdec__exp(specdec__sampler_or(s->temperature_exponent, 1.0f) * specdec__log(share));
+    return low + (high - low) * specdec__exp(specdec__sampler_or_default(s->temperature_exponent,
+                                                                         1.0f) * specdec__log(share));
 }
 
+/* Divides all logits by the temperature; at 0 keeps the best candidate alone. */
 static int specdec__sampler_temperature(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
     float heat;
@@ -45275,9 +45296,9 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
 
     if (count == 1 && in->sampling->temperature_range > 0.0f)
         return count;
-    heat = specdec__sampler_heat(in->sampling, items, count);
+    heat = specdec__sampler_get_temperature(in->sampling, items, count);
     if (!(heat > 0.0f)) {
-        specdec__sample_select(NULL, items, count, 1);
+        specdec__sample_select_first(NULL, items, count, 1);
         return 1;
     }
     for (i = 0; i < count; i++)
@@ -45289,28 +45310,31 @@ static int specdec__sampler_temperature(const specdec__sampler_input *in, specde
    limit. */
 static int specdec__sampler_mirostat(const specdec__sampler_input *in, specdec_candidate *items, int count)
 {
-    const float best = specdec__sampler_best(items, count);
+    const float best = specdec__sampler_best_logit(items, count);
     const double most = (double)(in->surprise < 0.0f || in->surprise > 0.0f ? in->surprise
                                                                            : 2.0f * in->sampling->mirostat_tau);
     double mean, least;
 
-    least = specdec__log_double(specdec__sampler_total(items, count, best, &mean)) - most * 0.69314718055994531;
+    least = specdec__log_double(specdec__sampler_sum_weights(items, count, best, &mean)) - most * 0.69314718055994531;
     if (least < 0.0)
-        return specdec__sampler_least(items, count, (float)least);
-    specdec__sample_select(NULL, items, count, 1);
+        return specdec__sampler_keep_above(items, count, (float)least);
+    specdec__sample_select_first(NULL, items, count, 1);
     return 1;
 }
 
 /* --- the table, and lists of it ---------------------------------------------------------------------------------- */
 
+/* The samplers, in the order of specdec_sampler. */
 static const struct specdec__sampler {
-    int (*on)(const specdec_sampling *s); /* whether it does anything */
-    int (*keep)(const specdec__sampler_input *in, specdec_candidate *items, int count);
-    void (*alter)(const specdec__sampler_input *in, float *row, int32_t *marks); /* or it changes a row */
+    int (*is_on)(const specdec_sampling *s); /* whether the settings switch it on */
+    /* Either it keeps some of a list of candidates and returns how many, or it alters a row (size) of logits; marks
+       (size): scratch. The other function is NULL. */
+    int (*keep_candidates)(const specdec__sampler_input *in, specdec_candidate *items, int count);
+    void (*alter_row)(const specdec__sampler_input *in, float *row, int32_t *marks);
 } specdec__samplers[] = {
     {NULL, NULL, NULL},
-    {specdec__sampler_penalties_on, NULL, specdec__sampler_penalties_alter},
-    {specdec__sampler_dry_on, NULL, specdec__sampler_dry_alter},
+    {specdec__sampler_penalties_on, NULL, specdec__sampler_alter_by_penalties},
+    {specdec__sampler_dry_on, NULL, specdec__sampler_alter_by_dry},
     {specdec__sampler_top_n_sigma_on, specdec__sampler_top_n_sigma, NULL},
     {specdec__sampler_top_k_on, specdec__sampler_top_k, NULL},
     {specdec__sampler_typical_on, specdec__sampler_typical, NULL},
@@ -45323,8 +45347,9 @@ static const struct specdec__sampler {
 
 SPECDEC__FOR_SIZE
 
-/* Writes the samplers that are switched on, in their order, to chain[SPECDEC__SAMPLER_CHAIN]. Returns how many. */
-static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chain)
+/* Writes the indices of the samplers that the settings switch on, in their order, to
+   chain[SPECDEC__SAMPLER_CHAIN_LENGTH]. Returns how many. */
+static int specdec__sampler_write_chain(const specdec_sampling *s, unsigned char *chain)
 {
 #define SPECDEC__SAMPLER(NAME, name) SPECDEC_SAMPLER_##NAME,
     static const unsigned char all[] = {SPECDEC_SAMPLERS(SPECDEC__SAMPLER) 0};
@@ -45334,35 +45359,36 @@ static int specdec__sampler_chain(const specdec_sampling *s, unsigned char *chai
     const unsigned char *list = !greedy && s->mirostat_tau > 0.0f ? mirostat : s->samplers[0] ? s->samplers : all;
     int i, count = 0;
 
-    for (i = 0; i < SPECDEC__SAMPLER_CHAIN && list[i]; i++)
-        if (specdec__samplers[list[i]].on(s) && (!greedy || specdec__samplers[list[i]].alter))
+    for (i = 0; i < SPECDEC__SAMPLER_CHAIN_LENGTH && list[i]; i++)
+        if (specdec__samplers[list[i]].is_on(s) && (!greedy || specdec__samplers[list[i]].alter_row))
             chain[count++] = list[i];
     return count;
 }
 
-/* Whether biases or samplers change logits of a row before candidates are left out. */
-static int specdec__sample_alters(const specdec_sampling *s)
+/* Whether biases, or the first sampler of the chain, change logits of a row before candidates are left out. */
+static int specdec__sample_alters_logits(const specdec_sampling *s)
 {
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
 
-    return s->bias_count > 0 || (specdec__sampler_chain(s, chain) && specdec__samplers[chain[0]].alter);
+    return s->bias_count > 0 || (specdec__sampler_write_chain(s, chain) && specdec__samplers[chain[0]].alter_row);
 }
 
-/* Whether a sampler leaves out candidates, or the temperature depends on them: then a constraint has to be applied
-   first. */
-static int specdec__sample_filters(const specdec_sampling *s)
+/* Whether a sampler of the chain leaves out candidates, or the temperature depends on them: then a constraint has to be
+   applied before the samplers. */
+static int specdec__sample_drops_candidates(const specdec_sampling *s)
 {
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
-    int i, count = specdec__sampler_chain(s, chain), found = 0;
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
+    int i, count = specdec__sampler_write_chain(s, chain), found = 0;
 
     for (i = 0; i < count; i++)
-        found |= specdec__samplers[chain[i]].keep &&
+        found |= specdec__samplers[chain[i]].keep_candidates &&
                  (chain[i] != SPECDEC_SAMPLER_TEMPERATURE || s->temperature_range > 0.0f);
     return found;
 }
 
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
+/* Checks the biases of settings: their count, and that each is a number. */
 static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
 {
     int i;
@@ -45378,7 +45404,7 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
 }
 
 /* Returns an error for a list of samplers with an unknown one, or with one twice. */
-static specdec_result specdec__sample_check_list(const specdec_sampling *s, specdec_error *error)
+static specdec_result specdec__sample_check_samplers(const specdec_sampling *s, specdec_error *error)
 {
     int i, j;
 
@@ -45392,7 +45418,8 @@ static specdec_result specdec__sample_check_list(const specdec_sampling *s, spec
     return SPECDEC_OK;
 }
 
-static specdec_result specdec__sample_check(const specdec_sampling *s, specdec_error *error)
+/* Checks that all settings of sampling are within their ranges. */
+static specdec_result specdec__sample_check_settings(const specdec_sampling *s, specdec_error *error)
 {
     const struct {
         const char *name;
@@ -45426,8 +45453,8 @@ static specdec_result specdec__sample_check(const specdec_sampling *s, specdec_e
     if (s->repetition_window < -1)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "repetition_window is %d; it must be -1 (all), 0 (%d) or more", (int)s->repetition_window,
-                             SPECDEC__SAMPLE_WINDOW);
-    result = specdec__sample_check_list(s, error);
+                             SPECDEC__SAMPLE_PENALTY_WINDOW);
+    result = specdec__sample_check_samplers(s, error);
     return result ? result : specdec__sample_check_biases(s, error);
 }
 SPECDEC__FOR_SPEED
@@ -45441,31 +45468,31 @@ SPECDEC__INLINE float *specdec__sampler_row(specdec_candidate *items, int size)
     return (float *)(void *)items + size;
 }
 
-/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of a chain
-   that change rows. Returns how many of these there are. */
-static int specdec__sampler_alter(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
-                                  const unsigned char *chain, int length)
+/* Copies a row of logits to specdec__sampler_row, adds biases, and applies the samplers at the beginning of
+   chain[length] that change rows. Returns how many samplers these are. */
+static int specdec__sampler_alter_row(const specdec__sampler_input *in, const float *logits, specdec_candidate *items,
+                                      const unsigned char *chain, int length)
 {
     const specdec_sampling *s = in->sampling;
     float *row = specdec__sampler_row(items, in->size);
     int i;
 
     for (i = 0; i < in->size; i++)
-        row[i] = specdec__sample_clean(logits[i]);
+        row[i] = specdec__sample_clean_logit(logits[i]);
     for (i = 0; i < s->bias_count; i++) {
         const int32_t token = s->biases[i].token;
 
         if (token >= 0 && token < in->size)
-            row[token] = specdec__sample_clean(row[token] + s->biases[i].bias);
+            row[token] = specdec__sample_clean_logit(row[token] + s->biases[i].bias);
     }
-    for (i = 0; i < length && specdec__samplers[chain[i]].alter; i++)
-        specdec__samplers[chain[i]].alter(in, row, (int32_t *)(void *)items);
+    for (i = 0; i < length && specdec__samplers[chain[i]].alter_row; i++)
+        specdec__samplers[chain[i]].alter_row(in, row, (int32_t *)(void *)items);
     return i;
 }
 
-/* Turns the row into a list, without tokens of probability 0, shifted so that the best logit is 0. Returns how many, >=
-   1. */
-static int specdec__sampler_list(specdec_candidate *items, int size)
+/* Turns specdec__sampler_row into a list of candidates, without tokens of probability 0, shifted so that the best logit
+   is 0. Returns how many candidates, >= 1. */
+static int specdec__sampler_list_row(specdec_candidate *items, int size)
 {
     const float *row = specdec__sampler_row(items, size);
     float best = specdec__float_from_bits(0xff800000u);
@@ -45492,8 +45519,9 @@ static int specdec__sampler_list(specdec_candidate *items, int size)
 #define SPECDEC__SAMPLER_TOKENS(key, a, b) ((a).token < (b).token)
 SPECDEC__HEAP(specdec__sampler_sink, specdec_candidate, void, SPECDEC__SAMPLER_TOKENS)
 
-/* Turns a list into a row again, for samplers that change rows behind others that leave out candidates. */
-static void specdec__sampler_unlist(specdec_candidate *items, int count, int size)
+/* Turns a list of candidates into specdec__sampler_row again, for samplers that change rows behind others that leave
+   out candidates. */
+static void specdec__sampler_unlist_row(specdec_candidate *items, int count, int size)
 {
     float *row = specdec__sampler_row(items, size);
     int i, token = size - 1;
@@ -45517,9 +45545,10 @@ static void specdec__sampler_unlist(specdec_candidate *items, int count, int siz
     }
 }
 
-/* Applies the samplers of a chain, one after the other. Returns how many candidates are left; the best has logit 0. */
-static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned char *chain, int length,
-                                specdec_candidate *items, int count)
+/* Applies the samplers chain[length], one after the other, to items (count). Returns how many candidates are left; the
+   best has logit 0. */
+static int specdec__sampler_run_chain(const specdec__sampler_input *in, const unsigned char *chain, int length,
+                                      specdec_candidate *items, int count)
 {
     float best;
     int i;
@@ -45527,30 +45556,30 @@ static int specdec__sampler_run(const specdec__sampler_input *in, const unsigned
     for (i = 0; i < length; i++) {
         const struct specdec__sampler *sampler = &specdec__samplers[chain[i]];
 
-        if (sampler->keep) {
-            count = sampler->keep(in, items, count);
+        if (sampler->keep_candidates) {
+            count = sampler->keep_candidates(in, items, count);
             continue;
         }
-        specdec__sampler_unlist(items, count, in->size);
-        sampler->alter(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
-        count = specdec__sampler_list(items, in->size);
+        specdec__sampler_unlist_row(items, count, in->size);
+        sampler->alter_row(in, specdec__sampler_row(items, in->size), (int32_t *)(void *)items);
+        count = specdec__sampler_list_row(items, in->size);
     }
-    best = specdec__sampler_best(items, count);
+    best = specdec__sampler_best_logit(items, count);
     for (i = 0; best < 0.0f && i < count; i++)
         items[i].logit = items[i].logit - best;
     return count;
 }
 
-/* Turns a row of logits into candidates. */
-static void specdec__sample_list(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
+/* Turns a row of logits into the candidates that all samplers of the settings leave. */
+static void specdec__sample_list_row(specdec_candidates *out, const specdec__sampler_input *in, const float *logits)
 {
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
-    const int length = specdec__sampler_chain(in->sampling, chain);
-    const int first = specdec__sampler_alter(in, logits, out->items, chain, length);
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
+    const int length = specdec__sampler_write_chain(in->sampling, chain);
+    const int first = specdec__sampler_alter_row(in, logits, out->items, chain, length);
 
     out->greedy = !(in->sampling->temperature > 0.0f);
-    out->count = specdec__sampler_list(out->items, in->size);
-    out->count = specdec__sampler_run(in, chain + first, length - first, out->items, out->count);
+    out->count = specdec__sampler_list_row(out->items, in->size);
+    out->count = specdec__sampler_run_chain(in, chain + first, length - first, out->items, out->count);
 }
 
 specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
@@ -45562,7 +45591,7 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     if (!out || !out->items || !sampling || !logits || vocab < 1 || recent_count < 0 || (recent_count && !recent))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "sampling needs candidates, settings and a row of at least one logit");
-    result = specdec__sample_check(sampling, error);
+    result = specdec__sample_check_settings(sampling, error);
     if (result)
         return result;
     memset(&in, 0, sizeof in);
@@ -45570,69 +45599,73 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     in.size = vocab;
     in.recent = recent;
     in.recent_count = recent_count;
-    specdec__sample_list(out, &in, logits);
+    specdec__sample_list_row(out, &in, logits);
     return SPECDEC_OK;
 }
 
 /* =====================================================================================================================
- * >>speculation/settle: a row of bounds (>>forward/screen) becomes a row of logits, as far as a sampler can choose.
+ * >>speculation/settle: a row of upper bounds of logits (>>forward/screen) becomes a row of logits: those of the
+ *     tokens that a sampler can choose are computed.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest bounds, whose logits are computed first */
-#define SPECDEC__SETTLE_PAUSE 128  /* steps without bounds after a step whose bounds did not help, at most */
-#define SPECDEC__SETTLE_TOP 128    /* with a larger top_k all logits are computed */
-#define SPECDEC__SETTLE_RUN 256    /* bounds that are skipped together by their largest */
-#define SPECDEC__SETTLE_SHARE 8    /* if more than one token in so many is found, all logits are computed */
+#define SPECDEC__SETTLE_LEADERS 16 /* tokens with the highest upper bounds, whose logits are computed first */
+#define SPECDEC__SETTLE_PAUSE_STEPS 128  /* steps without bounds after one whose bounds did not help, at most */
+#define SPECDEC__SETTLE_MOST_TOP_K 128    /* the largest top_k: above it all logits are computed */
+#define SPECDEC__SETTLE_SKIPPED_BOUNDS 256    /* tokens that are skipped together by their largest bound */
+#define SPECDEC__SETTLE_MOST_SHARE 8 /* if more than one token in so many can be chosen, all logits are computed */
 
-/* Tokens whose logits are always computed, as the sampler alters them. */
+/* A list of tokens whose logits are always computed, as the sampler alters them. */
 typedef struct specdec__settle_list {
-    const void *tokens; /* int32_t each, */
-    size_t apart;       /* so many bytes */
-    int count;
+    const void *tokens; /* the first: int32_t */
+    size_t stride_bytes;       /* bytes from one token to the next */
+    int count;          /* number of tokens */
 } specdec__settle_list;
 
-static int32_t specdec__settle_token(const specdec__settle_list *list, int i)
+/* Token i of a list. */
+static int32_t specdec__settle_list_token(const specdec__settle_list *list, int i)
 {
     int32_t token;
 
-    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->apart, sizeof token);
+    memcpy(&token, (const unsigned char *)list->tokens + (size_t)i * list->stride_bytes, sizeof token);
     return token;
 }
 
-/* A row of bounds that is turned into logits. */
+/* A row of upper bounds of logits that is turned into logits. */
 typedef struct specdec__settling {
     specdec__context *context;
-    float *row;               /* (vocab): bounds; those of what was found become -infinity */
-    int vocab, column;
-    specdec_candidate *found; /* (vocab): tokens whose logits are known */
-    int count, most;          /* of them; more than `most` would take longer than to read all */
+    float *row;               /* (vocab): an upper bound of each token's logit; -infinity once the token is found */
+    int vocab;                /* tokens of the row */
+    int column;               /* index of the row in the step */
+    specdec_candidate *found; /* (vocab): tokens that may be chosen, with their logits once these are computed */
+    int count, most;          /* of found tokens; for more than `most` it is faster to compute all logits */
 } specdec__settling;
 
 /* Which logits of a row a chain of samplers needs. */
 typedef struct specdec__settle_need {
-    int k;             /* the k largest logits; 0: all */
-    int by_noise;      /* whatever noise can lift above the largest, once divided by the temperature */
-    int altered;       /* how many of the sequence's last tokens may have altered logits */
-    float temperature;
-    float factor, reach; /* the largest logit is raised to this factor of it and `reach`, at most */
+    int k;             /* the k largest logits are needed; 0: all logits are */
+    int by_noise;      /* 1: and those that noise can lift above the largest one, after division by `temperature` */
+    int altered;       /* of so many last tokens of the sequence the sampler may alter the logits */
+    float temperature; /* by which logits are divided before noise is added */
+    float factor, reach; /* the sampler makes a logit x at most factor * x + reach */
     const uint32_t *allowed; /* a bit for each allowed token; NULL: all are */
 } specdec__settle_need;
 
-/* What settings need of a row, in a sequence of `count` tokens. Possible chains: penalties and DRY, which alter tokens
-   of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the temperature. */
-static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int count)
+/* What the settings of a sequence of `count` tokens need of a row of logits. Possible chains: penalties and DRY, which
+   alter tokens of the sequence only, may come first; then top-k, unless the best token is wanted; or nothing but the
+   temperature. */
+static specdec__settle_need specdec__settle_find_needs(const specdec_sampling *s, int count)
 {
     const float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
     specdec__settle_need need = {0, 0, 0, 1, 0, penalty < 1 ? 1 / penalty : penalty, NULL};
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN];
-    const int length = specdec__sampler_chain(s, chain), greedy = !(s->temperature > 0);
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH];
+    const int length = specdec__sampler_write_chain(s, chain), greedy = !(s->temperature > 0);
     int at = 0, window, i;
 
-    for (; at < length && specdec__samplers[chain[at]].alter; at++) {
+    for (; at < length && specdec__samplers[chain[at]].alter_row; at++) {
         window = chain[at] == SPECDEC_SAMPLER_PENALTIES && s->repetition_window >= 0
-                     ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_WINDOW
+                     ? s->repetition_window ? s->repetition_window : SPECDEC__SAMPLE_PENALTY_WINDOW
                      : count;
         need.altered = specdec__max_int(need.altered, specdec__min_int(window, count));
     }
@@ -45641,12 +45674,12 @@ static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int
     for (i = 0; i < s->bias_count; i++)
         need.reach += s->biases[i].bias < 0 ? -s->biases[i].bias : s->biases[i].bias;
     for (i = at; i < length; i++)
-        if (specdec__samplers[chain[i]].alter)
+        if (specdec__samplers[chain[i]].alter_row)
             return need;
     if (greedy)
         need.k = 1;
     else if (at < length && chain[at] == SPECDEC_SAMPLER_TOP_K)
-        need.k = s->top_k <= SPECDEC__SETTLE_TOP ? s->top_k + 1 : 0; /* one more, so that some are cut off */
+        need.k = s->top_k <= SPECDEC__SETTLE_MOST_TOP_K ? s->top_k + 1 : 0; /* one more, so that some are cut off */
     else if (s->temperature > 1e-6f && !s->bias_count && !at &&
              (!length || (length == 1 && chain[0] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0))))
         need.k = need.by_noise = 1;
@@ -45654,8 +45687,8 @@ static specdec__settle_need specdec__settle_needs(const specdec_sampling *s, int
     return need;
 }
 
-/* Computes the logits of found tokens from index `from` on; their bounds become -infinity. */
-static void specdec__settle_read(specdec__settling *w, int from)
+/* Computes the logits of the found tokens from index `from` on; their bounds become -infinity. */
+static void specdec__settle_compute_found(specdec__settling *w, int from)
 {
     int i;
 
@@ -45664,24 +45697,25 @@ static void specdec__settle_read(specdec__settling *w, int from)
     specdec__screen_read_rows(w->context, w->column, w->found + from, w->count - from);
 }
 
-/* Applies the scale of logits to bounds [from, end), which keeps their order. Returns 0 if one is no number, or too
-   large. */
-static int specdec__settle_scale(specdec__settling *w, int from, int end)
+/* Multiplies the bounds of tokens [from, end) by the model's logit scale, which keeps their order. Returns 0 if a bound
+   is no number, or too large; else 1. */
+static int specdec__settle_scale_bounds(specdec__settling *w, int from, int end)
 {
     const float factor = w->context->model->fact[SPECDEC__LOGIT_SCALE];
     int i, good = 1;
 
-    if (end - from == SPECDEC__SETTLE_RUN && !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_RUN))
+    if (end - from == SPECDEC__SETTLE_SKIPPED_BOUNDS &&
+        !w->context->kernels->all_finite(w->row + from, 1e8f, SPECDEC__SETTLE_SKIPPED_BOUNDS))
         return 0;
-    for (i = from; i < end && end - from < SPECDEC__SETTLE_RUN; i++)
+    for (i = from; i < end && end - from < SPECDEC__SETTLE_SKIPPED_BOUNDS; i++)
         good &= w->row[i] > -1e30f && w->row[i] < 1e30f;
     for (i = from; i < end && factor != 1; i++)
         w->row[i] = w->row[i] * factor;
     return good;
 }
 
-/* Sets bounds [from, end) of forbidden tokens to -infinity. */
-static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed, int from, int end)
+/* Sets the bounds of those tokens of [from, end) to -infinity that `allowed` (a bit for each token) forbids. */
+static void specdec__settle_forbid_tokens(specdec__settling *w, const uint32_t *allowed, int from, int end)
 {
     int i;
 
@@ -45690,26 +45724,26 @@ static void specdec__settle_forbid(specdec__settling *w, const uint32_t *allowed
             w->row[i] = specdec__float_from_bits(0xff800000u);
 }
 
-/* Finds the `leaders` allowed tokens with the highest bounds, best first. Returns 0 if a bound is no number, or too
-   large. */
-static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_t *allowed)
+/* Finds the `leaders` allowed tokens with the highest bounds of their logits, best first: found[count]. allowed: a bit
+   for each token; NULL: all are. Returns 0 if a bound is no number, or too large, or no token is allowed; else 1. */
+static int specdec__settle_find_leaders(specdec__settling *w, int leaders, const uint32_t *allowed)
 {
     specdec_candidate candidate;
     int i = 0, end;
 
     for (w->count = 0; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
-        if (!specdec__settle_scale(w, i, end))
+        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
+        if (!specdec__settle_scale_bounds(w, i, end))
             return 0;
         if (allowed)
-            specdec__settle_forbid(w, allowed, i, end);
+            specdec__settle_forbid_tokens(w, allowed, i, end);
         if (w->count == leaders &&
             !(w->context->kernels->largest(w->row + i, end - i) > w->found[leaders - 1].logit))
             continue;
         for (; i < end; i++) {
             candidate.token = i;
             candidate.logit = w->row[i];
-            w->count = specdec__sample_insert(w->found, w->count, leaders, candidate);
+            w->count = specdec__sample_insert_best(w->found, w->count, leaders, candidate);
         }
     }
     while (w->count && !(w->found[w->count - 1].logit >= -SPECDEC__SAMPLE_LARGEST))
@@ -45717,13 +45751,13 @@ static int specdec__settle_lead(specdec__settling *w, int leaders, const uint32_
     return w->count > 0;
 }
 
-/* The lowest bound that matters: a lower one is below the k-th largest of the found logits (without those of lists),
-   also after the largest logit, at most `highest`, was subtracted from both and the results rounded. Below all bounds
-   if fewer than k were found. */
-static float specdec__settle_least(const specdec__settling *w, const specdec__settle_need *need, float highest,
-                                   const specdec__settle_list *lists, int list_count)
+/* The lowest bound of a token that may be chosen: the logit of a token with a lower bound is below the k-th largest of
+   the found logits (without those of lists), also after the largest logit, at most `highest`, was subtracted from both
+   and the results rounded. Below all bounds if fewer than k logits were found. */
+static float specdec__settle_lowest_bound(const specdec__settling *w, const specdec__settle_need *need, float highest,
+                                          const specdec__settle_list *lists, int list_count)
 {
-    specdec_candidate best[SPECDEC__SETTLE_TOP + 1];
+    specdec_candidate best[SPECDEC__SETTLE_MOST_TOP_K + 1];
     float largest = highest < 0 ? -highest : highest, own;
     const int k = need->k;
     int i, j, l, held = 0;
@@ -45733,25 +45767,25 @@ static float specdec__settle_least(const specdec__settling *w, const specdec__se
 
         for (l = 0; l < list_count; l++)
             for (j = 0; j < lists[l].count; j++)
-                altered |= specdec__settle_token(&lists[l], j) == w->found[i].token;
+                altered |= specdec__settle_list_token(&lists[l], j) == w->found[i].token;
         own = w->found[i].logit < 0 ? -w->found[i].logit : w->found[i].logit;
         largest = own > largest ? own : largest;
         if (!altered)
-            held = specdec__sample_insert(best, held, k, w->found[i]);
+            held = specdec__sample_insert_best(best, held, k, w->found[i]);
     }
     if (held < k)
         return -SPECDEC__SAMPLE_LARGEST;
     return best[k - 1].logit - (largest * need->factor + need->reach) * 4.8e-7f;
 }
 
-/* Finds the tokens of lists. Returns 0 if there are too many. */
-static int specdec__settle_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
+/* Adds the tokens of lists[list_count] to the found ones. Returns 0 if there are too many; else 1. */
+static int specdec__settle_add_lists(specdec__settling *w, const specdec__settle_list *lists, int list_count)
 {
     int l, i;
 
     for (l = 0; l < list_count; l++)
         for (i = 0; i < lists[l].count; i++) {
-            const int32_t token = specdec__settle_token(&lists[l], i);
+            const int32_t token = specdec__settle_list_token(&lists[l], i);
 
             if (token < 0 || token >= w->vocab || !(w->row[token] >= -SPECDEC__SAMPLE_LARGEST))
                 continue; /* the last: it was found already */
@@ -45763,13 +45797,13 @@ static int specdec__settle_lists(specdec__settling *w, const specdec__settle_lis
     return 1;
 }
 
-/* Finds all tokens whose bounds are at least `least`. Returns 0 if there are too many. */
-static int specdec__settle_reach(specdec__settling *w, float least)
+/* Adds all tokens whose bounds are at least `least` to the found ones. Returns 0 if there are too many; else 1. */
+static int specdec__settle_find_above(specdec__settling *w, float least)
 {
     int i = 0, end;
 
     for (; i < w->vocab; i = end) {
-        end = specdec__min_int(i + SPECDEC__SETTLE_RUN, w->vocab);
+        end = specdec__min_int(i + SPECDEC__SETTLE_SKIPPED_BOUNDS, w->vocab);
         if (!(w->context->kernels->largest(w->row + i, end - i) >= least))
             continue;
         for (; i < end; i++)
@@ -45782,9 +45816,10 @@ static int specdec__settle_reach(specdec__settling *w, float least)
     return 1;
 }
 
-/* Finds all tokens that noise could lift to the best one. The largest logit is found already. Rounds like
-   specdec__row_top, each step of which keeps the order. */
-static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t noise)
+/* Adds all tokens that noise could lift to the best one to the found ones; the largest logit is found already. heat:
+   the temperature; noise: the position's row of noise. Rounds like specdec__row_best_tokens, each step of which keeps
+   the order. Returns 0 if there are too many; else 1. */
+static int specdec__settle_find_by_noise(specdec__settling *w, float heat, uint64_t noise)
 {
     specdec_candidate best, candidate;
     float highest = w->found[0].logit;
@@ -45796,7 +45831,7 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
         candidate = w->found[i];
         candidate.logit = candidate.logit - highest;
         candidate.logit = candidate.logit / heat;
-        held = specdec__sample_try(&best, held, 1, candidate, noise);
+        held = specdec__sample_try_candidate(&best, held, 1, candidate, noise);
     }
     for (i = 0; i < w->vocab; i = end) {
         i += w->context->kernels->count_unreachable(w->row + i, w->vocab - i, highest, 1.0f / heat, best.logit, noise,
@@ -45809,7 +45844,8 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
             candidate.logit = w->row[i] - highest;
             candidate.logit = candidate.logit / heat;
             lifted.token = w->vocab; /* so that a token with as much noise as the best one takes its place, too */
-            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try(&lifted, 1, 1, candidate, noise) ||
+            if (!(w->row[i] >= -SPECDEC__SAMPLE_LARGEST) || !specdec__sample_try_candidate(&lifted, 1, 1, candidate,
+                                                                                           noise) ||
                 lifted.token != i)
                 continue;
             if (w->count == w->most)
@@ -45821,34 +45857,34 @@ static int specdec__settle_noise(specdec__settling *w, float heat, uint64_t nois
 }
 
 /* Finds the tokens among which the sampler chooses, and computes their logits. Returns 0 if all logits of the row are
-   needed. */
-static int specdec__settle_find(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
-                                const specdec__settle_list *lists, int list_count)
+   needed; else 1. */
+static int specdec__settle_find_tokens(specdec__settling *w, const specdec__settle_need *need, uint64_t noise,
+                                       const specdec__settle_list *lists, int list_count)
 {
     const int leaders = specdec__round_up(2 * need->k, SPECDEC__SETTLE_LEADERS);
     float least;
     int known;
 
-    if (!need->k || w->most < leaders || !specdec__settle_lead(w, leaders, need->allowed))
+    if (!need->k || w->most < leaders || !specdec__settle_find_leaders(w, leaders, need->allowed))
         return 0;
     least = w->found[0].logit;
-    specdec__settle_read(w, 0);
-    least = specdec__settle_least(w, need, least, lists, list_count);
+    specdec__settle_compute_found(w, 0);
+    least = specdec__settle_lowest_bound(w, need, least, lists, list_count);
     known = w->count;
-    if (!specdec__settle_lists(w, lists, list_count) || !specdec__settle_reach(w, least))
+    if (!specdec__settle_add_lists(w, lists, list_count) || !specdec__settle_find_above(w, least))
         return 0;
-    specdec__settle_read(w, known);
+    specdec__settle_compute_found(w, known);
     known = w->count;
     if (!need->by_noise)
         return 1;
-    if (!specdec__settle_noise(w, need->temperature, noise))
+    if (!specdec__settle_find_by_noise(w, need->temperature, noise))
         return 0;
-    specdec__settle_read(w, known);
+    specdec__settle_compute_found(w, known);
     return 1;
 }
 
 /* Computes all logits of the last step. */
-static void specdec__settle_whole(specdec__context *c)
+static void specdec__settle_compute_all(specdec__context *c)
 {
     c->screen.needed = SPECDEC__SCREEN_LOGITS;
     c->screen.rows_whole++;
@@ -45856,9 +45892,9 @@ static void specdec__settle_whole(specdec__context *c)
     specdec__pool_run(c->pool, c->threads, specdec__forward_compute_logits, c);
 }
 
-/* Turns row `column` of the last step, which holds bounds, into a row of logits from which a sampler chooses as from
-   all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found (vocab): scratch;
-   lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
+/* Turns row `column` of the last step, which holds upper bounds of logits, into a row of logits from which a sampler
+   chooses as from all logits: tokens that it cannot choose get -infinity. noise: the position's row of noise; found
+   (vocab): scratch; lists: tokens that the sampler alters. Computes all logits of the step if that is faster. */
 static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column, const specdec__settle_need *need,
                                                 uint64_t noise, const specdec__settle_list *lists, int list_count,
                                                 specdec_candidate *found)
@@ -45872,9 +45908,9 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
     w.column = column;
     w.found = found;
     w.count = 0;
-    w.most = w.vocab / SPECDEC__SETTLE_SHARE;
+    w.most = w.vocab / SPECDEC__SETTLE_MOST_SHARE;
     c->screen.rows++;
-    if (specdec__settle_find(&w, need, noise, lists, list_count)) {
+    if (specdec__settle_find_tokens(&w, need, noise, lists, list_count)) {
         for (i = 0; i < w.vocab; i++)
             w.row[i] = specdec__float_from_bits(0xff800000u);
         for (i = 0; i < w.count; i++)
@@ -45883,8 +45919,8 @@ static SPECDEC__UNUSED void specdec__settle_row(specdec__context *c, int column,
         return;
     }
     c->screen.pause_left = c->screen.pause_steps = specdec__min_int(2 * c->screen.pause_steps + 8,
-                                                                    SPECDEC__SETTLE_PAUSE);
-    specdec__settle_whole(c);
+                                                                    SPECDEC__SETTLE_PAUSE_STEPS);
+    specdec__settle_compute_all(c);
 }
 
 SPECDEC__FOR_SPEED
@@ -45897,12 +45933,13 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
-#define SPECDEC__OFFERS    8        /* candidates behind a node while a tree grows */
-#define SPECDEC__TREE_NONE (-1e300) /* the score of a tree that does not exist */
-#define SPECDEC__TREE_TIE  1e-12    /* the relative gain below which two scores count as equal */
+#define SPECDEC__GROWN_CHILDREN    8        /* children that a node gets while a tree grows, at most */
+#define SPECDEC__TREE_NO_SCORE (-1e300) /* the score (expected tokens a step) of a tree that does not exist */
+#define SPECDEC__TREE_SCORE_TIE  1e-12    /* the relative difference up to which two rates count as equal */
 
-/* Node i becomes a child of parent, one rank after its last sibling; parents come first, siblings in order of rank. */
-SPECDEC__INLINE void specdec__tree_put(specdec_tree *tree, int i, int parent, int rank)
+/* Writes node i of a tree: a child of `parent` of rank `rank`, one more than its last sibling's. Parents come first,
+   siblings in order of rank. */
+SPECDEC__INLINE void specdec__tree_put_node(specdec_tree *tree, int i, int parent, int rank)
 {
     tree->parents[i] = parent;
     tree->ranks[i] = rank;
@@ -45918,7 +45955,7 @@ SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int 
 }
 
 /* The rank of a child of parent that comes right behind the first i nodes: one more than its last sibling's. */
-SPECDEC__INLINE int specdec__tree_rank(const specdec_tree *tree, int i, int parent)
+SPECDEC__INLINE int specdec__tree_next_rank(const specdec_tree *tree, int i, int parent)
 {
     int sibling = i - 1;
 
@@ -45959,7 +45996,7 @@ specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error
         if (tree->parents[i] < 0 || tree->parents[i] >= i)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "the parent of node %d is %d; it must be a node before it", i, (int)tree->parents[i]);
-        if (tree->ranks[i] != specdec__tree_rank(tree, i, tree->parents[i]))
+        if (tree->ranks[i] != specdec__tree_next_rank(tree, i, tree->parents[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "the rank of node %d is %d; siblings must count 1, 2, ... in order", i,
                                  (int)tree->ranks[i]);
@@ -45996,9 +46033,9 @@ specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, s
     result = specdec__tree_reserve(tree, n, error);
     if (result)
         return result;
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 1; i < tree->n; i++)
-        specdec__tree_put(tree, i, i <= chains ? 0 : i - chains, i <= chains ? i : 1);
+        specdec__tree_put_node(tree, i, i <= chains ? 0 : i - chains, i <= chains ? i : 1);
     return SPECDEC_OK;
 }
 
@@ -46018,9 +46055,9 @@ specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error
     result = specdec__tree_reserve(tree, n, error);
     if (result)
         return result;
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 1; i < tree->n; i++)
-        specdec__tree_put(tree, i, (i - 1) / k, (i - 1) % k + 1);
+        specdec__tree_put_node(tree, i, (i - 1) / k, (i - 1) % k + 1);
     return SPECDEC_OK;
 }
 
@@ -46066,17 +46103,19 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
     return SPECDEC_OK;
 }
 
-/* The dynamic programme's tables. A row has a place for every subtree size, 0..n. */
+/* The tables of the dynamic programme that finds the best tree. A row has a place for every subtree size, 0..n; a score
+   is the expected number of tokens a step. */
 typedef struct specdec__tree_tables {
-    const double *p;
-    int width, n, d;
-    size_t stride;   /* n + 1 */
+    const double *p; /* (width): the acceptance vector */
+    int width, n, d; /* children of a node, nodes and levels of a tree, at most */
+    size_t stride;   /* places of a row: n + 1 */
     double *best;    /* [d + 1][stride]: the best score of a tree with m nodes and at most l levels */
     double *rows;    /* [width + 1][stride]: for one l: the same, with exactly b children of the root */
     double *weights; /* [stride]: what a b-th child with a subtree of j nodes adds */
     int32_t *sizes;  /* [n]: nodes below and including each node of the tree being written */
 } specdec__tree_tables;
 
+/* Takes the tables from an arena. */
 static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
 {
     tables->stride = (size_t)tables->n + 1;
@@ -46103,9 +46142,9 @@ size_t specdec_tree_memory(int n, int d, int width)
     return arena.used + sizeof(double) - 1;
 }
 
-/* Fills weights[1..]: p times the best score of j nodes in l - 1 levels. Returns the largest j that exists, at most
-   most. */
-static int specdec__tree_weigh(double *weights, const double *below, double p, int most)
+/* Fills weights[j], j >= 1: p times below[j], the best score of a subtree of j nodes. Returns the largest such j for
+   which a tree exists, at most `most`. */
+static int specdec__tree_weigh_subtrees(double *weights, const double *below, double p, int most)
 {
     int j;
 
@@ -46116,19 +46155,19 @@ static int specdec__tree_weigh(double *weights, const double *below, double p, i
 
 /* Fills rows[b][m] for m <= most, where the children's subtrees score below[]:
    T[m][l][b] = max_y T[y][l][b-1] + p_b * best[m-y][l-1] (Chen et al. 2024, arXiv 2402.12374, section 4.1). */
-static void specdec__tree_fill_rows(const specdec__tree_tables *tables, const double *below, int most)
+static void specdec__tree_fill_child_scores(const specdec__tree_tables *tables, const double *below, int most)
 {
     int b, m, y, j;
 
     for (m = 0; m <= most; m++)
-        tables->rows[m] = m == 1 ? 1.0 : SPECDEC__TREE_NONE;
+        tables->rows[m] = m == 1 ? 1.0 : SPECDEC__TREE_NO_SCORE;
     for (b = 1; b <= tables->width; b++) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
         double *row = tables->rows + (size_t)b * tables->stride;
-        int largest = specdec__tree_weigh(tables->weights, below, tables->p[b - 1], most - 1);
+        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], most - 1);
 
         for (m = 0; m <= most; m++)
-            row[m] = SPECDEC__TREE_NONE;
+            row[m] = SPECDEC__TREE_NO_SCORE;
         for (y = b; y < most; y++) {
             const double *weights = tables->weights;
             double *out = row + y, base = before[y];
@@ -46145,16 +46184,16 @@ static void specdec__tree_fill_rows(const specdec__tree_tables *tables, const do
 }
 
 /* Fills best[l][m] for every l <= d and m <= n. */
-static void specdec__tree_fill(const specdec__tree_tables *tables)
+static void specdec__tree_fill_scores(const specdec__tree_tables *tables)
 {
     int b, l, m;
 
     for (m = 0; m <= tables->n; m++)
-        tables->best[m] = SPECDEC__TREE_NONE;
+        tables->best[m] = SPECDEC__TREE_NO_SCORE;
     for (l = 1; l <= tables->d; l++) {
         double *best = tables->best + (size_t)l * tables->stride;
 
-        specdec__tree_fill_rows(tables, best - tables->stride, tables->n);
+        specdec__tree_fill_child_scores(tables, best - tables->stride, tables->n);
         memcpy(best, tables->rows, tables->stride * sizeof *best);
         for (b = 1; b <= tables->width; b++) {
             const double *row = tables->rows + (size_t)b * tables->stride;
@@ -46165,9 +46204,9 @@ static void specdec__tree_fill(const specdec__tree_tables *tables)
     }
 }
 
-/* Checks the arguments, lays out the tables in memory and fills them. */
-static specdec_result specdec__tree_solve(specdec__tree_tables *tables, const double *p, int width, int n, int d,
-                                          void *memory, size_t bytes, specdec_error *error)
+/* Checks the arguments of a search for the best tree, lays out the tables in memory and fills them. */
+static specdec_result specdec__tree_solve_tables(specdec__tree_tables *tables, const double *p, int width, int n, int d,
+                                                 void *memory, size_t bytes, specdec_error *error)
 {
     specdec_result result = specdec__tree_check_acceptance(p, width, error);
     size_t needed = specdec_tree_memory(n, d, width), skip = (size_t)(0u - (uintptr_t)memory) % sizeof(double);
@@ -46191,13 +46230,13 @@ static specdec_result specdec__tree_solve(specdec__tree_tables *tables, const do
     arena.used = 0;
     if (specdec__tree_lay_out(tables, &arena))
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory", needed);
-    specdec__tree_fill(tables);
+    specdec__tree_fill_scores(tables);
     return SPECDEC_OK;
 }
 
 /* Splits the m nodes of a subtree between its root and the root's children, by the rows of its level. Writes the sizes
    of the children's subtrees, in order of rank, and returns how many there are. */
-static int specdec__tree_split(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
+static int specdec__tree_split_nodes(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
 {
     int b = 0, k, y, children;
 
@@ -46207,7 +46246,7 @@ static int specdec__tree_split(const specdec__tree_tables *tables, const double 
     children = b;
     for (; b > 0; b--) {
         const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
-        int largest = specdec__tree_weigh(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
+        int largest = specdec__tree_weigh_subtrees(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
         double best = 0.0;
 
         for (y = specdec__max_int(b, m - largest); y < m; y++) {
@@ -46223,23 +46262,23 @@ static int specdec__tree_split(const specdec__tree_tables *tables, const double 
 }
 
 /* Writes one best tree, level by level, from filled tables. */
-static void specdec__tree_write(const specdec__tree_tables *tables, specdec_tree *tree)
+static void specdec__tree_write_best(const specdec__tree_tables *tables, specdec_tree *tree)
 {
     int from = 0, end = 1, next = 1, l, i, k, most;
 
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     tables->sizes[0] = tables->n;
     for (l = tables->d; from < end; l--, from = end, end = next) {
         const double *below = tables->best + (size_t)(l - 1) * tables->stride;
 
         for (most = 1, i = from; i < end; i++)
             most = specdec__max_int(most, tables->sizes[i]);
-        specdec__tree_fill_rows(tables, below, most);
+        specdec__tree_fill_child_scores(tables, below, most);
         for (i = from; i < end; i++) {
-            int children = specdec__tree_split(tables, below, tables->sizes[i], tables->sizes + next);
+            int children = specdec__tree_split_nodes(tables, below, tables->sizes[i], tables->sizes + next);
 
             for (k = 1; k <= children; k++)
-                specdec__tree_put(tree, next++, i, k);
+                specdec__tree_put_node(tree, next++, i, k);
         }
     }
 }
@@ -46248,7 +46287,7 @@ specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double
                                  void *memory, size_t bytes, specdec_error *error)
 {
     specdec__tree_tables tables;
-    specdec_result result = specdec__tree_solve(&tables, p, width, n, d, memory, bytes, error);
+    specdec_result result = specdec__tree_solve_tables(&tables, p, width, n, d, memory, bytes, error);
 
     if (result)
         return result;
@@ -46260,7 +46299,7 @@ specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double
         return result;
     if (score)
         *score = tables.best[(size_t)d * tables.stride + (size_t)n];
-    specdec__tree_write(&tables, tree);
+    specdec__tree_write_best(&tables, tree);
     return SPECDEC_OK;
 }
 
@@ -46273,7 +46312,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
 
     if (!grid)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the grid of scores needs an array to go to");
-    result = specdec__tree_solve(&tables, p, width, n, d, memory, bytes, error);
+    result = specdec__tree_solve_tables(&tables, p, width, n, d, memory, bytes, error);
     if (result)
         return result;
     for (m = 0; m <= n; m++) {
@@ -46286,7 +46325,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
     return SPECDEC_OK;
 }
 
-/* Is this a cost that a rate can be divided by? */
+/* Whether a cost is a number that a rate can be divided by. */
 SPECDEC__INLINE int specdec__tree_is_cost(double cost)
 {
     return cost > 0.0 && cost <= 1e30;
@@ -46311,7 +46350,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
         for (l = 1; l <= d; l++) {
             double rate = grid[(size_t)widths[i] * ((size_t)d + 1) + (size_t)l] / (times[i] + l * draft_time);
 
-            if (rate > best + best * SPECDEC__TREE_TIE) {
+            if (rate > best + best * SPECDEC__TREE_SCORE_TIE) {
                 best = rate;
                 *best_n = widths[i];
                 *best_d = l;
@@ -46326,19 +46365,19 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
 }
 
 /* Does candidate a come before b: more probable, or as probable and earlier? */
-SPECDEC__INLINE int specdec__tree_before(const float *probability, int32_t a, int32_t b)
+SPECDEC__INLINE int specdec__tree_candidate_before(const float *probability, int32_t a, int32_t b)
 {
     return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
 }
 
-SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_before)
+SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_candidate_before)
 
 /* Candidates in the order of their indices. */
 #define SPECDEC__TREE_ORDER(key, a, b) ((a) < (b))
 SPECDEC__HEAP(specdec__tree_sink_index, int32_t, void, SPECDEC__TREE_ORDER)
 
 /* Sorts candidates by index: children come behind their parents again. */
-static void specdec__tree_sort(int32_t *kept, int count)
+static void specdec__tree_sort_candidates(int32_t *kept, int count)
 {
     int i;
 
@@ -46353,8 +46392,8 @@ static void specdec__tree_sort(int32_t *kept, int count)
     }
 }
 
-/* Where candidate stands in the sorted list kept[count]. */
-static int specdec__tree_find(const int32_t *kept, int count, int32_t candidate)
+/* The index of a candidate in the sorted list kept[count]. */
+static int specdec__tree_find_candidate(const int32_t *kept, int count, int32_t candidate)
 {
     int low = 0, high = count - 1;
 
@@ -46410,25 +46449,25 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     for (i = n / 2 - 1; i >= 0; i--)
         specdec__tree_sink(kept, probability, n, i);
     for (i = n; i < count; i++) {
-        if (specdec__tree_before(probability, i, kept[0])) {
+        if (specdec__tree_candidate_before(probability, i, kept[0])) {
             kept[0] = i;
             specdec__tree_sink(kept, probability, n, 0);
         }
     }
-    specdec__tree_sort(kept, n);
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_sort_candidates(kept, n);
+    specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 1; i < n; i++) {
-        int parent = specdec__tree_find(kept, n, parents[kept[i]]);
+        int parent = specdec__tree_find_candidate(kept, n, parents[kept[i]]);
 
-        specdec__tree_put(tree, i, parent, specdec__tree_rank(tree, i, parent));
+        specdec__tree_put_node(tree, i, parent, specdec__tree_next_rank(tree, i, parent));
     }
     return SPECDEC_OK;
 }
 
-/* The default family: a tree a row. children holds the number of children of each node, level by level, as a digit in
-   base 36; nodes behind its end have none. */
+/* A tree of the default family, which is a table of good trees for typical machines and acceptances. children: the
+   number of children of each node, level by level, as a digit in base 36; nodes behind its end have none. */
 typedef struct specdec__tree_default {
-    unsigned char n, d;
+    unsigned char n, d; /* nodes and levels */
     const char *children;
 } specdec__tree_default;
 
@@ -46506,7 +46545,7 @@ static const specdec__tree_default specdec__tree_defaults[] = {
 SPECDEC__FOR_SPEED
 
 /* Reads how many children the next node has, from a row's digits, and moves on to the next digit. */
-SPECDEC__INLINE int specdec__tree_digit(const char **at)
+SPECDEC__INLINE int specdec__tree_read_digit(const char **at)
 {
     char digit = **at;
 
@@ -46516,7 +46555,7 @@ SPECDEC__INLINE int specdec__tree_digit(const char **at)
     return digit <= '9' ? digit - '0' : digit - 'a' + 10;
 }
 
-/* The score of a tree of the family. */
+/* The expected tokens a step of a tree of the default family, by the acceptance vector p[width]. */
 static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
 {
     double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
@@ -46525,7 +46564,7 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
 
     f[0] = 1.0;
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_digit(&at);
+        int children = specdec__tree_read_digit(&at);
 
         score += f[i];
         for (k = 0; k < children && next < shape->n; k++)
@@ -46534,31 +46573,31 @@ static double specdec__tree_score_default(const specdec__tree_default *shape, co
     return score;
 }
 
-/* Writes a tree of the family. */
+/* Writes a tree of the default family as parents and ranks. */
 static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
 {
     const char *at = shape->children;
     int i, k, next = 1;
 
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     for (i = 0; i < shape->n; i++) {
-        int children = specdec__tree_digit(&at);
+        int children = specdec__tree_read_digit(&at);
 
         for (k = 0; k < children && next < shape->n; k++)
-            specdec__tree_put(tree, next++, i, k + 1);
+            specdec__tree_put_node(tree, next++, i, k + 1);
     }
 }
 
-/* The step for which a tree is picked. */
+/* The step for which a tree of the default family is picked. */
 typedef struct specdec__tree_step {
     const double *times; /* (n + 1): seconds of a step, by its nodes; the first is not used */
     int n, levels;       /* nodes and levels of the tree, at most */
     int undrafted;       /* levels that take no draft pass: 0, or 1: the root */
     double draft_time;   /* seconds of the draft pass of a level */
-    double others;       /* expected tokens of the step that are not of the tree */
+    double others;       /* expected tokens of the step besides those of the tree */
 } specdec__tree_step;
 
-/* As specdec_tree_pick, for a step. */
+/* As specdec_tree_pick, for a step that also has nodes of other trees. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
                                          const specdec__tree_step *step, specdec_error *error)
 {
@@ -46587,7 +46626,7 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
             continue;
         rate = (step->others + specdec__tree_score_default(shape, p, width)) /
                (times[shape->n] + (shape->d - step->undrafted) * step->draft_time);
-        if (rate > highest + highest * SPECDEC__TREE_TIE) {
+        if (rate > highest + highest * SPECDEC__TREE_SCORE_TIE) {
             highest = rate;
             best = shape;
         }
@@ -46620,7 +46659,8 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
-static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
+/* Sets a verdict: child: index of the accepted child, -1: none is; token: the next token. */
+static void specdec__verify_set_verdict(specdec_verdict *verdict, int child, int32_t token)
 {
     verdict->child = child;
     verdict->token = token;
@@ -46632,7 +46672,7 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
 
     if (!verdict)
         return;
-    specdec__verify_take(verdict, -1, token);
+    specdec__verify_set_verdict(verdict, -1, token);
     for (i = 0; children && i < child_count && verdict->child < 0; i++)
         if (children[i] == token)
             verdict->child = i;
@@ -46646,8 +46686,8 @@ typedef struct specdec__verify_state {
     specdec__add_residuals_function *residuals;
     const specdec_choice *choice;
     float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
-    double draft_share;
-    double uniform_share;
+    double draft_share; /* how often Q was subtracted from P, as a factor */
+    double uniform_share; /* what uniform draws have subtracted from each token */
     double target_total; /* sum of the residuals */
     double draft_total;  /* sum of the draft's weights that are left */
     int excluded;        /* children before this one are used up, if the draft draws without replacement */
@@ -46665,33 +46705,33 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
     return rest > 0.0 ? rest : 0.0;
 }
 
-/* Does rejecting child i use up a token: could the draft have drawn it? */
-SPECDEC__INLINE int specdec__verify_used(const specdec__verify_state *state, int i)
+/* Whether rejecting child i uses up a token: whether the draft could have drawn it. */
+SPECDEC__INLINE int specdec__verify_uses_up_token(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
 }
 
-/* The smallest used-up token that is not below from; vocab when there is none. */
-static int specdec__verify_next_used(const specdec__verify_state *state, int from)
+/* The smallest used-up token that is not below `from`; the size of the vocabulary when there is none. */
+static int specdec__verify_next_used_token(const specdec__verify_state *state, int from)
 {
     int i, next = state->choice->vocab;
 
     for (i = 0; i < state->excluded; i++) {
         int token = state->choice->children[i];
 
-        if (token >= from && token < next && specdec__verify_used(state, i))
+        if (token >= from && token < next && specdec__verify_uses_up_token(state, i))
             next = token;
     }
     return next;
 }
 
 #define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
-#define SPECDEC__VERIFY_RUN 512  /* tokens between looks at a running sum */
+#define SPECDEC__VERIFY_RUN_TOKENS 512  /* tokens that are summed before the sum is compared */
 
 /* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
    the target's probabilities stand in for the draft's; the weights are not used then. */
-static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals,
-                                double *weights)
+static void specdec__verify_add_to_lanes(const specdec__verify_state *state, int from, int to, double *residuals,
+                                         double *weights)
 {
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
@@ -46704,7 +46744,8 @@ static void specdec__verify_add(const specdec__verify_state *state, int from, in
                          state->uniform_share, residuals, weights);
 }
 
-static double specdec__verify_total(const double *lanes)
+/* The sum of the partial sums, in order. */
+static double specdec__verify_sum_lanes(const double *lanes)
 {
     double total = 0.0;
     int i;
@@ -46714,23 +46755,23 @@ static double specdec__verify_total(const double *lanes)
     return total;
 }
 
-/* Sums the residuals and the draft's weights over the tokens that are left. */
-static void specdec__verify_sum(specdec__verify_state *state)
+/* Computes target_total and draft_total: the residuals and the draft's weights of all tokens that are left. */
+static void specdec__verify_sum_residuals(specdec__verify_state *state)
 {
     double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
     int from, end, left = 0;
 
     for (from = 0; from < state->choice->vocab; from = end + 1) {
-        end = specdec__verify_next_used(state, from);
+        end = specdec__verify_next_used_token(state, from);
         left += end - from;
-        specdec__verify_add(state, from, end, residuals, weights);
+        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
     }
-    state->target_total = specdec__verify_total(residuals);
-    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_total(weights);
+    state->target_total = specdec__verify_sum_lanes(residuals);
+    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_sum_lanes(weights);
 }
 
-/* Draws a token from the residual. */
-static int32_t specdec__verify_draw(const specdec__verify_state *state, double uniform)
+/* Draws a token with a probability in proportion to its residual. uniform: a random number in (0, 1). */
+static int32_t specdec__verify_draw_token(const specdec__verify_state *state, double uniform)
 {
     double wanted = uniform * state->target_total, reached = 0.0;
     int from, end, token;
@@ -46738,15 +46779,15 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
 
     for (from = 0; from < state->choice->vocab; from = end) {
         double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0}, run;
-        int used = specdec__verify_next_used(state, from);
+        int used = specdec__verify_next_used_token(state, from);
 
         if (used == from) {
             end = from + 1;
             continue;
         }
-        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN);
-        specdec__verify_add(state, from, end, residuals, weights);
-        run = specdec__verify_total(residuals);
+        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN_TOKENS);
+        specdec__verify_add_to_lanes(state, from, end, residuals, weights);
+        run = specdec__verify_sum_lanes(residuals);
         if (run > 0.0 && (reached + run > wanted || end >= state->choice->vocab)) {
             double within = reached;
 
@@ -46768,19 +46809,19 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
     return last;
 }
 
-/* Starts over with the whole of P and Q. */
-static void specdec__verify_start(specdec__verify_state *state, specdec__add_residuals_function *residuals,
-                                  const specdec_choice *choice)
+/* Begins a choice, or begins it again, with the whole of target P and draft Q. */
+static void specdec__verify_start_choice(specdec__verify_state *state, specdec__add_residuals_function *residuals,
+                                         const specdec_choice *choice)
 {
     memset(state, 0, sizeof *state);
     state->residuals = residuals;
     state->choice = choice;
     state->uniform_from = INT32_MAX;
-    specdec__verify_sum(state);
+    specdec__verify_sum_residuals(state);
 }
 
-/* Takes what the draft offered out of the residual: R <- max(R - D, 0), unnormalised. */
-static void specdec__verify_subtract(specdec__verify_state *state)
+/* Subtracts the draft's distribution D from the residual R after a rejection: R <- max(R - D, 0), unnormalised. */
+static void specdec__verify_subtract_draft(specdec__verify_state *state)
 {
     if (state->uniform_from < INT32_MAX) {
         state->uniform_share += state->target_total / state->draft_total;
@@ -46792,16 +46833,16 @@ static void specdec__verify_subtract(specdec__verify_state *state)
 }
 
 /* No child is accepted: the bonus token comes from the residual, or from P when nothing is left of that. */
-static void specdec__verify_bonus(specdec__verify_state *state, specdec_verdict *verdict)
+static void specdec__verify_draw_bonus(specdec__verify_state *state, specdec_verdict *verdict)
 {
     if (!(state->target_total > 0.0))
-        specdec__verify_start(state, state->residuals, state->choice);
+        specdec__verify_start_choice(state, state->residuals, state->choice);
     verdict->child = -1;
-    verdict->token = specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
+    verdict->token = specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
-/* Accepts a child with probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
-static int specdec__verify_accept(const specdec__verify_state *state, int32_t token, double weight)
+/* Whether a child is accepted, which has probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
+static int specdec__verify_accepts_child(const specdec__verify_state *state, int32_t token, double weight)
 {
     double uniform = specdec_uniform_next(state->choice->random);
 
@@ -46816,26 +46857,26 @@ static void specdec__verify_sequoia(specdec__add_residuals_function *residuals, 
     specdec__verify_state state;
     int i;
 
-    specdec__verify_start(&state, residuals, choice);
+    specdec__verify_start_choice(&state, residuals, choice);
     for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
         int32_t token = choice->children[i];
         double weight = state.uniform_from < INT32_MAX ? 1.0 : (double)choice->draft[token];
 
-        if (!(weight > 0.0) || specdec__verify_next_used(&state, token) == token)
+        if (!(weight > 0.0) || specdec__verify_next_used_token(&state, token) == token)
             continue;
-        if (specdec__verify_accept(&state, token, weight)) {
-            specdec__verify_take(verdict, i, token);
+        if (specdec__verify_accepts_child(&state, token, weight)) {
+            specdec__verify_set_verdict(verdict, i, token);
             return;
         }
-        specdec__verify_subtract(&state);
+        specdec__verify_subtract_draft(&state);
         state.excluded = i + 1;
-        specdec__verify_sum(&state);
+        specdec__verify_sum_residuals(&state);
         if (!(state.draft_total > 0.0) && state.uniform_from == INT32_MAX) {
             state.uniform_from = i + 1;
-            specdec__verify_sum(&state);
+            specdec__verify_sum_residuals(&state);
         }
     }
-    specdec__verify_bonus(&state, verdict);
+    specdec__verify_draw_bonus(&state, verdict);
 }
 
 /* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
@@ -46845,25 +46886,25 @@ static void specdec__verify_specinfer(specdec__add_residuals_function *residuals
     specdec__verify_state state;
     int i;
 
-    specdec__verify_start(&state, residuals, choice);
+    specdec__verify_start_choice(&state, residuals, choice);
     for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
         int32_t token = choice->children[i];
         double weight = (double)choice->draft[token];
 
         if (!(weight > 0.0))
             continue;
-        if (specdec__verify_accept(&state, token, weight)) {
-            specdec__verify_take(verdict, i, token);
+        if (specdec__verify_accepts_child(&state, token, weight)) {
+            specdec__verify_set_verdict(verdict, i, token);
             return;
         }
-        specdec__verify_subtract(&state);
-        specdec__verify_sum(&state);
+        specdec__verify_subtract_draft(&state);
+        specdec__verify_sum_residuals(&state);
     }
-    specdec__verify_bonus(&state, verdict);
+    specdec__verify_draw_bonus(&state, verdict);
 }
 
 /* One minus the probability that none of k draws is accepted, each being accepted with probability beta. */
-static double specdec__verify_any(double beta, int k)
+static double specdec__verify_any_accepted(double beta, int k)
 {
     double none = 1.0;
     int i;
@@ -46898,7 +46939,7 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
         double rho = 0.5 * low + 0.5 * high;
         double beta = specdec__verify_spectr_beta(state, rho);
 
-        if (specdec__verify_any(beta, k) > rho * beta)
+        if (specdec__verify_any_accepted(beta, k) > rho * beta)
             low = rho;
         else
             high = rho;
@@ -46906,7 +46947,7 @@ static double specdec__verify_spectr_rho(const specdec__verify_state *state, int
     return high;
 }
 
-/* A token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
+/* Draws a token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
 static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
 {
     double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
@@ -46933,7 +46974,7 @@ static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, d
             break;
         wanted = pass ? wanted : total * specdec_uniform_next(state->choice->random);
     }
-    return total > 0.0 ? last : specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
+    return total > 0.0 ? last : specdec__verify_draw_token(state, specdec_uniform_next(state->choice->random));
 }
 
 /* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
@@ -46944,9 +46985,9 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
     double rho, beta;
     int i;
 
-    specdec__verify_start(&state, residuals, choice);
+    specdec__verify_start_choice(&state, residuals, choice);
     if (choice->child_count == 0) {
-        specdec__verify_bonus(&state, verdict);
+        specdec__verify_draw_bonus(&state, verdict);
         return;
     }
     rho = specdec__verify_spectr_rho(&state, choice->child_count);
@@ -46956,17 +46997,17 @@ static void specdec__verify_spectr(specdec__add_residuals_function *residuals, c
         double q = (double)choice->draft[token] * state.target_total;
 
         if (q > 0.0 && specdec_uniform_next(choice->random) * rho * q < p) {
-            specdec__verify_take(verdict, i, token);
+            specdec__verify_set_verdict(verdict, i, token);
             return;
         }
     }
     beta = specdec__verify_spectr_beta(&state, rho);
     verdict->child = -1;
     verdict->token = specdec__verify_spectr_draw(
-        &state, rho, beta > 0.0 ? specdec__verify_any(beta, choice->child_count) / beta : 0.0);
+        &state, rho, beta > 0.0 ? specdec__verify_any_accepted(beta, choice->child_count) / beta : 0.0);
 }
 
-/* The target draws for itself; a child that equals its token is accepted. */
+/* Top-k: the target draws its token for itself; a child that equals that token is accepted. */
 static void specdec__verify_top_k(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                   specdec_verdict *verdict)
 {
@@ -46975,9 +47016,9 @@ static void specdec__verify_top_k(specdec__add_residuals_function *residuals, co
 
     target.draft = NULL;
     target.child_count = 0;
-    specdec__verify_start(&state, residuals, &target);
+    specdec__verify_start_choice(&state, residuals, &target);
     specdec_verify_match(verdict, choice->children, choice->child_count,
-                         specdec__verify_draw(&state, specdec_uniform_next(choice->random)));
+                         specdec__verify_draw_token(&state, specdec_uniform_next(choice->random)));
 }
 
 #define SPECDEC__VERIFIER(name) specdec__verify_##name
@@ -46985,7 +47026,7 @@ static void specdec__verify_top_k(specdec__add_residuals_function *residuals, co
 #define SPECDEC__VERIFIER(name) NULL /* left out */
 #endif
 
-/* The target's most probable token; of equals the lowest. */
+/* Greedy: a child that equals the target's most probable token (of equals the lowest) is accepted. */
 static void specdec__verify_greedy(specdec__add_residuals_function *residuals, const specdec_choice *choice,
                                    specdec_verdict *verdict)
 {
@@ -46998,10 +47039,10 @@ static void specdec__verify_greedy(specdec__add_residuals_function *residuals, c
     specdec_verify_match(verdict, choice->children, choice->child_count, best);
 }
 
-/* A row for each rule, in the order of specdec_rule. */
+/* A row for each rule of acceptance, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
     void (*verify)(specdec__add_residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
-    int needs_draft, needs_random;
+    int needs_draft, needs_random; /* 1: it needs the draft's distribution; random numbers */
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
     {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
     {SPECDEC__VERIFIER(sequoia), 1, 1},   /* SPECDEC_RULE_SEQUOIA */
@@ -47012,7 +47053,7 @@ static const struct specdec__verify_rule {
 };
 
 /* Counts the weights that are not numbers of at least 0 (bad) and those above 0 (positive). */
-SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int vocab, int *bad, int *positive)
+SPECDEC__VECTORISE static void specdec__verify_count_weights(const float *weights, int vocab, int *bad, int *positive)
 {
     int token, no_weights = 0, above = 0;
 
@@ -47024,13 +47065,13 @@ SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int v
     *positive = above;
 }
 
-/* Is weights[vocab] something that can be normalised? */
+/* Checks that weights[vocab] can be normalised: numbers of at least 0, not all of them 0. */
 static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose,
                                                     specdec_error *error)
 {
     int token = 0, bad, positive;
 
-    specdec__verify_count(weights, vocab, &bad, &positive);
+    specdec__verify_count_weights(weights, vocab, &bad, &positive);
     if (bad) {
         while (weights[token] >= 0.0f && weights[token] <= 1e30f)
             token++;
@@ -47075,8 +47116,8 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
 }
 
 /* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many. */
-static int specdec__verify_gather(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
-                                  int32_t *children)
+static int specdec__verify_gather_children(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
+                                           int32_t *children)
 {
     int i, count = 0;
 
@@ -47102,10 +47143,10 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "walking a tree needs its tokens, a rule, and room for the path and the text");
     for (;;) {
-        int count = specdec__verify_gather(tree, tokens, node, path + depth, accepted + depth);
+        int count = specdec__verify_gather_children(tree, tokens, node, path + depth, accepted + depth);
         specdec_verdict verdict;
 
-        specdec__verify_take(&verdict, -1, -1);
+        specdec__verify_set_verdict(&verdict, -1, -1);
         result = verify(user_data, node, accepted + depth, count, &verdict);
         if (result)
             return result;
@@ -47128,24 +47169,25 @@ SPECDEC__FOR_SPEED
  *     there last, whether they were accepted or not: a table of bounded size, older contexts making room.
  *
  *
- * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. The logits are there, as
- * every node of a tree is run; what they say is kept for the next time.
+ * Token recycling (Luo et al. 2024, arXiv 2408.08696) with contexts of more than one token. Every node of a tree
+ * is run, so its logits exist anyway; their most probable tokens are stored for the next time.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__RECYCLE_CONTEXT 3 /* tokens of context, at most */
-#define SPECDEC__RECYCLE_TOKENS  6 /* kept of a row of logits */
+#define SPECDEC__RECYCLE_TOKENS  6 /* most probable tokens that are stored of a row of logits */
 
-/* The most probable tokens behind a context. */
+/* An entry of the table: the most probable tokens behind a context. */
 typedef struct specdec__recycled {
-    uint32_t tag;                            /* a hash of the context; its lowest bits are its place */
-    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* probabilities, the kept ones adding up to 32768, falling; 0: none */
-    int32_t tokens[SPECDEC__RECYCLE_TOKENS];
+    uint32_t tag;                            /* a hash of the context; its lowest bits are the entry's index */
+    uint16_t share[SPECDEC__RECYCLE_TOKENS]; /* their probabilities, falling, of 32768 together; 0: no token */
+    int32_t tokens[SPECDEC__RECYCLE_TOKENS]; /* the most probable first */
 } specdec__recycled;
 
+/* The table of the most probable tokens behind contexts. */
 typedef struct specdec__recycling {
     specdec__recycled *entries; /* [count] */
-    uint32_t count;             /* a power of two; 0: nothing is kept */
+    uint32_t count;             /* a power of two; 0: nothing is stored */
 } specdec__recycling;
 
 /* Takes a table of at least `entries` entries (0: none) from an arena. */
@@ -47159,7 +47201,7 @@ static void specdec__recycle_lay_out(specdec__recycling *r, specdec__arena *aren
 }
 
 /* The tag of a context of n tokens, tail[0] being its newest. */
-static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
+static uint32_t specdec__recycle_hash_context(const int32_t *tail, int n)
 {
     uint64_t hash = (uint64_t)n;
     int i;
@@ -47169,21 +47211,21 @@ static uint32_t specdec__recycle_tag(const int32_t *tail, int n)
     return (uint32_t)(hash >> 32);
 }
 
-/* The only place of a context in the table, which has at least one. */
-SPECDEC__INLINE specdec__recycled *specdec__recycle_place(const specdec__recycling *r, uint32_t tag)
+/* The only entry that a context of this tag can have in the table, which has at least one. */
+SPECDEC__INLINE specdec__recycled *specdec__recycle_entry_place(const specdec__recycling *r, uint32_t tag)
 {
     return &r->entries[tag & (r->count - 1)];
 }
 
 /* The entry of the longest context in the table, of the `known` tokens of tail; NULL: there is none. *length: its
    tokens. */
-static const specdec__recycled *specdec__recycle_find(const specdec__recycling *r, const int32_t *tail, int known,
-                                                      int *length)
+static const specdec__recycled *specdec__recycle_find_entry(const specdec__recycling *r, const int32_t *tail, int known,
+                                                            int *length)
 {
     known = specdec__min_int(known, SPECDEC__RECYCLE_CONTEXT);
     for (*length = known; r->count && *length > 0; --*length) {
-        const uint32_t tag = specdec__recycle_tag(tail, *length);
-        const specdec__recycled *entry = specdec__recycle_place(r, tag);
+        const uint32_t tag = specdec__recycle_hash_context(tail, *length);
+        const specdec__recycled *entry = specdec__recycle_entry_place(r, tag);
 
         if (entry->tag == tag && entry->share[0])
             return entry;
@@ -47193,8 +47235,8 @@ static const specdec__recycled *specdec__recycle_find(const specdec__recycling *
 
 /* Stores the most probable tokens of a row of logits (vocab) behind tail (known tokens). Logits that were not computed
    are -infinity or NaN. heat: the temperature; 0: greedy. */
-static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, int known,
-                                  const specdec__kernels *kernels, const float *logits, int vocab, float heat)
+static void specdec__recycle_store_row(specdec__recycling *r, const int32_t *tail, int known,
+                                       const specdec__kernels *kernels, const float *logits, int vocab, float heat)
 {
     specdec_candidate best[SPECDEC__RECYCLE_TOKENS];
     const float scale = heat > 0.05f ? 1 / heat : 1;
@@ -47203,7 +47245,7 @@ static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, in
     int i, held;
 
     memset(&kept, 0, sizeof kept);
-    held = specdec__sample_greedy(kernels, logits, vocab, SPECDEC__RECYCLE_TOKENS, best);
+    held = specdec__sample_best_tokens(kernels, logits, vocab, SPECDEC__RECYCLE_TOKENS, best);
     for (i = 0; i < held && best[i].logit > -1e30f; i++)
         sum += weight[i] = specdec__exp((best[i].logit - best[0].logit) * scale);
     for (held = i, i = 0; i < held; i++) {
@@ -47211,51 +47253,52 @@ static void specdec__recycle_keep(specdec__recycling *r, const int32_t *tail, in
         kept.tokens[i] = best[i].token;
     }
     for (i = 1; held && i <= known && i <= SPECDEC__RECYCLE_CONTEXT && r->count; i++) {
-        kept.tag = specdec__recycle_tag(tail, i);
-        *specdec__recycle_place(r, kept.tag) = kept;
+        kept.tag = specdec__recycle_hash_context(tail, i);
+        *specdec__recycle_entry_place(r, kept.tag) = kept;
     }
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>speculation/ngram: an index of every run of up to context + 1 tokens, and trees of likely continuations grown from
- *     it. What one sequence brought is offered to all.
+ * >>speculation/ngram: an index of every run of up to context + 1 tokens of all sequences, and trees of likely
+ *     continuations of a sequence, grown from the index.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
-#define SPECDEC__NGRAM_WIDTH       16  /* continuations considered a node, and a context */
-#define SPECDEC__NGRAM_LIST        64  /* continuations of all contexts together */
-#define SPECDEC__NGRAM_SCAN        128 /* distinct continuations of a context that are compared, newest first */
-#define SPECDEC__NGRAM_ROWS        (SPECDEC__NGRAM_CONTEXT_MAX + 1) /* sources: the root's row, contexts, two of rows */
-#define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_ROWS + 2)
-#define SPECDEC__NGRAM_EVIDENCE    6   /* kinds of evidence in a source */
-#define SPECDEC__NGRAM_LATER       5   /* the kind: longer contexts offer other tokens */
-#define SPECDEC__NGRAM_STREAKS     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
-#define SPECDEC__NGRAM_MEMORY      60.0f /* trials of a source that count, at most; older ones lose weight */
-#define SPECDEC__NGRAM_END        (-1) /* in place of a token: the end of a sequence */
+#define SPECDEC__NGRAM_CHILDREN       16  /* continuations of a node, or of a context, at most */
+#define SPECDEC__NGRAM_LIST_ITEMS        64  /* continuations of all contexts of a node together, at most */
+#define SPECDEC__NGRAM_SCANNED_RUNS        128 /* distinct continuations of a context that are compared, newest first */
+/* The index of the first of the two sources that are recycled rows; before it: the row of the root, contexts. */
+#define SPECDEC__NGRAM_FIRST_ROW_SOURCE (SPECDEC__NGRAM_CONTEXT_MAX + 1)
+#define SPECDEC__NGRAM_SOURCES     (SPECDEC__NGRAM_FIRST_ROW_SOURCE + 2)
+#define SPECDEC__NGRAM_EVIDENCE_KINDS    6   /* kinds of evidence in a source */
+#define SPECDEC__NGRAM_EVIDENCE_LATER       5   /* the kind of evidence: longer contexts have other continuations */
+#define SPECDEC__NGRAM_STREAK_CLASSES     3     /* classes of streaks, by length: 0, 1 to 3, 4 or more tokens */
+#define SPECDEC__NGRAM_MOST_TRIALS      60.0f /* trials of a source that count, at most; older ones lose weight */
+#define SPECDEC__NGRAM_END_MARK        (-1) /* stands in the history in place of a token: the end of a sequence */
 
-/* A run of tokens that occurs in sequences. parent, suffix, child and chain are indices of runs; -1: none. Run 0 is
-   empty. */
+/* A run of tokens that occurs in sequences. parent, suffix, child, sibling and next_in_bucket are
+   indices of runs; -1: none. Run 0 is empty. */
 typedef struct specdec__ngram_run {
     int32_t token;  /* its last token */
     int32_t parent; /* the run without its last token */
     int32_t suffix; /* the run without its first token */
-    int32_t depth;  /* tokens */
+    int32_t depth;  /* its number of tokens */
     int32_t count;  /* occurrences; a run that has lost all of them stays until those made after it are gone */
     int32_t total;  /* occurrences that have a token after them */
     int32_t kinds;  /* different tokens after them */
     int32_t child;  /* the newest run that is one token longer */
-    int32_t sibling;
-    int32_t chain; /* next in the hash bucket */
+    int32_t sibling; /* the next older run of the same parent */
+    int32_t next_in_bucket; /* the next run in the same bucket of the hash table */
 } specdec__ngram_run;
 
-/* A node that may be added to the tree. */
+/* A node that may be added to the tree (an offer). */
 typedef struct specdec__ngram_offer {
     float probability; /* of the path from the root */
-    int32_t token, parent, depth;
-    int32_t run;    /* the longest run that may be continued; until the offer is taken, the one before it */
+    int32_t token, parent, depth; /* its token, the parent's node in the tree, its level (root: 0) */
+    int32_t run;    /* the longest run at the path's end that can be continued; in the heap: the parent's */
     int32_t streak; /* tokens at the path's end that were each the most probable one */
     int32_t order; /* a serial number; of equal probabilities the lower one comes first */
 } specdec__ngram_offer;
@@ -47266,7 +47309,7 @@ typedef struct specdec__ngram_offer {
    several others; longer contexts offer other tokens. And by streak: how many tokens before (0, 1 to 3, 4 or more) were
    each the source list's most probable one. */
 typedef struct specdec__ngram_trust {
-    float right, tried;
+    float right, tried; /* how often the source had the next token; how often it was asked */
 } specdec__ngram_trust;
 
 /* A path behind which continuations are searched. */
@@ -47274,38 +47317,40 @@ typedef struct specdec__ngram_place {
     int32_t run; /* the longest run at the path's end that can be continued */
     int streak;  /* tokens at the path's end that were each the most probable one */
     int root;    /* 1: the path is the root alone */
-    int known;   /* tokens in tail */
-    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last ones, newest first */
+    int known;   /* number of tokens in tail */
+    int32_t tail[SPECDEC__RECYCLE_CONTEXT + 1]; /* the path's last tokens, newest first */
 } specdec__ngram_place;
 
-/* A list of continuations. The shares of one stage, the tokens of one source, add up to 1 if all are listed. */
+/* A token in a list of continuations. share: its part of its stage, that is of the tokens of one source; the shares of
+   a stage add up to 1 if all its tokens are listed. probability: estimated, after the stages before. */
 typedef struct specdec__ngram_item {
     int32_t token;
     float share, probability;
 } specdec__ngram_item;
 
+/* A list of the tokens that may follow a path, stage by stage. */
 typedef struct specdec__ngram_list {
-    specdec__ngram_item items[SPECDEC__NGRAM_LIST];
+    specdec__ngram_item items[SPECDEC__NGRAM_LIST_ITEMS];
     struct {
         specdec__ngram_trust *trust;
-        int end; /* in items */
+        int end; /* index of the item behind the stage */
     } stages[SPECDEC__NGRAM_SOURCES];
-    int count, stage_count;
+    int count, stage_count; /* of items; of stages */
     int streak; /* the index of the streak in the counts of trust */
 } specdec__ngram_list;
 
-/* The limits of a tree. */
+/* What a tree of continuations is to be like. */
 typedef struct specdec__ngram_wish {
     int n, d;      /* nodes and levels, at most */
-    float least;   /* nodes are more probable than this */
+    float least;   /* probability of a node's path, which each node is above */
     int coupled;   /* 1: the target chooses with noise, of the seed */
-    uint64_t seed;
+    uint64_t seed; /* of the target's noise */
 } specdec__ngram_wish;
 
 /* A live sequence in the index, which counts text[from .. length). An empty reader is free for another one. */
 typedef struct specdec__ngram_reader {
-    const int32_t *text; /* the caller's; counted tokens must not change until they are removed */
-    int from, length;
+    const int32_t *text; /* the caller's; tokens that the index counts must not change until they are removed */
+    int from, length; /* the index counts the tokens from `from` up to `length` */
     int streak, streak_at; /* tokens in a row that were each the most probable one, at length streak_at */
     int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run of the sequence's last k tokens */
 } specdec__ngram_reader;
@@ -47325,20 +47370,21 @@ typedef struct specdec__ngram_size {
 typedef struct specdec__ngram {
     specdec__ngram_run *runs;       /* [size.capacity] */
     int32_t *buckets;               /* [bucket_count], a power of two */
-    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
+    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_CHILDREN], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
-    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END behind each */
-    int count, offer_count, offer_order;
-    int oldest, remembered; /* of history: the index of the oldest token, and the number of tokens */
+    int32_t *history;               /* [size.history], a ring: ended sequences, SPECDEC__NGRAM_END_MARK behind each */
+    int count;                      /* of runs */
+    int offer_count, offer_order;   /* offers in the heap; the serial number of the next one */
+    int oldest, history_count; /* of history: the index of the oldest token; the number of tokens */
     uint32_t bucket_count;
     specdec__ngram_size size;
     specdec__recycling recycling;
-    specdec__ngram_trust trust[SPECDEC__NGRAM_STREAKS][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE];
-    specdec__ngram_reader rebuilder; /* reads the history when the index is rebuilt */
+    specdec__ngram_trust trust[SPECDEC__NGRAM_STREAK_CLASSES][SPECDEC__NGRAM_SOURCES][SPECDEC__NGRAM_EVIDENCE_KINDS];
+    specdec__ngram_reader rebuilder; /* counts the tokens of the history when the index is rebuilt */
 } specdec__ngram;
 
-/* Lets a reader count its sequence from index `from` on. */
-static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
+/* Empties a reader; it will count the tokens of its sequence from index `from` on. */
+static void specdec__ngram_start_reader(specdec__ngram_reader *reader, int from)
 {
     int k;
 
@@ -47349,8 +47395,8 @@ static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
     reader->active[0] = 0;
 }
 
-/* Removes all runs. */
-static void specdec__ngram_clear(specdec__ngram *index)
+/* Removes all runs from an index, except the empty one. */
+static void specdec__ngram_clear_runs(specdec__ngram *index)
 {
     uint32_t i;
 
@@ -47358,26 +47404,26 @@ static void specdec__ngram_clear(specdec__ngram *index)
         index->buckets[i] = -1;
     memset(&index->runs[0], 0, sizeof index->runs[0]);
     index->runs[0].token = index->runs[0].parent = index->runs[0].child = index->runs[0].sibling =
-        index->runs[0].chain = -1;
+        index->runs[0].next_in_bucket = -1;
     index->count = 1;
 }
 
-/* Sets the prior of all sources, weighted as a few trials. */
-static void specdec__ngram_begin_trust(specdec__ngram *index)
+/* Sets the trust in all sources of continuations to a prior, weighted as a few trials. */
+static void specdec__ngram_set_priors(specdec__ngram *index)
 {
-    static const float right[SPECDEC__NGRAM_EVIDENCE] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
-    static const float doubt[SPECDEC__NGRAM_STREAKS] = {1, 0.5f, 0.25f};
+    static const float right[SPECDEC__NGRAM_EVIDENCE_KINDS] = {0.5f, 0.67f, 0.8f, 0.65f, 0.5f, 0.5f};
+    static const float doubt[SPECDEC__NGRAM_STREAK_CLASSES] = {1, 0.5f, 0.25f};
     int i, k, streak;
 
     for (i = 0; i < SPECDEC__NGRAM_SOURCES; i++)
-        for (k = 0; k < SPECDEC__NGRAM_EVIDENCE; k++) {
+        for (k = 0; k < SPECDEC__NGRAM_EVIDENCE_KINDS; k++) {
             float share = right[k] * (i == 1 ? 0.55f : i == 2 ? 0.75f : 1);
 
-            if (!i || (i >= SPECDEC__NGRAM_ROWS && k == SPECDEC__NGRAM_LATER))
+            if (!i || (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE && k == SPECDEC__NGRAM_EVIDENCE_LATER))
                 share = 0.15f;
-            else if (i >= SPECDEC__NGRAM_ROWS)
+            else if (i >= SPECDEC__NGRAM_FIRST_ROW_SOURCE)
                 share = 0.4f;
-            for (streak = 0; streak < SPECDEC__NGRAM_STREAKS; streak++) {
+            for (streak = 0; streak < SPECDEC__NGRAM_STREAK_CLASSES; streak++) {
                 index->trust[streak][i][k].tried = 4;
                 index->trust[streak][i][k].right = 4 * (1 - doubt[streak] * (1 - share));
             }
@@ -47408,20 +47454,20 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->runs = (specdec__ngram_run *)specdec__arena_reserve(arena, (size_t)size->capacity, sizeof *index->runs,
                                                                SPECDEC__CACHE_LINE); /* zeroed one by one */
     index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
-    index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_WIDTH);
+    index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_CHILDREN);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
     index->history = SPECDEC__TAKE(arena, int32_t, size->history);
     specdec__recycle_lay_out(&index->recycling, arena, size->recycled);
-    specdec__ngram_begin_trust(index);
+    specdec__ngram_set_priors(index);
     if (arena->used == SIZE_MAX)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
                              size->capacity);
     if (!arena->base)
         return SPECDEC_OK;
-    specdec__ngram_clear(index);
-    specdec__ngram_start(&index->rebuilder, 0);
+    specdec__ngram_clear_runs(index);
+    specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < size->readers; i++)
-        specdec__ngram_start(&index->readers[i], 0);
+        specdec__ngram_start_reader(&index->readers[i], 0);
     return SPECDEC_OK;
 }
 
@@ -47435,28 +47481,29 @@ SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int3
     return &index->buckets[(uint32_t)(key >> 32) & (index->bucket_count - 1)];
 }
 
-/* The run that continues parent by token, or -1. */
-static int32_t specdec__ngram_find(const specdec__ngram *index, int32_t parent, int32_t token)
+/* The index of the run that continues run `parent` by a token; -1: it is not in the index. */
+static int32_t specdec__ngram_find_run(const specdec__ngram *index, int32_t parent, int32_t token)
 {
     int32_t run = *specdec__ngram_bucket(index, parent, token);
 
     while (run >= 0 && (index->runs[run].parent != parent || index->runs[run].token != token))
-        run = index->runs[run].chain;
+        run = index->runs[run].next_in_bucket;
     return run;
 }
 
 /* The index of the run text[from .. end); -1: it is not in the index. */
-static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
+static int32_t specdec__ngram_locate_run(const specdec__ngram *index, const int32_t *text, int from, int end)
 {
     int32_t run = 0;
 
     for (; from < end && run >= 0; from++)
-        run = specdec__ngram_find(index, run, text[from]);
+        run = specdec__ngram_find_run(index, run, text[from]);
     return run;
 }
 
-/* Adds the run that continues parent by token; there is room. */
-static int32_t specdec__ngram_add(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
+/* Adds the run that continues run `parent` by a token; there must be room. suffix: the run without its first token.
+   Returns its index. */
+static int32_t specdec__ngram_add_run(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
     int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
     specdec__ngram_run *run = &index->runs[at];
@@ -47468,35 +47515,35 @@ static int32_t specdec__ngram_add(specdec__ngram *index, int32_t parent, int32_t
     run->depth = index->runs[parent].depth + 1;
     run->child = -1;
     run->sibling = index->runs[parent].child;
-    run->chain = *bucket;
+    run->next_in_bucket = *bucket;
     *bucket = at;
     index->runs[parent].child = at;
     return at;
 }
 
-/* Removes the newest runs, as far as they have no occurrences left. */
-static void specdec__ngram_pop(specdec__ngram *index)
+/* Removes the newest runs of an index, as far as they have no occurrences left. */
+static void specdec__ngram_pop_runs(specdec__ngram *index)
 {
     while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
         const specdec__ngram_run *run = &index->runs[--index->count];
 
-        *specdec__ngram_bucket(index, run->parent, run->token) = run->chain;
+        *specdec__ngram_bucket(index, run->parent, run->token) = run->next_in_bucket;
         index->runs[run->parent].child = run->sibling;
     }
 }
 
 /* Counts `token` as a continuation of a reader's sequence; there is room. O(context). */
-static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
+static void specdec__ngram_count_token(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
     int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
     int k, reached = 0;
 
     longer[0] = 0;
     for (k = 0; k <= index->size.context && reader->active[k] >= 0; k++) {
-        int32_t run = specdec__ngram_find(index, reader->active[k], token);
+        int32_t run = specdec__ngram_find_run(index, reader->active[k], token);
 
         if (run < 0)
-            run = specdec__ngram_add(index, reader->active[k], token, suffix);
+            run = specdec__ngram_add_run(index, reader->active[k], token, suffix);
         if (!index->runs[run].count++)
             index->runs[reader->active[k]].kinds++;
         index->runs[reader->active[k]].total++;
@@ -47509,7 +47556,7 @@ static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *
 }
 
 /* Removes one occurrence of a run. A sequence that its caller has changed may have none. */
-static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
+static void specdec__ngram_uncount_run(specdec__ngram *index, int32_t run)
 {
     specdec__ngram_run *parent;
 
@@ -47522,30 +47569,30 @@ static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
 }
 
 /* Removes the occurrences of the runs that end with the last token of a reader's sequence. */
-static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
+static void specdec__ngram_remove_last(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
 {
     int end = reader->length--, k;
 
     for (k = 1; k <= index->size.context + 1 && end - k >= reader->from; k++)
-        specdec__ngram_uncount(index, specdec__ngram_locate(index, text, end - k, end));
-    specdec__ngram_pop(index);
+        specdec__ngram_uncount_run(index, specdec__ngram_locate_run(index, text, end - k, end));
+    specdec__ngram_pop_runs(index);
 }
 
 /* Removes the occurrences of the runs that begin with the first token of text[count], which are all counted tokens of a
    sequence, or the first context + 1 of them. */
-static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, int count)
+static void specdec__ngram_forget_first(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
     int i;
 
     for (i = 0; i <= index->size.context && i < count && run >= 0; i++) {
-        run = specdec__ngram_find(index, run, text[i]);
-        specdec__ngram_uncount(index, run);
+        run = specdec__ngram_find_run(index, run, text[i]);
+        specdec__ngram_uncount_run(index, run);
     }
-    specdec__ngram_pop(index);
+    specdec__ngram_pop_runs(index);
 }
 
-/* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
+/* --- bounded memory: the oldest is dropped ------------------------------------------------------------------------ */
 
 /* The token at a place of the history, counted from the oldest. */
 SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, int at)
@@ -47553,38 +47600,38 @@ SPECDEC__INLINE int32_t *specdec__ngram_history_at(const specdec__ngram *index, 
     return &index->history[(index->oldest + at) % index->size.history];
 }
 
-/* Drops the oldest `count` tokens of the history, whose runs are not counted any more. */
-static void specdec__ngram_drop(specdec__ngram *index, int count)
+/* Drops the oldest `count` tokens from the history; their runs must not be counted any more. */
+static void specdec__ngram_drop_history(specdec__ngram *index, int count)
 {
     if (count > 0)
         index->oldest = (index->oldest + count) % index->size.history;
-    index->remembered -= count;
+    index->history_count -= count;
 }
 
 /* Appends a token, or the end of a sequence, to the history; a full history drops its oldest. Counts no runs. */
-static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
+static void specdec__ngram_append_history(specdec__ngram *index, int32_t token)
 {
     int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
     int n = 0;
 
-    if (index->remembered == index->size.history) {
-        for (; n <= index->size.context && n < index->remembered; n++)
-            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END)
+    if (index->history_count == index->size.history) {
+        for (; n <= index->size.context && n < index->history_count; n++)
+            if ((first[n] = *specdec__ngram_history_at(index, n)) == SPECDEC__NGRAM_END_MARK)
                 break;
-        specdec__ngram_forget(index, first, n);
-        specdec__ngram_drop(index, 1);
+        specdec__ngram_forget_first(index, first, n);
+        specdec__ngram_drop_history(index, 1);
     }
-    *specdec__ngram_history_at(index, index->remembered++) = token;
+    *specdec__ngram_history_at(index, index->history_count++) = token;
 }
 
-/* Tokens whose runs fill half of the index, at most. */
-static int specdec__ngram_budget(const specdec__ngram *index)
+/* How many tokens have runs that fill half of the index, at most. */
+static int specdec__ngram_token_budget(const specdec__ngram *index)
 {
     return index->size.capacity / (2 * (index->size.context + 1));
 }
 
 /* The most tokens that each reader may keep, so that all together keep at most `room`. */
-static int specdec__ngram_share(const specdec__ngram *index, int room)
+static int specdec__ngram_reader_budget(const specdec__ngram *index, int room)
 {
     int low = 0, high = room, i;
 
@@ -47602,42 +47649,42 @@ static int specdec__ngram_share(const specdec__ngram *index, int room)
     return low;
 }
 
-/* Counts a token of the history, or begins its next sequence. */
-static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
+/* Counts the next token of the history, or begins its next sequence at an end mark. */
+static void specdec__ngram_replay_token(specdec__ngram *index, int32_t token)
 {
-    if (token == SPECDEC__NGRAM_END)
-        specdec__ngram_start(&index->rebuilder, 0);
+    if (token == SPECDEC__NGRAM_END_MARK)
+        specdec__ngram_start_reader(&index->rebuilder, 0);
     else
-        specdec__ngram_insert(index, &index->rebuilder, token);
+        specdec__ngram_count_token(index, &index->rebuilder, token);
 }
 
 /* Makes room: counts the newest tokens of history and live sequences again, as many as fill at most half of the runs.
    Half of these tokens, or as many as the live sequences leave, are of the history; live sequences share the rest, and
    each keeps its newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a
    token. */
-static void specdec__ngram_rebuild(specdec__ngram *index)
+static void specdec__ngram_rebuild_index(specdec__ngram *index)
 {
-    const int budget = specdec__ngram_budget(index);
+    const int budget = specdec__ngram_token_budget(index);
     int64_t live = 0;
     int i, kept, share;
 
     for (i = 0; i < index->size.readers; i++)
         live += index->readers[i].length - index->readers[i].from;
     kept = specdec__max_int(budget / 2, budget - (int)(live < budget ? live : budget));
-    kept = specdec__min_int(kept, index->remembered);
-    share = specdec__ngram_share(index, budget - kept);
-    specdec__ngram_drop(index, index->remembered - kept);
-    specdec__ngram_clear(index);
-    specdec__ngram_start(&index->rebuilder, 0);
+    kept = specdec__min_int(kept, index->history_count);
+    share = specdec__ngram_reader_budget(index, budget - kept);
+    specdec__ngram_drop_history(index, index->history_count - kept);
+    specdec__ngram_clear_runs(index);
+    specdec__ngram_start_reader(&index->rebuilder, 0);
     for (i = 0; i < kept; i++)
-        specdec__ngram_replay(index, *specdec__ngram_history_at(index, i));
+        specdec__ngram_replay_token(index, *specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++) {
         specdec__ngram_reader *reader = &index->readers[i];
         const int end = reader->length;
 
-        specdec__ngram_start(reader, specdec__max_int(reader->from, end - share));
+        specdec__ngram_start_reader(reader, specdec__max_int(reader->from, end - share));
         while (reader->length < end)
-            specdec__ngram_insert(index, reader, reader->text[reader->length]);
+            specdec__ngram_count_token(index, reader, reader->text[reader->length]);
     }
 }
 
@@ -47645,90 +47692,92 @@ static void specdec__ngram_rebuild(specdec__ngram *index)
 SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
 {
     if (index->size.capacity - index->count <= index->size.context)
-        specdec__ngram_rebuild(index);
+        specdec__ngram_rebuild_index(index);
 }
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence (a fork), so only
-   their last `context` tokens are used, as context. */
-static void specdec__ngram_begin(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
+/* Begins a sequence in an empty reader. Its first `shared` tokens were counted by another sequence, from which it was
+   forked, so only their last `context` tokens are used, as context. */
+static void specdec__ngram_begin_sequence(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
 {
-    specdec__ngram_start(reader, specdec__max_int(shared - index->size.context, 0));
+    specdec__ngram_start_reader(reader, specdec__max_int(shared - index->size.context, 0));
 }
 
-/* Counts text[reader->length .. length). Where there is no room, the oldest tokens are dropped. */
-static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *reader,
-                                  const int32_t *text, int length)
+/* Counts the tokens text[reader->length .. length) of a reader's sequence. Where the index has no room, the oldest
+   tokens are dropped. */
+static void specdec__ngram_extend_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
+                                           const int32_t *text, int length)
 {
     reader->text = text;
     while (reader->length < length) {
         specdec__ngram_make_room(index);
-        specdec__ngram_insert(index, reader, text[reader->length]);
+        specdec__ngram_count_token(index, reader, text[reader->length]);
     }
 }
 
 /* Cuts a reader's sequence to text[0 .. length), and removes the occurrences of the tokens behind it, which text still
    holds. O(context ^ 2) a token. A cut before the first counted token counts the newest tokens again. */
-static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *reader,
-                                  const int32_t *text, int length)
+static void specdec__ngram_rewind_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
+                                           const int32_t *text, int length)
 {
     int k;
 
     reader->text = text;
     length = specdec__max_int(length, 0);
     while (reader->length > specdec__max_int(length, reader->from))
-        specdec__ngram_remove(index, reader, text);
+        specdec__ngram_remove_last(index, reader, text);
     if (length < reader->from) {
-        specdec__ngram_start(reader, specdec__max_int(length - specdec__ngram_budget(index), 0));
-        specdec__ngram_extend(index, reader, text, length);
+        specdec__ngram_start_reader(reader, specdec__max_int(length - specdec__ngram_token_budget(index), 0));
+        specdec__ngram_extend_sequence(index, reader, text, length);
         return;
     }
     for (k = 1; k <= index->size.context; k++)
         reader->active[k] =
-            length - k >= reader->from ? specdec__ngram_locate(index, text, length - k, length) : -1;
+            length - k >= reader->from ? specdec__ngram_locate_run(index, text, length - k, length) : -1;
 }
 
-/* Ends a sequence: its counted tokens, or the newest of them, go into the history, and the reader is empty. A sequence
-   that is to leave nothing is rewound to 0 instead. O(context) a token. */
-static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *reader,
-                               const int32_t *text)
+/* Ends a reader's sequence: the tokens that the index counts of it, or the newest of these, go into the history, and
+   the reader is empty. A sequence that is to leave nothing is rewound to 0 instead. O(context) a token. */
+static void specdec__ngram_end_sequence(specdec__ngram *index, specdec__ngram_reader *reader,
+                                        const int32_t *text)
 {
     const int room = specdec__max_int(index->size.history - 1, 0), length = reader->length;
     int at;
 
     for (at = reader->from; length - at > room; at++)
-        specdec__ngram_forget(index, text + at, length - at);
+        specdec__ngram_forget_first(index, text + at, length - at);
     if (at < length) {
         for (; at < length; at++)
-            specdec__ngram_remember(index, text[at]);
-        specdec__ngram_remember(index, SPECDEC__NGRAM_END);
+            specdec__ngram_append_history(index, text[at]);
+        specdec__ngram_append_history(index, SPECDEC__NGRAM_END_MARK);
     }
-    specdec__ngram_start(reader, 0);
+    specdec__ngram_start_reader(reader, 0);
 }
 
 /* --- trees -------------------------------------------------------------------------------------------------------- */
 
-/* The longest suffix of a run that is short enough to be continued and has a continuation; 0: none has. */
-static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
+/* The longest suffix of a run that is short enough to be continued and has a continuation; 0 (the empty run): none has.
+   */
+static int32_t specdec__ngram_continuable_suffix(const specdec__ngram *index, int32_t run)
 {
     while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
         run = index->runs[run].suffix;
     return specdec__max_int(run, 0);
 }
 
-/* The longest run that can be continued once `token` has followed `run`; 0: none can. */
-static int32_t specdec__ngram_step(const specdec__ngram *index, int32_t run, int32_t token)
+/* The longest run that can be continued once `token` has followed `run`; 0 (the empty run): no other can. */
+static int32_t specdec__ngram_step_run(const specdec__ngram *index, int32_t run, int32_t token)
 {
     int32_t next;
 
-    while ((next = specdec__ngram_find(index, run, token)) < 0 && run > 0)
+    while ((next = specdec__ngram_find_run(index, run, token)) < 0 && run > 0)
         run = index->runs[run].suffix;
-    return specdec__ngram_settle(index, next);
+    return specdec__ngram_continuable_suffix(index, next);
 }
 
 /* The index of a token in a list; -1: it is not listed. */
-static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
+static int specdec__ngram_find_item(const specdec__ngram_list *list, int32_t token)
 {
     int at = list->count - 1;
 
@@ -47737,13 +47786,13 @@ static int specdec__ngram_known(const specdec__ngram_list *list, int32_t token)
     return at;
 }
 
-/* Inserts a token into the list's newest stage, which begins at `from`, unless an earlier stage has it; a stage keeps
-   its SPECDEC__NGRAM_WIDTH heaviest tokens, heaviest first. */
-static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t token, float weight)
+/* Inserts a token into a list's newest stage, which begins at item `from`, unless an earlier stage has it. A stage
+   keeps its SPECDEC__NGRAM_CHILDREN tokens of the largest weights, the largest first. */
+static void specdec__ngram_insert_item(specdec__ngram_list *list, int from, int32_t token, float weight)
 {
     int at = list->count;
 
-    if (at - from == SPECDEC__NGRAM_WIDTH || at == SPECDEC__NGRAM_LIST) {
+    if (at - from == SPECDEC__NGRAM_CHILDREN || at == SPECDEC__NGRAM_LIST_ITEMS) {
         if (at == from || !(weight > list->items[at - 1].share))
             return;
         at--;
@@ -47756,9 +47805,9 @@ static void specdec__ngram_note(specdec__ngram_list *list, int from, int32_t tok
     list->items[at].share = weight;
 }
 
-/* Ends a list's newest stage: weights become shares. sum: all weights of the stage, those of tokens that are not listed
-   included. */
-static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
+/* Ends a list's newest stage, which begins at item `from`: weights become shares. sum: all weights of the stage, those
+   of tokens that are not listed included; trust: that in its source. */
+static void specdec__ngram_end_stage(specdec__ngram_list *list, int from, float sum, specdec__ngram_trust *trust)
 {
     int i;
 
@@ -47770,35 +47819,35 @@ static void specdec__ngram_close(specdec__ngram_list *list, int from, float sum,
     list->stages[list->stage_count++].end = list->count;
 }
 
-/* Adds a stage: the tokens that followed a run, without those that are listed already. */
+/* Adds a stage to a list: the tokens that followed a run, without those that are listed already. */
 static void specdec__ngram_list_run(specdec__ngram *index, specdec__ngram_list *list, int32_t run)
 {
     const int from = list->count, depth = index->runs[run].depth;
     int32_t child = index->runs[run].child;
     int scanned = 0, total = 0, kinds = 0, most = 0, evidence;
 
-    for (; child >= 0 && scanned < SPECDEC__NGRAM_SCAN; child = index->runs[child].sibling, scanned++) {
+    for (; child >= 0 && scanned < SPECDEC__NGRAM_SCANNED_RUNS; child = index->runs[child].sibling, scanned++) {
         const specdec__ngram_run *next = &index->runs[child];
-        const int known = specdec__ngram_known(list, next->token);
+        const int known = specdec__ngram_find_item(list, next->token);
 
         if (next->count <= 0 || (known >= 0 && known < from))
             continue;
         total += next->count;
         kinds++;
         most = specdec__max_int(most, next->count);
-        specdec__ngram_note(list, from, next->token, (float)next->count);
+        specdec__ngram_insert_item(list, from, next->token, (float)next->count);
     }
     if (from)
-        evidence = SPECDEC__NGRAM_LATER;
+        evidence = SPECDEC__NGRAM_EVIDENCE_LATER;
     else if (kinds == 1)
         evidence = specdec__min_int(total, 3) - 1;
     else
         evidence = 2 * most >= total ? 3 : 4;
-    specdec__ngram_close(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
+    specdec__ngram_end_stage(list, from, (float)total, &index->trust[list->streak][depth][evidence]);
 }
 
-/* Adds a stage: the target's most probable tokens of a row, without those that are listed already and without the token
-   `but`. */
+/* Adds a stage to a list: the target's most probable tokens of a recycled row, without those that are listed already
+   and without the token `but`. */
 static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__recycled *row, int32_t but,
                                     specdec__ngram_trust *trust)
 {
@@ -47807,20 +47856,21 @@ static void specdec__ngram_list_row(specdec__ngram_list *list, const specdec__re
     int i, known;
 
     for (i = 0; i < SPECDEC__RECYCLE_TOKENS && row->share[i]; i++) {
-        known = specdec__ngram_known(list, row->tokens[i]);
+        known = specdec__ngram_find_item(list, row->tokens[i]);
         if (row->tokens[i] == but || (known >= 0 && known < from))
             continue;
         sum += (float)row->share[i];
-        specdec__ngram_note(list, from, row->tokens[i], (float)row->share[i]);
+        specdec__ngram_insert_item(list, from, row->tokens[i], (float)row->share[i]);
     }
-    specdec__ngram_close(list, from, sum, trust + (from ? SPECDEC__NGRAM_LATER : 0));
+    specdec__ngram_end_stage(list, from, sum, trust + (from ? SPECDEC__NGRAM_EVIDENCE_LATER : 0));
 }
 
 /* Lists the tokens that may follow a path, in stages: those behind the longest context, those that only the next
    shorter context adds, and so on; the target's most probable tokens there; behind the root, those in the root's place
    (LogitSpec, arXiv 2507.01449). Each stage gets a part of what the stages before have left, by how often it was right
    so far. */
-static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *list, const specdec__ngram_place *place)
+static void specdec__ngram_list_continuations(specdec__ngram *index, specdec__ngram_list *list,
+                                              const specdec__ngram_place *place)
 {
     const specdec__recycling *r = &index->recycling;
     const specdec__recycled *row;
@@ -47835,10 +47885,12 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
             specdec__ngram_list_run(index, list, run);
         kinds = index->runs[run].total > 0 ? index->runs[run].kinds : kinds;
     }
-    row = specdec__recycle_find(r, place->tail, place->known, &length);
+    row = specdec__recycle_find_entry(r, place->tail, place->known, &length);
     if (row)
-        specdec__ngram_list_row(list, row, -1, index->trust[list->streak][SPECDEC__NGRAM_ROWS + (length > 1)]);
-    row = place->root && place->known > 1 ? specdec__recycle_find(r, place->tail + 1, place->known - 1, &length) : NULL;
+        specdec__ngram_list_row(list, row, -1,
+                                index->trust[list->streak][SPECDEC__NGRAM_FIRST_ROW_SOURCE + (length > 1)]);
+    row = place->root && place->known > 1 ? specdec__recycle_find_entry(r, place->tail + 1, place->known - 1,
+                                                                        &length) : NULL;
     if (row)
         specdec__ngram_list_row(list, row, place->tail[0], index->trust[list->streak][0]);
     for (k = 0; k < list->stage_count; k++) {
@@ -47851,21 +47903,22 @@ static void specdec__ngram_list_all(specdec__ngram *index, specdec__ngram_list *
     }
 }
 
-/* Updates the trust in all stages by the token that followed a path. Returns 1 if it was the most probable token. */
-static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
+/* Updates the trust in the sources of a path's continuations by the token that followed it. Returns 1 if that was the
+   most probable token, else 0. */
+static int specdec__ngram_learn_token(specdec__ngram *index, const specdec__ngram_place *place, int32_t token)
 {
     specdec__ngram_list list;
     int k, at, best = 0, right = 0;
 
-    specdec__ngram_list_all(index, &list, place);
-    at = specdec__ngram_known(&list, token);
+    specdec__ngram_list_continuations(index, &list, place);
+    at = specdec__ngram_find_item(&list, token);
     for (k = 0; k < list.stage_count && !right; k++) {
         specdec__ngram_trust *trust = list.stages[k].trust;
 
         right = at >= 0 && at < list.stages[k].end;
         trust->tried += 1;
         trust->right += (float)right;
-        if (trust->tried > SPECDEC__NGRAM_MEMORY) {
+        if (trust->tried > SPECDEC__NGRAM_MOST_TRIALS) {
             trust->tried *= 0.98f;
             trust->right *= 0.98f;
         }
@@ -47878,7 +47931,7 @@ static int specdec__ngram_learn(specdec__ngram *index, const specdec__ngram_plac
 /* Raises the shares of tokens with much noise, where the target chooses with the same noise: a token's odds are
    multiplied by the root of the factor that would be exact if the shares were the target's probabilities; tokens that
    are not listed by the root of the usual factor. noise: the position's row of noise. */
-static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
+static void specdec__ngram_lift_shares(specdec__ngram_list *list, uint64_t noise)
 {
     float rest = 1, sum;
     int i;
@@ -47889,35 +47942,36 @@ static void specdec__ngram_lift(specdec__ngram_list *list, uint64_t noise)
     for (i = 0; i < list->count; i++) {
         const uint32_t bits = (uint32_t)(specdec__noise_at(noise, (uint32_t)list->items[i].token) >> 32);
 
-        list->items[i].probability *= specdec__exp(0.5f * specdec__sample_gumbel_from(bits));
+        list->items[i].probability *= specdec__exp(0.5f * specdec__sample_gumbel_of_bits(bits));
         sum += list->items[i].probability;
     }
     for (i = 0; i < list->count; i++)
         list->items[i].probability /= sum;
 }
 
-SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram_offer b)
+/* Whether offer a comes before b: more probable, or as probable and older. */
+SPECDEC__INLINE int specdec__ngram_offer_before(specdec__ngram_offer a, specdec__ngram_offer b)
 {
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
-/* The heap's root is the best offer. */
-#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_before(b, a)
+/* The order of the heap of offers, whose root is the best one. */
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_offer_before(b, a)
 SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
 
 /* Adds an offer to the heap. */
-static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offer)
+static void specdec__ngram_push_offer(specdec__ngram *index, specdec__ngram_offer offer)
 {
     int at = index->offer_count++;
 
     offer.order = index->offer_order++;
-    for (; at > 0 && specdec__ngram_before(offer, index->offers[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at > 0 && specdec__ngram_offer_before(offer, index->offers[(at - 1) / 2]); at = (at - 1) / 2)
         index->offers[at] = index->offers[(at - 1) / 2];
     index->offers[at] = offer;
 }
 
 /* Removes the best offer from the heap. */
-static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
+static specdec__ngram_offer specdec__ngram_take_offer(specdec__ngram *index)
 {
     specdec__ngram_offer best = index->offers[0];
 
@@ -47926,17 +47980,17 @@ static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
     return best;
 }
 
-/* Adds offers behind a node: the most probable tokens of a list, at most SPECDEC__NGRAM_WIDTH, that are more probable
-   than `least`. */
-static void specdec__ngram_offer_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
-                                      specdec__ngram_list *list, float least)
+/* Adds offers behind a node to the heap: the most probable tokens of a list, at most SPECDEC__NGRAM_CHILDREN, whose
+   paths are more probable than `least`. from: the offer that became the node. */
+static void specdec__ngram_push_list(specdec__ngram *index, int node, const specdec__ngram_offer *from,
+                                     specdec__ngram_list *list, float least)
 {
     specdec__ngram_offer offer = *from;
     int i, k, best;
 
     offer.parent = node;
     offer.depth = from->depth + 1;
-    for (k = 0; k < list->count && k < SPECDEC__NGRAM_WIDTH; k++) {
+    for (k = 0; k < list->count && k < SPECDEC__NGRAM_CHILDREN; k++) {
         specdec__ngram_item item;
 
         for (best = k, i = k + 1; i < list->count; i++)
@@ -47949,14 +48003,15 @@ static void specdec__ngram_offer_list(specdec__ngram *index, int node, const spe
         offer.streak = k ? 0 : from->streak + 1;
         if (!(offer.probability > least))
             return;
-        specdec__ngram_push(index, offer);
+        specdec__ngram_push_offer(index, offer);
     }
 }
 
-/* Sets the place behind a node of a tree, whose root is the last of text[length]. run and streak are set by the
-   caller. */
-static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens, int node,
-                                const int32_t *text, int length)
+/* Sets *place to the path that ends with a node of a tree, whose root is the last token of text[length]. The caller
+   sets run and streak. */
+static void specdec__ngram_set_place(specdec__ngram_place *place, const specdec_tree *tree, const int32_t *tokens,
+                                     int node,
+                                     const int32_t *text, int length)
 {
     int n = 0;
 
@@ -47969,22 +48024,22 @@ static void specdec__ngram_look(specdec__ngram_place *place, const specdec_tree 
 }
 
 /* The longest run that a reader's sequence ends with and that can be continued. */
-static int32_t specdec__ngram_longest(const specdec__ngram *index, const specdec__ngram_reader *reader)
+static int32_t specdec__ngram_longest_run(const specdec__ngram *index, const specdec__ngram_reader *reader)
 {
     int k = index->size.context;
 
     while (k > 0 && reader->active[k] < 0)
         k--;
-    return specdec__ngram_settle(index, reader->active[k]);
+    return specdec__ngram_continuable_suffix(index, reader->active[k]);
 }
 
 /* Builds the tree of the most probable continuations of a reader's sequence: at most wish->n nodes, with the root (the
    sequence's last token), and wish->d levels, all more probable than wish->least. tokens[n]: of the nodes, tokens[0]
    being set by the caller; probability[n]: estimated, of the path from the root. SuffixDecoding (Oliaro et al. 2024,
    arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
-static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
-                                             specdec_tree *tree, int32_t *tokens, float *probability,
-                                             const specdec__ngram_wish *wish, specdec_error *error)
+static specdec_result specdec__ngram_propose_tree(specdec__ngram *index, const specdec__ngram_reader *reader,
+                                                  specdec_tree *tree, int32_t *tokens, float *probability,
+                                                  const specdec__ngram_wish *wish, specdec_error *error)
 {
     const int n = wish->n;
     specdec__ngram_offer offer;
@@ -47999,29 +48054,29 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
     memset(&offer, 0, sizeof offer);
-    offer.run = specdec__ngram_longest(index, reader);
+    offer.run = specdec__ngram_longest_run(index, reader);
     offer.probability = 1.0f;
     offer.parent = -1;
     offer.streak = reader->streak_at == reader->length ? reader->streak : 0;
     index->offer_count = index->offer_order = 0;
-    for (tree->n = 0;; offer = specdec__ngram_take(index)) {
+    for (tree->n = 0;; offer = specdec__ngram_take_offer(index)) {
         int node = tree->n++;
 
-        specdec__tree_put(tree, node, offer.parent, node ? specdec__tree_rank(tree, node, offer.parent) : 0);
+        specdec__tree_put_node(tree, node, offer.parent, node ? specdec__tree_next_rank(tree, node, offer.parent) : 0);
         probability[node] = offer.probability;
         if (node > 0) {
             tokens[node] = offer.token;
-            offer.run = specdec__ngram_step(index, offer.run, offer.token);
+            offer.run = specdec__ngram_step_run(index, offer.run, offer.token);
         }
         if (offer.depth + 1 < wish->d && node + 1 < n) {
-            specdec__ngram_look(&place, tree, tokens, node, reader->text, reader->length);
+            specdec__ngram_set_place(&place, tree, tokens, node, reader->text, reader->length);
             place.run = offer.run;
             place.streak = offer.streak;
-            specdec__ngram_list_all(index, &list, &place);
+            specdec__ngram_list_continuations(index, &list, &place);
             if (wish->coupled)
-                specdec__ngram_lift(&list, specdec__sample_noise_row(wish->seed,
-                                                                     (uint64_t)(reader->length + offer.depth)));
-            specdec__ngram_offer_list(index, node, &offer, &list, wish->least);
+                specdec__ngram_lift_shares(&list, specdec__sample_noise_row(wish->seed,
+                                                                            (uint64_t)(reader->length + offer.depth)));
+            specdec__ngram_push_list(index, node, &offer, &list, wish->least);
         }
         if (tree->n == n || index->offer_count == 0)
             return SPECDEC_OK;
@@ -48036,17 +48091,17 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__NGRAM_HEAD  24 /* bytes before the tokens of a file */
-#define SPECDEC__NGRAM_ENTRY 40 /* bytes of an entry of the table of likely tokens */
+#define SPECDEC__NGRAM_HEAD_BYTES  24 /* bytes before the tokens of a file */
+#define SPECDEC__NGRAM_ENTRY_BYTES 40 /* bytes of an entry of the table of likely tokens */
 
-/* Where a file's parts are. */
+/* Where the parts of a file of n-grams are: the tokens, and the entries of the table of likely tokens. */
 typedef struct specdec__ngram_file {
-    const unsigned char *tokens, *entries;
-    size_t count, entry_count;
+    const unsigned char *tokens, *entries; /* where the tokens and the entries begin */
+    size_t count, entry_count; /* number of tokens; number of entries */
 } specdec__ngram_file;
 
-/* Entries of the table that say something. */
-static size_t specdec__ngram_entries(const specdec__recycling *r)
+/* The number of entries in use of the table of likely tokens. */
+static size_t specdec__ngram_count_entries(const specdec__recycling *r)
 {
     size_t count = 0;
     uint32_t i;
@@ -48056,10 +48111,10 @@ static size_t specdec__ngram_entries(const specdec__recycling *r)
     return count;
 }
 
-/* The tokens, and ends of texts, of a file that specdec__ngram_save writes. */
-static size_t specdec__ngram_file_tokens(const specdec__ngram *index)
+/* The number of tokens and end marks in a file that specdec__ngram_save_file writes. */
+static size_t specdec__ngram_count_file_tokens(const specdec__ngram *index)
 {
-    size_t tokens = (size_t)index->remembered;
+    size_t tokens = (size_t)index->history_count;
     int i;
 
     for (i = 0; i < index->size.readers; i++)
@@ -48068,8 +48123,9 @@ static size_t specdec__ngram_file_tokens(const specdec__ngram *index)
     return tokens;
 }
 
-/* Writes the counted tokens of a live sequence and an end mark. Returns the address behind them. */
-static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *reader, unsigned char *to)
+/* Writes the tokens that the index counts of a live sequence, and an end mark, to `to`. Returns the address behind
+   them. */
+static unsigned char *specdec__ngram_save_sequence(const specdec__ngram_reader *reader, unsigned char *to)
 {
     int i;
 
@@ -48077,11 +48133,11 @@ static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *read
         specdec__store_u32(to, (uint32_t)reader->text[i]);
     if (i == reader->from)
         return to;
-    specdec__store_u32(to, (uint32_t)SPECDEC__NGRAM_END);
+    specdec__store_u32(to, (uint32_t)SPECDEC__NGRAM_END_MARK);
     return to + 4;
 }
 
-/* Writes the table of likely tokens. Returns where it stopped. */
+/* Writes the entries of the table of likely tokens to `to`. Returns the address behind them. */
 static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, unsigned char *to)
 {
     uint32_t i;
@@ -48097,7 +48153,7 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
             specdec__store_u16(to + 4 + 2 * k, entry->share[k]);
             specdec__store_u32(to + 4 + 2 * SPECDEC__RECYCLE_TOKENS + 4 * k, (uint32_t)entry->tokens[k]);
         }
-        to += SPECDEC__NGRAM_ENTRY;
+        to += SPECDEC__NGRAM_ENTRY_BYTES;
     }
     return to;
 }
@@ -48107,20 +48163,21 @@ static unsigned char *specdec__ngram_save_table(const specdec__recycling *r, uns
      8 bytes  "SPECSEEN"
      4        version: 2
      4        count
-     8        vocabulary: a fingerprint, by which specdec__ngram_load knows files for another tokenizer
+     8        vocabulary: a fingerprint, by which specdec__ngram_load_file knows files for another tokenizer
      4 each   count tokens; 0xffffffff is the end of a text
      4        entries of the table of likely tokens
      40 each  4 bytes the context's hash, 6 times 2 bytes shares of 32768, falling, 6 times 4 bytes tokens
      8        FNV-1a of all bytes before
    A file of version 1 has no table: its tokens are followed by the hash. O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
-static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
-                                          size_t room, size_t *bytes, specdec_error *error)
+static specdec_result specdec__ngram_save_file(const specdec__ngram *index, uint64_t vocabulary, void *data,
+                                               size_t room, size_t *bytes, specdec_error *error)
 {
-    const size_t count = specdec__ngram_file_tokens(index), entries = specdec__ngram_entries(&index->recycling);
+    const size_t count = specdec__ngram_count_file_tokens(index);
+    const size_t entries = specdec__ngram_count_entries(&index->recycling);
     unsigned char *file = (unsigned char *)data, *to;
     int i;
 
-    *bytes = SPECDEC__NGRAM_HEAD + 4 * count + 4 + SPECDEC__NGRAM_ENTRY * entries + 8;
+    *bytes = SPECDEC__NGRAM_HEAD_BYTES + 4 * count + 4 + SPECDEC__NGRAM_ENTRY_BYTES * entries + 8;
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
@@ -48129,24 +48186,24 @@ static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t 
     specdec__store_u32(file + 8, 2);
     specdec__store_u32(file + 12, (uint32_t)count);
     specdec__store_u64(file + 16, vocabulary);
-    to = file + SPECDEC__NGRAM_HEAD;
-    for (i = 0; i < index->remembered; i++, to += 4)
+    to = file + SPECDEC__NGRAM_HEAD_BYTES;
+    for (i = 0; i < index->history_count; i++, to += 4)
         specdec__store_u32(to, (uint32_t)*specdec__ngram_history_at(index, i));
     for (i = 0; i < index->size.readers; i++)
-        to = specdec__ngram_save_text(&index->readers[i], to);
+        to = specdec__ngram_save_sequence(&index->readers[i], to);
     specdec__store_u32(to, (uint32_t)entries);
     to = specdec__ngram_save_table(&index->recycling, to + 4);
     specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
     return SPECDEC_OK;
 }
 
-/* Finds a file's parts. Returns 0 when its size is not that of its parts. */
-static int specdec__ngram_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
+/* Finds the parts of a file of n-grams. Returns 0 when its size is not that of its parts, else 1. */
+static int specdec__ngram_find_file_parts(specdec__ngram_file *f, const unsigned char *data, size_t size)
 {
-    size_t left = size - SPECDEC__NGRAM_HEAD - 8;
+    size_t left = size - SPECDEC__NGRAM_HEAD_BYTES - 8;
 
     f->count = specdec__load_u32(data + 12);
-    f->tokens = data + SPECDEC__NGRAM_HEAD;
+    f->tokens = data + SPECDEC__NGRAM_HEAD_BYTES;
     f->entry_count = 0;
     if (f->count > left / 4)
         return 0;
@@ -48158,10 +48215,10 @@ static int specdec__ngram_file_parts(specdec__ngram_file *f, const unsigned char
         return 0;
     f->entry_count = specdec__load_u32(f->entries);
     f->entries += 4;
-    return !((left - 4) % SPECDEC__NGRAM_ENTRY) && (left - 4) / SPECDEC__NGRAM_ENTRY == f->entry_count;
+    return !((left - 4) % SPECDEC__NGRAM_ENTRY_BYTES) && (left - 4) / SPECDEC__NGRAM_ENTRY_BYTES == f->entry_count;
 }
 
-/* Reads an entry of the table. Returns 0 when its shares or tokens cannot be. */
+/* Reads an entry of the table of likely tokens. Returns 0 when its shares or tokens cannot be, else 1. */
 static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned char *from, int tokens)
 {
     int k;
@@ -48178,19 +48235,20 @@ static int specdec__ngram_load_entry(specdec__recycled *entry, const unsigned ch
     return 1;
 }
 
-/* Checks that data[size] is a file of specdec__ngram_save for this vocabulary; tokens: the size of the vocabulary. */
-static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigned char *data, size_t size,
-                                           uint64_t vocabulary, int tokens, specdec_error *error)
+/* Checks that data[size] is a file of specdec__ngram_save_file for this vocabulary, and finds its parts. tokens: the
+   size of the vocabulary. */
+static specdec_result specdec__ngram_check_file(specdec__ngram_file *f, const unsigned char *data, size_t size,
+                                                uint64_t vocabulary, int tokens, specdec_error *error)
 {
     specdec__recycled entry;
     size_t i;
 
-    if (size < SPECDEC__NGRAM_HEAD + 8 || memcmp(data, "SPECSEEN", 8) != 0)
+    if (size < SPECDEC__NGRAM_HEAD_BYTES + 8 || memcmp(data, "SPECSEEN", 8) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a file of what was seen");
     if (specdec__load_u32(data + 8) - 1 > 1)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 and 2 are read)",
                              specdec__load_u32(data + 8));
-    if (!specdec__ngram_file_parts(f, data, size) ||
+    if (!specdec__ngram_find_file_parts(f, data, size) ||
         specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the file of what was seen is damaged");
     if (specdec__load_u64(data + 16) != vocabulary)
@@ -48198,27 +48256,27 @@ static specdec_result specdec__ngram_check(specdec__ngram_file *f, const unsigne
     for (i = 0; i < f->count; i++) {
         uint32_t token = specdec__load_u32(f->tokens + i * 4);
 
-        if (token != (uint32_t)SPECDEC__NGRAM_END && (token >= (uint32_t)tokens || i + 1 == f->count))
+        if (token != (uint32_t)SPECDEC__NGRAM_END_MARK && (token >= (uint32_t)tokens || i + 1 == f->count))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "token %zu of what was seen is out of range", i);
     }
     for (i = 0; i < f->entry_count; i++)
-        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY, tokens))
+        if (!specdec__ngram_load_entry(&entry, f->entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "entry %zu of what was seen is out of range", i);
     return SPECDEC_OK;
 }
 
-/* Reads the sequences of a file of specdec__ngram_save into the history, as if they ended now; the oldest tokens are
-   dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
+/* Reads the sequences of a file of specdec__ngram_save_file into the history, as if they ended now; the oldest tokens
+   are dropped where there is no room. Entries of likely tokens go where the table has none. tokens: of the vocabulary.
    Every byte is checked before any counts. O(size). A file that is refused changes nothing. Errors:
    SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH; SPECDEC_ERROR_ARGUMENT: this index has no
    history. */
-static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
-                                          const void *data, size_t size, specdec_error *error)
+static specdec_result specdec__ngram_load_file(specdec__ngram *index, uint64_t vocabulary, int tokens,
+                                               const void *data, size_t size, specdec_error *error)
 {
     const size_t room = (size_t)index->size.history;
     specdec__ngram_file f = {NULL, NULL, 0, 0};
     specdec__recycled entry;
-    specdec_result result = specdec__ngram_check(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
+    specdec_result result = specdec__ngram_check_file(&f, (const unsigned char *)data, size, vocabulary, tokens, error);
     size_t i;
 
     if (result)
@@ -48229,13 +48287,13 @@ static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabu
         int32_t token = (int32_t)specdec__load_u32(f.tokens + i * 4);
 
         specdec__ngram_make_room(index);
-        specdec__ngram_replay(index, token);
-        specdec__ngram_remember(index, token);
+        specdec__ngram_replay_token(index, token);
+        specdec__ngram_append_history(index, token);
     }
     for (i = 0; i < f.entry_count && index->recycling.count; i++) {
-        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY, tokens);
-        if (!specdec__recycle_place(&index->recycling, entry.tag)->share[0])
-            *specdec__recycle_place(&index->recycling, entry.tag) = entry;
+        specdec__ngram_load_entry(&entry, f.entries + i * SPECDEC__NGRAM_ENTRY_BYTES, tokens);
+        if (!specdec__recycle_entry_place(&index->recycling, entry.tag)->share[0])
+            *specdec__recycle_entry_place(&index->recycling, entry.tag) = entry;
     }
     return SPECDEC_OK;
 }
@@ -48250,7 +48308,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RETRIEVE_ANEW 2 /* draft tokens of a chain after which chunks are chosen again (docs/measured.md) */
+#define SPECDEC__RETRIEVE_CHOICE_TOKENS 2 /* draft tokens after which chunks are chosen again (docs/measured.md) */
 
 /* The part of a sequence that the small cache holds. */
 typedef struct specdec__retrieved {
@@ -48259,36 +48317,37 @@ typedef struct specdec__retrieved {
     int exact;           /* tokens from `from` on whose keys are copies; keys behind them were computed here */
 } specdec__retrieved;
 
+/* Small caches of a target, one for each sequence, and how their chunks are chosen. */
 typedef struct specdec__retrieval {
     const specdec__context *target;
     float *logits;              /* (nodes of a step, vocab) */
-    specdec__retrieved *sequences;  /* (sequences) */
-    int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind the chunks: at first, and at most */
-    float *scores;              /* (threads, 5, candidates): of chunks, and their parts from four queries */
-    specdec_candidate *chosen;  /* (threads, chunks) */
-    int few;                    /* dimensions used for scores; 0: all, as keys are tiles */
+    specdec__retrieved *sequences; /* (sequences): what the small cache holds of each */
+    int chunk, chunks;          /* tokens of a chunk; chunks of a sequence in the small cache */
+    int recent, most;           /* tokens behind the chunks in the small cache: at first, and at most */
+    float *scores;              /* (threads, 5, candidates): scores of chunks; their parts from four queries */
+    specdec_candidate *chosen;  /* (threads, chunks): the best chunks */
+    int few_dimensions;                    /* dimensions used for scores; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
-    int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, ...: a path of all nodes, in order */
     int candidates;             /* chunks of a sequence, at most; a multiple of 16 */
-    /* Computes the score of each chunk before `begun` for a kv head, by the queries of row 0. */
+    /* Computes the score of each chunk below `source_chunks` for a kv head, by the queries of row 0. */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
     const specdec__view *whole; /* the current sequence in the target's cache */
     const specdec__view *view;  /* the current sequence in the small cache */
-    int begun;                  /* chunks of the current sequence to choose from */
-    int anew;                   /* index of the token from which on chunks are chosen again */
+    int source_chunks;                  /* chunks of the current sequence from which some are chosen */
+    int next_choice;                   /* position of the token before which chunks are chosen again */
     specdec__context context;   /* the target's, but for the cache and the logits */
 } specdec__retrieval;
 
 /* Whether a sequence of `committed` tokens is long enough for chunks to be left out. */
-static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
+static int specdec__retrieve_is_long_enough(const specdec__retrieval *r, int committed)
 {
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
 /* Drops what the small cache holds of a sequence. */
-static void specdec__retrieve_forget(specdec__retrieval *r, int at)
+static void specdec__retrieve_drop_sequence(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->sequences[at].view, &r->context.kv, 0);
     r->sequences[at].from = 0;
@@ -48296,7 +48355,7 @@ static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 
 /* Copies keys and values of a layer's kv head: tokens [from, from + count), at most 64, of the current sequence to the
    small cache's tokens from `to` on. */
-static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
+static void specdec__retrieve_copy_keys(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
     const specdec__kv_layer *l = &kv->layer[layer]; /* the same in both caches */
@@ -48315,17 +48374,17 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     }
 }
 
-/* How many of `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
-static int specdec__retrieve_few(const specdec__retrieval *r, int dim)
+/* How many of the `dim` dimensions of keys are used for scores; 0: all, as keys are tiles. */
+static int specdec__retrieve_few_dimensions(const specdec__retrieval *r, int dim)
 {
-    return r->few ? specdec__max_int(dim / 4, 16) : 0;
+    return r->few_dimensions ? specdec__max_int(dim / 4, 16) : 0;
 }
 
 /* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
    first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
    arXiv 2312.04985) for a quarter of the reads. */
-static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
-                                         const specdec__layer *layer, int head)
+static void specdec__retrieve_find_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread,
+                                              const specdec__layer *layer, int head)
 {
     const int group = layer->shape.heads / layer->shape.kv_heads, dim = specdec__context_kv_layer(c, layer)->dim;
     const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
@@ -48336,28 +48395,30 @@ static void specdec__retrieve_dimensions(const specdec__context *c, const specde
     for (q = 0; q < group; q++)
         for (d = 0; d < dim; d++)
             sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
-    specdec__sample_greedy(c->kernels, sizes, dim, specdec__retrieve_few(r, dim),
-                           r->largest + (size_t)thread * (size_t)r->few);
+    specdec__sample_best_tokens(c->kernels, sizes, dim, specdec__retrieve_few_dimensions(r, dim),
+                                r->largest + (size_t)thread * (size_t)r->few_dimensions);
 }
 
 /* The running attention sums of up to four queries of row 0. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
     const specdec__layer *layer;
-    int few;            /* dimensions */
+    int few_dimensions;            /* dimensions */
     const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
     float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
-    int query, count;   /* the first of them, and how many */
-    float highest[4], sums[4][16];
+    int query, count;   /* the first of the queries, and how many */
+    float highest[4], sums[4][16]; /* of each query: its highest score, and 16 partial sums of weights */
 } specdec__attending;
 
-/* scratch->scores (count, 64): products of the queries with the keys of a page, in few dimensions. */
-static void specdec__retrieve_by_few(const specdec__context *c, const specdec__attending *t, const unsigned char *keys)
+/* Computes scratch->scores (count, 64): products of the queries with the keys of a page, in the few largest dimensions.
+   */
+static void specdec__retrieve_score_by_few(const specdec__context *c, const specdec__attending *t,
+                                           const unsigned char *keys)
 {
     const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
     int i;
 
-    for (i = 0; i < t->few; i++) {
+    for (i = 0; i < t->few_dimensions; i++) {
         const unsigned char *row = keys + (size_t)t->largest[i].token * SPECDEC__KEYS * size;
         float *to = t->scratch->keys + i * SPECDEC__KEYS;
 
@@ -48366,19 +48427,20 @@ static void specdec__retrieve_by_few(const specdec__context *c, const specdec__a
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->key_scores(t->scratch->queries, t->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
+    c->kernels->key_scores(t->scratch->queries, t->few_dimensions, t->count, t->scratch->keys, 0, SPECDEC__KEYS,
+                           t->scratch->keys,
                            t->scratch->scores);
 }
 
 /* Adds the keys in a segment of the target's view to the attention sums. keys: of the page and head. */
-static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
-                                      const specdec__segment *a, const unsigned char *keys)
+static void specdec__retrieve_add_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+                                          const specdec__segment *a, const unsigned char *keys)
 {
     float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
     int q, k, at, end;
 
-    if (t->few)
-        specdec__retrieve_by_few(c, t, keys);
+    if (t->few_dimensions)
+        specdec__retrieve_score_by_few(c, t, keys);
     else
         specdec__forward_compute_tile_scores(c, t->scratch, keys, specdec__context_kv_layer(c, t->layer)->dim,
                                              SPECDEC__KEYS, specdec__forward_query_column(c, t->layer, 0, t->query),
@@ -48401,8 +48463,8 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
 /* scores (candidates): the attention that each chunk gets from a kv head's queries in row 0, over the whole sequence,
    in few dimensions or in all; behind them, scratch for four rows more. TriForce takes the product of queries and mean
    keys, which chooses worse chunks (docs/measured.md). */
-static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
-                                     const specdec__layer *layer, int head, float *scores)
+static void specdec__retrieve_score_chunks(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                                           const specdec__layer *layer, int head, float *scores)
 {
     const specdec__kv_layer *keys = &r->target->kv.layer[layer->index];
     const int group = layer->shape.heads / layer->shape.kv_heads;
@@ -48414,22 +48476,23 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
     t.layer = layer;
-    t.few = specdec__retrieve_few(r, keys->dim);
-    t.largest = r->largest + (size_t)thread * (size_t)r->few;
+    t.few_dimensions = specdec__retrieve_few_dimensions(r, keys->dim);
+    t.largest = r->largest + (size_t)thread * (size_t)r->few_dimensions;
     t.chunks = scores + r->candidates;
-    specdec__retrieve_dimensions(c, r, thread, layer, head);
+    specdec__retrieve_find_dimensions(c, r, thread, layer, head);
     for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
         t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
         memset(t.chunks, 0, 4 * row);
         for (q = 0; q < t.count; q++) {
             t.highest[q] = SPECDEC__NO_SCORE;
-            for (i = 0; i < t.few; i++)
-                t.scratch->queries[q * t.few + i] = c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
+            for (i = 0; i < t.few_dimensions; i++)
+                t.scratch->queries[q * t.few_dimensions + i] =
+                    c->rotated[(t.query + q) * keys->dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_segment(c, &t, r, &s->segment[i],
-                                      specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
+            specdec__retrieve_add_segment(c, &t, r, &s->segment[i],
+                                          specdec__kv_keys_address(&r->target->kv, keys, s->segment[i].page, head));
         for (q = 0; q < t.count; q++)
             c->kernels->add_scaled(scores, 1 / c->kernels->sum16(t.sums[q]), t.chunks + q * r->candidates,
                                    r->candidates);
@@ -48438,16 +48501,16 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
 
 /* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equal ones the
    earlier. */
-static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
-                                     specdec_candidate *chosen)
+static void specdec__retrieve_choose_chunks(const specdec__kernels *kernels, float *scores, int count, int kept,
+                                            specdec_candidate *chosen)
 {
     scores[0] = -SPECDEC__NO_SCORE;
-    specdec__sample_greedy(kernels, scores, count, kept, chosen);
+    specdec__sample_best_tokens(kernels, scores, count, kept, chosen);
 }
 
 /* The context's recall: chooses the chunks of a layer, head by head, and copies them over the former ones. Layers that
    share another layer's keys share its chunks. */
-static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
+static void specdec__retrieve_recall_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->before_attention_argument;
     float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
@@ -48458,9 +48521,9 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
     while ((head = specdec__pool_claim(c->pool, heads, 1, &end)) < heads)
         for (; head < end; head++) {
             r->score(c, r, thread, layer, head, scores);
-            specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
+            specdec__retrieve_choose_chunks(c->kernels, scores, r->source_chunks, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
-                specdec__retrieve_copy(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy_keys(r, layer->index, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
 }
 
@@ -48475,7 +48538,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 
     memset(r, 0, sizeof *r);
     r->target = target;
-    r->score = specdec__retrieve_scores;
+    r->score = specdec__retrieve_score_chunks;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
     /* those that do not fill a chunk lie with them */
@@ -48494,19 +48557,20 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     for (i = 0; i < room.max_views; i++)
         specdec__context_init_view(&r->context, r->sequences ? &r->sequences[i].view : &view, &room, 0, arena);
     if (!specdec__kv_types[target->kv.type].has_codes)
-        r->few = specdec__max_int(target->kv.dim / 4, 16);
+        r->few_dimensions = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
     r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
     r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
-    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few);
+    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few_dimensions);
     longest = specdec__max_int(r->chunks * chunk, r->most);
     r->path = SPECDEC__TAKE(arena, int, longest);
     for (i = 0; r->path && i < longest; i++)
         r->path[i] = i;
 }
 
-/* Reserves n tokens behind a view of the small cache. Returns 0 if there is no room. */
-static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, int n)
+/* Reserves slots for n tokens behind a view of the small cache, and makes them part of the view. Returns 0 if there is
+   no room, else 1. */
+static int specdec__retrieve_reserve_tokens(specdec__retrieval *r, specdec__view *view, int n)
 {
     if (n && !specdec__view_reserve(view, &r->context.kv, n))
         return 0;
@@ -48516,7 +48580,7 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
 
 /* Prepares the small cache for a chain behind the committed tokens of a sequence: slots of chunks, which the next step
    chooses, and exact copies of the tokens behind them. Returns 0 if there is no room. */
-static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
+static int specdec__retrieve_begin_chain(specdec__retrieval *r, int at, const specdec__view *whole)
 {
     specdec__retrieved *t = &r->sequences[at];
     const int kept = r->chunks * r->chunk, committed = whole->length;
@@ -48525,24 +48589,24 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     r->whole = whole;
     r->view = &t->view;
     if (!t->from || committed - t->from > r->most || committed < t->from + t->exact) {
-        specdec__retrieve_forget(r, at);
-        if (!specdec__retrieve_room(r, &t->view, kept))
+        specdec__retrieve_drop_sequence(r, at);
+        if (!specdec__retrieve_reserve_tokens(r, &t->view, kept))
             return 0;
         t->from = t->view.next_position = (committed - r->recent) / r->chunk * r->chunk;
         t->exact = 0;
     }
-    r->begun = t->from / r->chunk;
-    r->anew = 0;
+    r->source_chunks = t->from / r->chunk;
+    r->next_choice = 0;
     specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
     n = committed - t->from - t->exact;
-    if (!specdec__retrieve_room(r, &t->view, n))
+    if (!specdec__retrieve_reserve_tokens(r, &t->view, n))
         return 0;
     for (layer = 0; layer < r->context.kv.layers; layer++)
         for (head = 0; r->context.kv.layer[layer].owns_keys && head < r->context.kv.layer[layer].kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
-                specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
-                                       specdec__min_int(SPECDEC__KEYS, n - i));
+                specdec__retrieve_copy_keys(r, layer, head, t->from + from, kept + from,
+                                            specdec__min_int(SPECDEC__KEYS, n - i));
             }
     t->exact += n;
     return 1;
@@ -48550,34 +48614,34 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
 
 /* The target's context, with the small cache, for a step behind the end of the small view. The step chooses chunks by
    its first node, if the former ones were used for enough draft tokens. */
-static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
+static specdec__context *specdec__retrieve_step_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
-    const int stale = r->view->next_position >= r->anew;
+    const int stale = r->view->next_position >= r->next_choice;
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.before_attention = stale ? specdec__retrieve_layer : NULL;
+    r->context.before_attention = stale ? specdec__retrieve_recall_layer : NULL;
     r->context.before_attention_argument = r;
     r->context.logits = r->logits;
     memset(r->context.taps, 0, sizeof r->context.taps);
     if (stale)
-        r->anew = r->view->next_position + SPECDEC__RETRIEVE_ANEW;
+        r->next_choice = r->view->next_position + SPECDEC__RETRIEVE_CHOICE_TOKENS;
     return &r->context;
 }
 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: states behind its tokens and
- *     behind draft tokens, masks, tokens that are forced.
+ * >>speculation/constrained: which tokens may follow in a sequence that has a constraint: the constraint's states
+ *     behind tokens of the sequence and behind draft tokens, masks of allowed tokens, forced tokens.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__FORCED_BYTES 64 /* forced bytes that are tokenised together, at most */
-#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1)
-#define SPECDEC__CONSTRAINED_ASKED 15 /* candidates checked one by one, besides the k that are wanted, before a mask */
+#define SPECDEC__CONSTRAINED_LEVELS (SPECDEC_TREE_MAX_DEPTH + 1) /* draft tokens of a path with states, at most */
+#define SPECDEC__CONSTRAINED_EXTRA 15 /* candidates that are checked besides the k wanted ones, before a mask is made */
 
 enum { SPECDEC__CONSTRAINED_MARKS = 24 }; /* control tokens that calls of tools are written with, at most */
 
@@ -48585,45 +48649,45 @@ struct specdec__constrained;
 
 /* The memory that all constrained sequences of an engine share. */
 typedef struct specdec__masker {
-    const specdec__vocab *vocab;
-    int vocab_size;            /* of rows of logits */
+    const specdec__vocab *vocab; /* the target's */
+    int vocab_size;            /* logits of a row */
     const specdec_token_trie *trie; /* NULL until the first constraint; then it lies in trie_memory */
-    unsigned char *trie_memory;
+    unsigned char *trie_memory; /* (trie_bytes): where the trie is built */
     size_t trie_bytes;
-    uint32_t *mask;            /* (vocab_size bits) */
+    uint32_t *mask;            /* (vocab_size bits): 1: the token is allowed */
     float *row;                /* (vocab_size) logits, -infinity where the mask has no bit */
-    specdec__mask_walk *walk;
+    specdec__mask_walk *walk;  /* scratch of specdec__mask_compute */
     int32_t *forced;           /* (4 * SPECDEC__FORCED_BYTES + 5): tokens of the forced bytes */
     void *scratch;             /* of the tokenizer, for SPECDEC__FORCED_BYTES */
     size_t scratch_bytes;
     int32_t marks[SPECDEC__CONSTRAINED_MARKS]; /* (mark_count) control tokens that count as their spelling in calls */
     int mark_count;            /* -1: not looked for yet */
-    const struct specdec__constrained *owner; /* whose path it is, behind its first `base` tokens */
-    int base, path_count;
-    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count) */
-    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind the path's tokens; last: scratch */
+    const struct specdec__constrained *owner; /* the constraint whose path is stored, behind the first `base` tokens */
+    int base, path_count;      /* tokens before the path; tokens of the path */
+    int32_t path[SPECDEC__CONSTRAINED_LEVELS]; /* (path_count): draft tokens, one behind the other */
+    specdec_constraint_state *states; /* (SPECDEC__CONSTRAINED_LEVELS + 1): behind each path token; last: scratch */
 } specdec__masker;
 
 /* The constraint of a sequence. Its states depend only on the sequence's tokens from index `from` on; they are stored
    so that these tokens are not parsed again. */
 typedef struct specdec__constrained {
     specdec__masker *masker;   /* NULL: the engine has no room for constraints */
-    const specdec_constraint *constraint; /* or NULL */
+    const specdec_constraint *constraint; /* NULL: none */
     uint64_t hash;             /* of the constraint */
-    specdec_allow allow;       /* or NULL */
-    void *allow_data;
+    specdec_allow allow;       /* the caller's callback, which allows tokens; NULL: none */
+    void *allow_data;          /* the callback's argument */
     const int32_t *ends;       /* (end_count) tokens that end the answer besides those of the vocabulary */
     int end_count;
-    int from;                  /* the token at which the constraint begins */
+    int from;                  /* index of the token at which the constraint begins */
     int anchored;              /* 1: tokens have slid out of the context; the constraint begins in state[1] */
     int spelled;               /* 1: marks of calls count as their spelling */
     int length;                /* state[0] is the state behind so many tokens */
     int32_t last;              /* the last of these tokens; -1: length is 0 */
-    specdec_constraint_state *state; /* (2) */
+    specdec_constraint_state *state; /* (2): behind the first `length` tokens; at index `from`, where anchored */
 } specdec__constrained;
 
 /* Whether a sequence has a constraint or a callback that limits its tokens. */
-SPECDEC__INLINE int specdec__constrained_is(const specdec__constrained *c)
+SPECDEC__INLINE int specdec__constrained_is_limited(const specdec__constrained *c)
 {
     return SPECDEC__CONSTRAINTS && c && (c->constraint || c->allow);
 }
@@ -48661,8 +48725,8 @@ static void specdec__masker_lay_out(specdec__masker *m, const specdec__vocab *vo
         *m = made;
 }
 
-/* Builds the vocabulary's trie, unless it is built. */
-static void specdec__masker_begin(specdec__masker *m)
+/* Builds the trie of the vocabulary's tokens in trie_memory, unless it is built. */
+static void specdec__masker_build_trie(specdec__masker *m)
 {
     specdec__arena arena;
     specdec_token_trie *trie;
@@ -48692,7 +48756,7 @@ static int specdec__constrained_is_end(const specdec__constrained *c, int32_t to
 
 /* Whether the decoder drops the space at the beginning of the plain token behind `previous` (-1: none): SPM puts a
    space before a text. */
-static int specdec__constrained_drops(const specdec__constrained *c, int32_t previous)
+static int specdec__constrained_drops_space(const specdec__constrained *c, int32_t previous)
 {
     const specdec__vocab *v = c->masker->vocab;
 
@@ -48701,8 +48765,8 @@ static int specdec__constrained_drops(const specdec__constrained *c, int32_t pre
             specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)previous)));
 }
 
-/* Whether a token is a mark of calls that counts as its spelling. */
-static int specdec__constrained_marks(const specdec__constrained *c, int32_t token)
+/* Whether a token is a control token that marks calls and counts as its spelling. */
+static int specdec__constrained_is_mark(const specdec__constrained *c, int32_t token)
 {
     int i;
 
@@ -48713,18 +48777,18 @@ static int specdec__constrained_marks(const specdec__constrained *c, int32_t tok
 }
 
 /* The bytes that a token adds to the text behind `previous`; empty: it adds none. */
-static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
+static specdec__bytes specdec__constrained_token_bytes(const specdec__constrained *c, int32_t previous, int32_t token)
 {
     const specdec_token_trie *trie = c->masker->trie;
     specdec__bytes bytes = {NULL, 0};
 
     if (token < 0 || (uint32_t)token >= c->masker->vocab->count)
         return bytes;
-    if (specdec__constrained_marks(c, token))
+    if (specdec__constrained_is_mark(c, token))
         return specdec__vocab_token_text(c->masker->vocab, (uint32_t)token);
     bytes.data = trie->text + trie->offset[token];
     bytes.size = trie->offset[token + 1] - trie->offset[token];
-    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops(c, previous)) {
+    if (bytes.size && bytes.data[0] == ' ' && specdec__constrained_drops_space(c, previous)) {
         const int type = specdec__vocab_token_type(c->masker->vocab, (uint32_t)token);
 
         if (!specdec__vocab_type_is_special(type) && type != SPECDEC__TOKEN_BYTE) {
@@ -48735,11 +48799,12 @@ static specdec__bytes specdec__constrained_bytes(const specdec__constrained *c, 
     return bytes;
 }
 
-/* Advances a state by one token. Behind a token that was not allowed, no token is allowed. */
-static void specdec__constrained_advance(const specdec__constrained *c, specdec_constraint_state *state,
-                                         int32_t previous, int32_t token)
+/* Advances a state by one token, which follows token `previous`. Behind a token that was not allowed, no token is
+   allowed. */
+static void specdec__constrained_advance_state(const specdec__constrained *c, specdec_constraint_state *state,
+                                               int32_t previous, int32_t token)
 {
-    const specdec__bytes bytes = specdec__constrained_bytes(c, previous, token);
+    const specdec__bytes bytes = specdec__constrained_token_bytes(c, previous, token);
     size_t i;
 
     if (specdec__constrained_is_end(c, token))
@@ -48752,9 +48817,10 @@ static void specdec__constrained_advance(const specdec__constrained *c, specdec_
 }
 
 /* The token before index `at` of a sequence; -1: there is none. */
-SPECDEC__INLINE int32_t specdec__constrained_before(const int32_t *text, int at) { return at > 0 ? text[at - 1] : -1; }
+SPECDEC__INLINE int32_t specdec__constrained_token_before(const int32_t *text,
+                                                          int at) { return at > 0 ? text[at - 1] : -1; }
 
-/* Begins the constraint behind the first `from` tokens. */
+/* Begins the constraint behind the first `from` tokens of its sequence. */
 static void specdec__constrained_begin(specdec__constrained *c, int from)
 {
     c->from = from;
@@ -48764,8 +48830,8 @@ static void specdec__constrained_begin(specdec__constrained *c, int from)
         c->masker->owner = NULL;
 }
 
-/* Drops states behind more than the first `count` tokens. */
-static void specdec__constrained_forget(specdec__constrained *c, int count)
+/* Drops the stored states behind more than the first `count` tokens. */
+static void specdec__constrained_forget_states(specdec__constrained *c, int count)
 {
     if (c->length > count)
         c->length = -1;
@@ -48774,12 +48840,12 @@ static void specdec__constrained_forget(specdec__constrained *c, int count)
 }
 
 /* Sets state[0] to the state behind the first `count` tokens of the sequence. */
-static void specdec__constrained_commit(specdec__constrained *c, const int32_t *text, int count)
+static void specdec__constrained_commit_state(specdec__constrained *c, const int32_t *text, int count)
 {
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
         return;
     if (c->length < c->from || c->length > count ||
-        (c->length > c->from && c->last != specdec__constrained_before(text, c->length))) {
+        (c->length > c->from && c->last != specdec__constrained_token_before(text, c->length))) {
         if (c->anchored)
             c->state[0] = c->state[1];
         else
@@ -48787,21 +48853,22 @@ static void specdec__constrained_commit(specdec__constrained *c, const int32_t *
         c->length = c->from;
     }
     for (; c->length < count; c->length++)
-        specdec__constrained_advance(c, &c->state[0], specdec__constrained_before(text, c->length), text[c->length]);
-    c->last = specdec__constrained_before(text, c->length);
+        specdec__constrained_advance_state(c, &c->state[0], specdec__constrained_token_before(text, c->length),
+                                           text[c->length]);
+    c->last = specdec__constrained_token_before(text, c->length);
     if (c->masker->owner == c)
         c->masker->owner = NULL;
 }
 
-/* The state behind the first `count` tokens of text, which may end with draft tokens. */
-static const specdec_constraint_state *specdec__constrained_state(specdec__constrained *c, const int32_t *text,
-                                                                  int count)
+/* The constraint's state behind the first `count` tokens of text, which may end with draft tokens. */
+static const specdec_constraint_state *specdec__constrained_state_behind(specdec__constrained *c, const int32_t *text,
+                                                                         int count)
 {
     specdec__masker *m = c->masker;
     int i = 0, at;
 
     if (c->length < c->from || count < c->length || count - c->length > SPECDEC__CONSTRAINED_LEVELS)
-        specdec__constrained_commit(c, text, count);
+        specdec__constrained_commit_state(c, text, count);
     if (count == c->length)
         return &c->state[0];
     if (m->owner != c || m->base != c->length) {
@@ -48813,7 +48880,7 @@ static const specdec_constraint_state *specdec__constrained_state(specdec__const
         i++;
     for (at = c->length + i; at < count; at++, i++) {
         m->states[i] = i ? m->states[i - 1] : c->state[0];
-        specdec__constrained_advance(c, &m->states[i], specdec__constrained_before(text, at), text[at]);
+        specdec__constrained_advance_state(c, &m->states[i], specdec__constrained_token_before(text, at), text[at]);
         m->path[i] = text[at];
         m->path_count = i + 1;
     }
@@ -48821,13 +48888,13 @@ static const specdec_constraint_state *specdec__constrained_state(specdec__const
 }
 
 /* Whether the first `count` tokens satisfy the constraint, and no token may follow but an end. */
-static int specdec__constrained_closed(specdec__constrained *c, const int32_t *text, int count)
+static int specdec__constrained_is_closed(specdec__constrained *c, const int32_t *text, int count)
 {
     const specdec_constraint_state *state;
 
     if (!SPECDEC__CONSTRAINTS || !c->constraint)
         return 0;
-    state = specdec__constrained_state(c, text, count);
+    state = specdec__constrained_state_behind(c, text, count);
     return specdec__constraint_is_complete(c->constraint, state) && specdec__mask_only_byte(c->constraint, state) < 0;
 }
 
@@ -48835,8 +48902,8 @@ static int specdec__constrained_closed(specdec__constrained *c, const int32_t *t
 
 /* Whether the constraint may allow a token that begins with these `size` bytes, which must follow, and is longer.
    behind: the state behind the bytes. It may return 1 where only the first byte behind them is allowed. */
-static int specdec__constrained_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
-                                       const specdec_constraint_state *behind)
+static int specdec__constrained_allows_longer(const specdec__constrained *c, const unsigned char *bytes, size_t size,
+                                              const specdec_constraint_state *behind)
 {
     const specdec__trie_tree *tree = &c->masker->trie->all;
     uint32_t next[8], i = 1, end = tree->count;
@@ -48864,9 +48931,9 @@ static int specdec__constrained_longer(const specdec__constrained *c, const unsi
 
 /* The forced token: where the constraint leaves one continuation, the first token of its tokenisation, unless a token
    that is longer than the continuation is allowed. -1: no token is forced. */
-static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_t *text, int count)
+static int32_t specdec__constrained_forced_token(specdec__constrained *c, const int32_t *text, int count)
 {
-    const int32_t previous = specdec__constrained_before(text, count);
+    const int32_t previous = specdec__constrained_token_before(text, count);
     unsigned char bytes[SPECDEC__FORCED_BYTES];
     specdec_constraint_state *state;
     specdec__bytes first;
@@ -48876,46 +48943,46 @@ static int32_t specdec__constrained_forced(specdec__constrained *c, const int32_
 
     if (!SPECDEC__CONSTRAINTS || !c->constraint || c->allow)
         return -1;
-    byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state(c, text, count));
+    byte = specdec__mask_forced_byte(c->constraint, specdec__constrained_state_behind(c, text, count));
     if (byte < 0)
         return -1;
     tokens = c->masker->forced;
     state = &c->masker->states[SPECDEC__CONSTRAINED_LEVELS];
-    for (*state = *specdec__constrained_state(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
+    for (*state = *specdec__constrained_state_behind(c, text, count); byte >= 0 && size < SPECDEC__FORCED_BYTES;
          byte = specdec__mask_forced_byte(c->constraint, state)) {
         specdec__constraint_read_byte(c->constraint, state, (unsigned char)byte);
         bytes[size++] = (unsigned char)byte;
     }
     if (specdec__tokenize(c->masker->vocab, (const char *)bytes, size,
-                          (specdec__constrained_drops(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
+                          (specdec__constrained_drops_space(c, previous) ? 0 : SPECDEC_TOKENIZE_INSIDE) |
                               (c->spelled ? SPECDEC_TOKENIZE_SPECIAL : 0), NULL, tokens,
                           4 * SPECDEC__FORCED_BYTES + 5, &n, c->masker->scratch, c->masker->scratch_bytes, NULL) || !n)
         return -1;
-    first = specdec__constrained_bytes(c, previous, tokens[0]);
+    first = specdec__constrained_token_bytes(c, previous, tokens[0]);
     if (!first.size || first.size > size || memcmp(first.data, bytes, first.size) != 0 ||
         tokens[0] >= c->masker->vocab_size || specdec__constrained_is_end(c, tokens[0]) ||
-        (first.size == size && specdec__constrained_longer(c, bytes, size, state)))
+        (first.size == size && specdec__constrained_allows_longer(c, bytes, size, state)))
         return -1;
     return tokens[0];
 }
 
 /* Whether the constraint (without the callback) allows a token in a state. */
-static int specdec__constrained_takes(const specdec__constrained *c, const specdec_constraint_state *state,
-                                      int32_t previous, int32_t token)
+static int specdec__constrained_state_allows(const specdec__constrained *c, const specdec_constraint_state *state,
+                                             int32_t previous, int32_t token)
 {
     specdec__bytes bytes;
 
     if (specdec__constrained_is_end(c, token))
         return specdec__constraint_is_complete(c->constraint, state);
-    bytes = specdec__constrained_bytes(c, previous, token);
+    bytes = specdec__constrained_token_bytes(c, previous, token);
     return bytes.size && specdec__constraint_allows_bytes(c->constraint, state, bytes.data, bytes.size);
 }
 
-/* Fills the mask by the constraint (without the callback), behind the first `count` tokens. */
-static void specdec__constrained_fill(specdec__constrained *c, const int32_t *text, int count)
+/* Sets the bits of the mask that the constraint (without the callback) allows behind the first `count` tokens. */
+static void specdec__constrained_fill_mask(specdec__constrained *c, const int32_t *text, int count)
 {
-    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
-    const int32_t previous = specdec__constrained_before(text, count);
+    const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
+    const int32_t previous = specdec__constrained_token_before(text, count);
     specdec__masker *m = c->masker;
     uint32_t i;
 
@@ -48927,63 +48994,63 @@ static void specdec__constrained_fill(specdec__constrained *c, const int32_t *te
                 m->mask[c->ends[i] / 32] |= 1u << c->ends[i] % 32;
         }
     for (i = 0; c->spelled && (int)i < m->mark_count; i++)
-        if (specdec__constrained_takes(c, state, previous, m->marks[i]))
+        if (specdec__constrained_state_allows(c, state, previous, m->marks[i]))
             m->mask[m->marks[i] / 32] |= 1u << m->marks[i] % 32;
-    for (i = 0; i < m->vocab->count && specdec__constrained_drops(c, previous); i++)
+    for (i = 0; i < m->vocab->count && specdec__constrained_drops_space(c, previous); i++)
         if (m->trie->offset[i + 1] > m->trie->offset[i] && m->trie->text[m->trie->offset[i]] == ' ') {
             m->mask[i / 32] &= ~(1u << i % 32);
-            if (specdec__constrained_takes(c, state, previous, (int32_t)i))
+            if (specdec__constrained_state_allows(c, state, previous, (int32_t)i))
                 m->mask[i / 32] |= 1u << i % 32;
         }
 }
 
-/* Whether the mask has a token. */
-SPECDEC__INLINE int specdec__masker_has(const specdec__masker *m, int32_t token)
+/* Whether the mask allows a token. */
+SPECDEC__INLINE int specdec__masker_has_token(const specdec__masker *m, int32_t token)
 {
     return m->mask[token / 32] >> token % 32 & 1;
 }
 
 /* Fills m->mask with the tokens that are allowed behind the first `count` tokens; if no token is, with end tokens.
    Returns the lowest. */
-static int32_t specdec__constrained_mask(specdec__constrained *c, const int32_t *text, int count)
+static int32_t specdec__constrained_compute_mask(specdec__constrained *c, const int32_t *text, int count)
 {
     specdec__masker *m = c->masker;
     const int words = (specdec__max_int(m->vocab_size, (int)m->vocab->count) + 31) / 32;
     const int tokens = specdec__min_int(m->vocab_size, (int)m->vocab->count);
-    const int32_t forced = specdec__constrained_forced(c, text, count);
+    const int32_t forced = specdec__constrained_forced_token(c, text, count);
     int i;
 
     memset(m->mask, c->constraint ? 0 : 255, (size_t)words * sizeof *m->mask);
     if (forced >= 0)
         m->mask[forced / 32] |= 1u << forced % 32;
     else if (c->constraint)
-        specdec__constrained_fill(c, text, count);
+        specdec__constrained_fill_mask(c, text, count);
     if (c->allow)
         c->allow(c->allow_data, text, count, m->mask);
     for (i = tokens; i < 32 * words; i = i % 32 ? i + 1 : i + 32) /* bits that are no tokens */
         m->mask[i / 32] &= i % 32 ? ~(1u << i % 32) : 0;
     for (i = 0; i < tokens; i = m->mask[i / 32] ? i + 1 : (i | 31) + 1)
-        if (specdec__masker_has(m, i))
+        if (specdec__masker_has_token(m, i))
             return i;
     for (i = 0; i < m->vocab->end_count; i++)
         if (m->vocab->ends[i] >= 0 && m->vocab->ends[i] < tokens)
             m->mask[m->vocab->ends[i] / 32] |= 1u << m->vocab->ends[i] % 32;
     for (i = 0; i < tokens; i++)
-        if (specdec__masker_has(m, i))
+        if (specdec__masker_has_token(m, i))
             return i;
     m->mask[0] |= 1;
     return 0;
 }
 
 /* A copy of a row of logits (vocab) in which all forbidden tokens are -infinity. *lowest: the first allowed token. */
-static const float *specdec__constrained_row(specdec__constrained *c, const float *logits, int vocab,
-                                             const int32_t *text, int count, int32_t *lowest)
+static const float *specdec__constrained_mask_row(specdec__constrained *c, const float *logits, int vocab,
+                                                  const int32_t *text, int count, int32_t *lowest)
 {
     specdec__masker *m = c->masker;
     const float none = specdec__float_from_bits(0xff800000u);
     int i, k, some = 0;
 
-    *lowest = specdec__constrained_mask(c, text, count);
+    *lowest = specdec__constrained_compute_mask(c, text, count);
     for (i = 0; i < vocab; i += 32) {
         const uint32_t bits = m->mask[i / 32];
         const int end = specdec__min_int(32, vocab - i);
@@ -48994,35 +49061,36 @@ static const float *specdec__constrained_row(specdec__constrained *c, const floa
         }
     }
     for (i = 0; i < vocab && !some; i++) /* the model says nothing about them */
-        if (specdec__masker_has(m, i))
+        if (specdec__masker_has_token(m, i))
             m->row[i] = 0;
     return m->row;
 }
 
 /* Whether a token is allowed behind the first `count` tokens of text. */
-static int specdec__constrained_allows(specdec__constrained *c, const int32_t *text, int count, int32_t token)
+static int specdec__constrained_allows_token(specdec__constrained *c, const int32_t *text, int count, int32_t token)
 {
-    const int32_t forced = specdec__constrained_forced(c, text, count);
+    const int32_t forced = specdec__constrained_forced_token(c, text, count);
 
     if (forced >= 0)
         return token == forced;
     if (!c->allow)
-        return specdec__constrained_takes(c, specdec__constrained_state(c, text, count),
-                                          specdec__constrained_before(text, count), token);
-    specdec__constrained_mask(c, text, count);
-    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has(c->masker, token);
+        return specdec__constrained_state_allows(c, specdec__constrained_state_behind(c, text, count),
+                                                 specdec__constrained_token_before(text, count), token);
+    specdec__constrained_compute_mask(c, text, count);
+    return token >= 0 && token < c->masker->vocab_size && specdec__masker_has_token(c->masker, token);
 }
 
-/* Removes forbidden ones from `found` candidates, and keeps at most k. Returns how many. */
-static int specdec__constrained_keep(specdec__constrained *c, const int32_t *text, int count, int found, int k,
-                                     specdec_candidate *candidates)
+/* Removes forbidden tokens from candidates (found), and keeps at most k. Returns how many are left. */
+static int specdec__constrained_keep_allowed(specdec__constrained *c, const int32_t *text, int count, int found, int k,
+                                             specdec_candidate *candidates)
 {
-    const specdec_constraint_state *state = specdec__constrained_state(c, text, count);
+    const specdec_constraint_state *state = specdec__constrained_state_behind(c, text, count);
     int i, kept = 0;
 
     for (i = 0; i < found && kept < k; i++)
         if (candidates[i].logit >= -SPECDEC__SAMPLE_LARGEST &&
-            specdec__constrained_takes(c, state, specdec__constrained_before(text, count), candidates[i].token))
+            specdec__constrained_state_allows(c, state, specdec__constrained_token_before(text, count),
+                                              candidates[i].token))
             candidates[kept++] = candidates[i];
     return kept;
 }
@@ -49030,14 +49098,14 @@ static int specdec__constrained_keep(specdec__constrained *c, const int32_t *tex
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>speculation/row: what is chosen from a row of logits, without a list of all of it: tokens that cannot be chosen are
- *     passed over by bounds, not sorted.
+ * >>speculation/row: chooses tokens from a row of logits without sorting a list of all tokens: tokens that cannot be
+ *     chosen are passed over by the largest logit of their block.
  * ================================================================================================================== */
 
-#define SPECDEC__ROW_BLOCK    128  /* tokens, a multiple of 64, that are passed over together by their largest logit */
-#define SPECDEC__ROW_LEAST    4096 /* tokens of a row from which on blocks pay */
-#define SPECDEC__ROW_NUCLEUS  256  /* blocks that are searched for a top-p set */
-#define SPECDEC__ROW_ROUNDS   4    /* times that a token outside a top-p set may be chosen */
+#define SPECDEC__ROW_BLOCK_TOKENS    128  /* tokens that are passed over together; a multiple of 64 */
+#define SPECDEC__ROW_LEAST_TOKENS    4096 /* tokens of a row from which on blocks pay */
+#define SPECDEC__ROW_NUCLEUS_BLOCKS  256  /* blocks that are searched for a top-p set, at most */
+#define SPECDEC__ROW_ROUNDS   4    /* draws from the whole row before the top-p set is listed */
 #define SPECDEC__ROW_ROUNDING 1e-6 /* sums whose difference is below this share of all may be equal: floats are added */
 
 /* How target and draft choose tokens: sampling, constraint, and memory for candidates. */
@@ -49045,48 +49113,51 @@ typedef struct specdec__chooser {
     const specdec__kernels *kernels;
     const specdec__vocab *vocab;
     const specdec_sampling *sampling;
-    specdec_candidate *items; /* (vocab) */
+    specdec_candidate *items; /* (vocab): memory for a list of candidates */
     specdec__constrained *constrained; /* NULL: all tokens are allowed */
-    float surprise;           /* of mirostat: see specdec__sampler_input */
+    float surprise;           /* of mirostat, in bits: see specdec__sampler_input */
 } specdec__chooser;
 
-/* A row that is sampled from: a list of candidates, or, where the samplers leave out nothing, or what lies behind a
-   top-p set, the logits as they are. */
+/* A row of logits from which tokens are sampled: as a list of candidates; or, where the samplers leave out nothing but
+   the tokens behind a top-p set, as the logits themselves. */
 typedef struct specdec__row {
     const specdec__kernels *kernels;
     const float *logits; /* (size), which samplers may have changed */
-    int size;
+    int size; /* logits of the row */
     float highest;       /* of the logits */
-    float temperature;   /* 0: there is a list */
-    float top_p;         /* of the logits before the temperature; 0: all tokens may be chosen */
-    specdec_candidates candidates; /* and room for a list */
+    float temperature;   /* 0: the row is a list: `candidates` */
+    float top_p;         /* top-p of the logits before the temperature; 0: off */
+    specdec_candidates candidates; /* the list, or memory for one */
 } specdec__row;
 
-/* A logit as in lists: relative to the row's largest. */
+/* A token's logit as lists have it: minus the row's largest logit. */
 SPECDEC__INLINE float specdec__row_logit(const specdec__row *row, int token)
 {
     return row->logits[token] - row->highest;
 }
 
 /* Writes the k blocks with the largest logits, as sorted candidates, to the front of `blocks` (one a block). */
-static void specdec__row_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
+static void specdec__row_find_blocks(const specdec__row *row, specdec_candidate *blocks, int k)
 {
-    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
     int i;
 
     for (i = 0; i < count; i++) {
-        const int from = i * SPECDEC__ROW_BLOCK, size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+        const int from = i * SPECDEC__ROW_BLOCK_TOKENS, size = specdec__min_int(SPECDEC__ROW_BLOCK_TOKENS,
+                                                                                row->size - from);
 
         blocks[i].token = from;
         blocks[i].logit = row->kernels->largest(row->logits + from, size) - row->highest;
     }
-    specdec__sample_select(NULL, blocks, count, k);
+    specdec__sample_select_first(NULL, blocks, count, k);
 }
 
-/* Appends tokens of a block whose logit is at least `least` to `count` items. Returns the new count. */
-static int specdec__row_collect(const specdec__row *row, int from, float least, specdec_candidate *items, int count)
+/* Appends the tokens of the block that begins with token `from`, whose logits are at least `least`, to `count` items.
+   Returns the new count. */
+static int specdec__row_collect_block(const specdec__row *row, int from, float least, specdec_candidate *items,
+                                      int count)
 {
-    const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK, row->size);
+    const int end = specdec__min_int(from + SPECDEC__ROW_BLOCK_TOKENS, row->size);
     int i;
 
     for (i = from; i < end; i++) {
@@ -49100,48 +49171,48 @@ static int specdec__row_collect(const specdec__row *row, int from, float least, 
     return count;
 }
 
-/* Makes a list of at least k tokens that includes the k best: all that are at least the k-th best of the k blocks with
-   the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of the first half
-   of items, which no token reaches. */
-static int specdec__row_best_blocks(const specdec__row *row, int k)
+/* Makes a list of at least k tokens that includes the k best: all tokens whose logits are at least the k-th best of the
+   k blocks with the largest logits. Returns how many; 0: a full list is as fast. The list of blocks lies at the end of
+   the first half of items, which no token reaches. */
+static int specdec__row_list_best_blocks(const specdec__row *row, int k)
 {
     specdec_candidate *items = row->candidates.items, *blocks;
-    const int count = (row->size + SPECDEC__ROW_BLOCK - 1) / SPECDEC__ROW_BLOCK;
+    const int count = (row->size + SPECDEC__ROW_BLOCK_TOKENS - 1) / SPECDEC__ROW_BLOCK_TOKENS;
     int i, found = 0;
     float least;
 
-    if (row->size < SPECDEC__ROW_LEAST || k > count / 8 || k < 1)
+    if (row->size < SPECDEC__ROW_LEAST_TOKENS || k > count / 8 || k < 1)
         return 0;
     blocks = items + row->size / 2 - count;
-    specdec__row_blocks(row, blocks, k);
+    specdec__row_find_blocks(row, blocks, k);
     least = blocks[k - 1].logit;
     if (!(least >= -SPECDEC__SAMPLE_LARGEST))
         return 0;
     for (i = 0; i < k; i++)
-        found = specdec__row_collect(row, blocks[i].token, least, items, found);
+        found = specdec__row_collect_block(row, blocks[i].token, least, items, found);
     return found;
 }
 
 /* Makes the list that the first sampler of a chain would leave, without a list of the whole row. Returns how many; 0:
    the whole list is needed. */
-static int specdec__row_first(const specdec__row *row, const specdec_sampling *s, int sampler)
+static int specdec__row_run_first_sampler(const specdec__row *row, const specdec_sampling *s, int sampler)
 {
     const float least = sampler == SPECDEC_SAMPLER_MIN_P ? specdec__log(s->min_p) : 0.0f;
     int from, count;
 
     if (sampler == SPECDEC_SAMPLER_TOP_K) {
-        count = specdec__row_best_blocks(row, s->top_k);
+        count = specdec__row_list_best_blocks(row, s->top_k);
         if (count)
-            specdec__sample_select(NULL, row->candidates.items, count, s->top_k);
+            specdec__sample_select_first(NULL, row->candidates.items, count, s->top_k);
         return count ? s->top_k : 0;
     }
     if (sampler != SPECDEC_SAMPLER_MIN_P)
         return 0;
-    for (from = 0, count = 0; from < row->size && count < row->size / 4; from += SPECDEC__ROW_BLOCK) {
-        const int size = specdec__min_int(SPECDEC__ROW_BLOCK, row->size - from);
+    for (from = 0, count = 0; from < row->size && count < row->size / 4; from += SPECDEC__ROW_BLOCK_TOKENS) {
+        const int size = specdec__min_int(SPECDEC__ROW_BLOCK_TOKENS, row->size - from);
 
         if (row->kernels->largest(row->logits + from, size) - row->highest >= least)
-            count = specdec__row_collect(row, from, least, row->candidates.items, count);
+            count = specdec__row_collect_block(row, from, least, row->candidates.items, count);
     }
     return from < row->size ? 0 : count;
 }
@@ -49152,8 +49223,8 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
                               const int32_t *recent, int recent_count)
 {
     const specdec_sampling *s = chooser->sampling;
-    unsigned char chain[SPECDEC__SAMPLER_CHAIN], *next = chain;
-    int length = specdec__sampler_chain(s, chain), first = 0, count = 0, heated;
+    unsigned char chain[SPECDEC__SAMPLER_CHAIN_LENGTH], *next = chain;
+    int length = specdec__sampler_write_chain(s, chain), first = 0, count = 0, heated;
     specdec__sampler_input in;
 
     in.sampling = s;
@@ -49167,8 +49238,8 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     row->logits = logits;
     row->size = size;
     row->candidates.items = chooser->items;
-    if (specdec__sample_alters(s)) {
-        first = specdec__sampler_alter(&in, logits, chooser->items, chain, length);
+    if (specdec__sample_alters_logits(s)) {
+        first = specdec__sampler_alter_row(&in, logits, chooser->items, chain, length);
         row->logits = specdec__sampler_row(chooser->items, size);
     }
     row->highest = row->kernels->largest(row->logits, size);
@@ -49177,7 +49248,7 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
     heated = length && next[length - 1] == SPECDEC_SAMPLER_TEMPERATURE && !(s->temperature_range > 0.0f);
     if (!(s->temperature > 1e-6f) || !(row->highest >= -SPECDEC__SAMPLE_LARGEST) ||
         !(row->highest <= SPECDEC__SAMPLE_LARGEST)) {
-        specdec__sample_list(&row->candidates, &in, logits);
+        specdec__sample_list_row(&row->candidates, &in, logits);
         return;
     }
     if (length == heated || (length == 1 + heated && next[0] == SPECDEC_SAMPLER_TOP_P)) {
@@ -49185,24 +49256,25 @@ static void specdec__row_init(specdec__row *row, const specdec__chooser *chooser
         row->top_p = length > heated ? s->top_p : 0.0f;
         return;
     }
-    if ((count = specdec__row_first(row, s, next[0])) > 0)
-        row->candidates.count = specdec__sampler_run(&in, next + 1, length - 1, chooser->items, count);
+    if ((count = specdec__row_run_first_sampler(row, s, next[0])) > 0)
+        row->candidates.count = specdec__sampler_run_chain(&in, next + 1, length - 1, chooser->items, count);
     else
-        specdec__sample_list(&row->candidates, &in, logits);
+        specdec__sample_list_row(&row->candidates, &in, logits);
 }
 
 /* --- top-p ------------------------------------------------------------------------------------------------------- */
 
 /* Sums of e^(logit - best): of all tokens, and of those that come before one. */
 typedef struct specdec__row_mass {
-    double all, before;
+    double all, before; /* of all tokens; of those before one */
 } specdec__row_mass;
 
-static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_candidate limit)
+/* Sums e^(logit - best) over all tokens of a row, and over those that come before `limit`. */
+static specdec__row_mass specdec__row_sum_weights(const specdec__row *row, specdec_candidate limit)
 {
     double lanes[32] = {0};
     specdec__row_mass mass = {0, 0};
-    /* of tokens before it, those of the same logit count, too: all above the next lower float; -0 is not one */
+    /* lower tokens count with the same logit, too: all above the next lower float; -0 is not one */
     const uint32_t bits = specdec__bits_from_float(limit.logit < 0.0f ? limit.logit : -0.0f);
     int i;
 
@@ -49216,18 +49288,18 @@ static specdec__row_mass specdec__row_weigh(const specdec__row *row, specdec_can
 }
 
 /* Whether two sums differ by no more than rounding errors. */
-SPECDEC__INLINE int specdec__row_close(double sum, double wanted, double all)
+SPECDEC__INLINE int specdec__row_sums_equal(double sum, double wanted, double all)
 {
     return sum - wanted < SPECDEC__ROW_ROUNDING * all && wanted - sum < SPECDEC__ROW_ROUNDING * all;
 }
 
-/* Makes a list of the top-p set from the best blocks. Returns how many; 0: the set has tokens of other blocks, or
-   rounding decides. */
-static int specdec__row_nucleus_few(const specdec__row *row)
+/* Makes a list of the row's top-p set from the best blocks. Returns how many candidates; 0: the set has tokens of other
+   blocks, or rounding decides. */
+static int specdec__row_list_nucleus_few(const specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items, limit;
-    const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS, row->size / SPECDEC__ROW_BLOCK / 8);
-    const int count = specdec__row_best_blocks(row, most);
+    const int most = specdec__min_int(SPECDEC__ROW_NUCLEUS_BLOCKS, row->size / SPECDEC__ROW_BLOCK_TOKENS / 8);
+    const int count = specdec__row_list_best_blocks(row, most);
     specdec__row_mass mass;
     double wanted, reached = 0;
     int i, kept;
@@ -49237,30 +49309,30 @@ static int specdec__row_nucleus_few(const specdec__row *row)
     limit.token = 0;
     for (limit.logit = 0, i = 0; i < count; i++)
         limit.logit = items[i].logit < limit.logit ? items[i].logit : limit.logit;
-    mass = specdec__row_weigh(row, limit);
+    mass = specdec__row_sum_weights(row, limit);
     wanted = (double)row->top_p * mass.all;
-    if (mass.before < wanted || specdec__row_close(mass.before, wanted, mass.all))
+    if (mass.before < wanted || specdec__row_sums_equal(mass.before, wanted, mass.all))
         return 0;
-    kept = specdec__sampler_share(items, count, NULL, wanted, 0);
+    kept = specdec__sampler_keep_share(items, count, NULL, wanted, 0);
     for (i = 0; i < kept - 1; i++)
         reached += (double)specdec__exp(items[i].logit);
-    return specdec__row_close(reached, wanted, mass.all) ||
-                   specdec__row_close(reached + (double)specdec__exp(items[i].logit), wanted, mass.all)
+    return specdec__row_sums_equal(reached, wanted, mass.all) ||
+                   specdec__row_sums_equal(reached + (double)specdec__exp(items[i].logit), wanted, mass.all)
                ? 0 : kept;
 }
 
-/* Makes a list of the row's top-p set, divided by the temperature. */
-static void specdec__row_nucleus(specdec__row *row)
+/* Makes a list of the row's top-p set, logits divided by the temperature. */
+static void specdec__row_list_nucleus(specdec__row *row)
 {
     specdec_candidate *items = row->candidates.items;
     float *all = specdec__sampler_row(items, row->size);
-    int i, count = specdec__row_nucleus_few(row);
+    int i, count = specdec__row_list_nucleus_few(row);
 
     if (!count) {
         for (i = 0; row->logits != all && i < row->size; i++)
-            all[i] = specdec__sample_clean(row->logits[i]);
-        count = specdec__sampler_list(items, row->size);
-        count = specdec__sampler_mass(items, count, row->top_p);
+            all[i] = specdec__sample_clean_logit(row->logits[i]);
+        count = specdec__sampler_list_row(items, row->size);
+        count = specdec__sampler_keep_top_p(items, count, row->top_p);
     }
     for (i = 0; i < count; i++)
         items[i].logit = items[i].logit / row->temperature;
@@ -49269,10 +49341,11 @@ static void specdec__row_nucleus(specdec__row *row)
     row->temperature = 0;
 }
 
-/* The k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`. Groups of tokens
-   that the largest possible noise, or their own, cannot lift to the k best are skipped. */
-static int specdec__row_search(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
-                               specdec_candidate *best)
+/* Writes the k best tokens with noise, as by specdec_sample_top, of the row or of the tokens before `limit`, to `best`.
+   Groups of tokens that the largest possible noise, or their own, cannot lift to the k best are skipped. Returns how
+   many. */
+static int specdec__row_search_best(const specdec__row *row, uint64_t noise_row, const specdec_candidate *limit, int k,
+                                    specdec_candidate *best)
 {
     int from, end, i, held = 0;
 
@@ -49288,19 +49361,19 @@ static int specdec__row_search(const specdec__row *row, uint64_t noise_row, cons
             candidate.token = i;
             candidate.logit = specdec__row_logit(row, i);
             if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST) ||
-                (limit && !specdec__sample_before(candidate, *limit)))
+                (limit && !specdec__sample_comes_before(candidate, *limit)))
                 continue;
             candidate.logit = candidate.logit / row->temperature;
-            held = specdec__sample_try(best, held, k, candidate, noise_row);
+            held = specdec__sample_try_candidate(best, held, k, candidate, noise_row);
         }
     }
     return held;
 }
 
-/* As specdec__row_search, from a top-p set. A token chosen from the whole row is the result if it is in the set, that
-   is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
-   repeated. Returns 0 if a list is needed. */
-static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
+/* As specdec__row_search_best, from a top-p set. A token chosen from the whole row is the result if it is in the set,
+   that is if the tokens before it hold less than top_p; otherwise the tokens from it on are left out, and the search is
+   repeated. Returns how many; 0: a list is needed. */
+static int specdec__row_best_of_top_p(const specdec__row *row, uint64_t noise_row, int k, specdec_candidate *best)
 {
     specdec_candidate limit = {0, 0}, worst = {0, 0};
     int round, i, held;
@@ -49309,17 +49382,17 @@ static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, 
         specdec__row_mass mass;
         double wanted;
 
-        held = specdec__row_search(row, noise_row, round ? &limit : NULL, k, best);
+        held = specdec__row_search_best(row, noise_row, round ? &limit : NULL, k, best);
         for (i = 0; i < held; i++) {
             specdec_candidate one;
 
             one.token = best[i].token;
             one.logit = specdec__row_logit(row, one.token);
-            worst = !i || specdec__sample_before(worst, one) ? one : worst;
+            worst = !i || specdec__sample_comes_before(worst, one) ? one : worst;
         }
-        mass = specdec__row_weigh(row, worst);
+        mass = specdec__row_sum_weights(row, worst);
         wanted = (double)row->top_p * mass.all;
-        if (specdec__row_close(mass.before, wanted, mass.all))
+        if (specdec__row_sums_equal(mass.before, wanted, mass.all))
             return 0;
         if (mass.before < wanted)
             return held;
@@ -49329,35 +49402,35 @@ static int specdec__row_top_of_set(const specdec__row *row, uint64_t noise_row, 
     return 0;
 }
 
-/* The k best tokens with noise, as by specdec_sample_top. */
-static int specdec__row_top(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
+/* Writes the k best tokens of a row with noise, as by specdec_sample_top, to `best`. Returns how many. */
+static int specdec__row_best_tokens(specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     const uint64_t noise_row = specdec__sample_noise_row(seed, position);
     int held;
 
     if (row->temperature > 0 && !(row->top_p > 0))
-        return specdec__row_search(row, noise_row, NULL, k, best);
-    if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST && k > 0 &&
-        (held = specdec__row_top_of_set(row, noise_row, k, best)) > 0)
+        return specdec__row_search_best(row, noise_row, NULL, k, best);
+    if (row->temperature > 0 && row->size >= SPECDEC__ROW_LEAST_TOKENS && k > 0 &&
+        (held = specdec__row_best_of_top_p(row, noise_row, k, best)) > 0)
         return held;
     if (row->temperature > 0)
-        specdec__row_nucleus(row);
+        specdec__row_list_nucleus(row);
     return specdec_sample_top(&row->candidates, seed, position, k, best);
 }
 
-/* The distribution of specdec_sample_distribution, not normalised: p (size). */
-static void specdec__row_weights(specdec__row *row, float *p)
+/* Writes the distribution of specdec_sample_distribution, not normalised, to p (size). */
+static void specdec__row_write_weights(specdec__row *row, float *p)
 {
     if (row->temperature > 0 && row->top_p > 0)
-        specdec__row_nucleus(row);
+        specdec__row_list_nucleus(row);
     if (row->temperature > 0)
         row->kernels->token_weights(row->logits, row->size, row->highest, row->temperature, p);
     else
         specdec_sample_distribution(&row->candidates, row->size, p, NULL);
 }
 
-/* The surprise of a token of a list, in bits; 0: it is not in the list. */
-static float specdec__row_surprise(const specdec__row *row, int32_t token)
+/* The surprise (-log2 of the probability) of a token of the row's list, in bits; 0: it is not in the list. */
+static float specdec__row_token_surprise(const specdec__row *row, int32_t token)
 {
     const specdec_candidates *list = &row->candidates;
     double mean, total;
@@ -49367,7 +49440,7 @@ static float specdec__row_surprise(const specdec__row *row, int32_t token)
         i++;
     if (row->temperature > 0 || i >= list->count)
         return 0;
-    total = specdec__sampler_total(list->items, list->count, 0, &mean);
+    total = specdec__sampler_sum_weights(list->items, list->count, 0, &mean);
     return (float)((specdec__log_double(total) - (double)list->items[i].logit) * 1.4426950408889634);
 }
 
@@ -49378,11 +49451,11 @@ static float specdec__row_surprise(const specdec__row *row, int32_t token)
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__MAX_CHILDREN 32   /* of a node */
-#define SPECDEC__NGRAM_TOKENS 6    /* the longest context of the n-gram drafter */
-#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each sequence but the first for which the index has room */
-#define SPECDEC__NGRAM_RECYCLED 16384 /* contexts, at most, whose most probable tokens by the target are stored */
-#define SPECDEC__NGRAM_LEAST 0.005f /* least probability of a continuation that is proposed */
+#define SPECDEC__MAX_CHILDREN 32   /* children of a node, at most */
+#define SPECDEC__NGRAM_LONGEST_CONTEXT 6    /* tokens of the longest context of the n-gram drafter */
+#define SPECDEC__NGRAM_SEQUENCE_TOKENS 1024  /* tokens for which the index has room, of each sequence but the first */
+#define SPECDEC__NGRAM_RECYCLED_CONTEXTS 16384 /* contexts whose likeliest tokens by the target are stored, at most */
+#define SPECDEC__NGRAM_LEAST_PROBABILITY 0.005f /* least probability of a continuation that is proposed */
 
 enum {
     SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
@@ -49398,10 +49471,10 @@ typedef struct specdec__draft_request {
     const specdec_sampling *sampling;  /* of the sequence */
     specdec__constrained *constrained; /* of the sequence; NULL: it has no constraint */
     const specdec__view *view;         /* of the sequence, in the target's cache; NULL while the engine is made */
-    int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
-    specdec_rule rule;    /* by which children are drawn; coupled: by specdec__choose */
+    int most, levels;     /* nodes and levels of a tree whose shape the drafter chooses, at most */
+    specdec_rule rule;    /* the rule of acceptance, for which children are drawn */
     float *distributions; /* (tree size, vocab): where the rule needs it, what the children of a node were drawn from */
-    double wait_seconds;  /* how long the drafter may wait for draft tokens of another rank */
+    double wait_seconds;  /* seconds that the drafter may wait for draft tokens of a remote rank */
 } specdec__draft_request;
 
 /* A drafter's tree of candidates (draft tokens, before some are chosen to be verified). Candidate 0 is the root: the
@@ -49410,11 +49483,11 @@ typedef struct specdec__draft_request {
 typedef struct specdec__draft_tree {
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1: the drafter has no token for this node */
-    int32_t *depth;       /* (capacity): root 0 */
+    int32_t *depth;       /* (capacity): levels below the root, whose depth is 0 */
     float *share;         /* (capacity): the drafter's probability of a candidate behind its parent */
     unsigned char *extended; /* (capacity): 1: the candidate's children are in the tree */
-    int extended_count;   /* candidates that were extended, without the root */
-    int32_t *moved;       /* (capacity): after keep, the new index of each candidate; -1: it was dropped */
+    int extended_count;   /* number of candidates that were extended, without the root */
+    int32_t *moved;       /* (capacity): after keep_subtree, the new index of each candidate; -1: it was dropped */
 } specdec__draft_tree;
 
 /* How a tree grows: which candidates are extended next. Written by the scheduler. */
@@ -49424,21 +49497,21 @@ typedef struct specdec__draft_frontier {
     float *probability;   /* (capacity): estimated probability that the path from the root is accepted */
     int level;            /* index of the first candidate of the newest level */
     int32_t *chosen;      /* (count, at most the tree size): candidates to be extended next */
-    int count;
+    int count;            /* of chosen candidates */
     int valid_at;         /* the tree is kept from an earlier step and valid while request.count is this; 0: not kept */
 } specdec__draft_frontier;
 
 /* What becomes of a tree: which candidates the target verifies. Written by this part, and specdec__engine_keep_best. */
 typedef struct specdec__draft_outcome {
     int32_t *kept;        /* (tree size): candidates to be verified, parents first, beginning with the root */
-    int kept_count;
+    int kept_count; /* number of candidates to be verified */
     int32_t *place;       /* (capacity): the candidate's node in the merged tree; -1: none */
 } specdec__draft_outcome;
 
-/* What drafting costs. Written by tuning; seconds is reset by specdec__draft_begin. */
+/* What drafting for a sequence costs. Written by tuning; seconds is reset by specdec__draft_begin_proposal. */
 typedef struct specdec__draft_books {
-    double begun;         /* clock, seconds: when the drafter was asked */
-    double seconds;       /* of drafting that count against the drafter */
+    double begun;         /* clock in seconds when the drafter was asked for draft tokens */
+    double seconds;       /* seconds of drafting that count against the drafter */
     int idle_steps;       /* steps since the drafter was last asked for draft tokens */
 } specdec__draft_books;
 
@@ -49455,9 +49528,9 @@ typedef struct specdec__proposal {
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    const specdec__kv_demand *room;  /* number of sequences, and their length */
+    const specdec__kv_demand *room;  /* how many sequences, and tokens of each, caches have to hold */
     int capacity;                    /* candidates of a proposal, at most */
-    int threads;                     /* of the pool that the drafter's model keeps busy */
+    int threads;                     /* threads of the pool that the drafter's model uses, at most */
     int window;                      /* last tokens of a sequence that it may use; 0: its model's context */
 } specdec__draft_setup;
 
@@ -49467,7 +49540,8 @@ typedef struct specdec__drafter specdec__drafter;
 typedef struct specdec__prefilled {
     int at;              /* index of the sequence in the engine */
     const int32_t *text; /* (count): its tokens */
-    int count, from, n;
+    int count;           /* of all tokens of the sequence */
+    int from, n;         /* the first of the tokens meant here; their number */
     int first;           /* index of the sequence's first node in the step */
     const int *path;     /* (n): the nodes of the tokens, counted from `first`; NULL: 0, 1, 2, ... */
     const float *state;  /* hidden state of the last token; NULL: not computed */
@@ -49479,13 +49553,13 @@ typedef struct specdec__verified {
     const int32_t *text;     /* its tokens, those of the step included */
     int count;               /* of them before the step: the root is text[count - 1] */
     const specdec_sampling *sampling;
-    const specdec_tree *tree;
-    const int32_t *tokens;   /* (tree->n) */
+    const specdec_tree *tree; /* that was verified */
+    const int32_t *tokens;   /* (tree->n): its draft tokens */
     const float *logits;     /* (tree->n, vocab); NULL: not computed, as all tokens were forced */
-    int vocab;
+    int vocab;               /* logits of a row */
     const specdec__kernels *kernels;
     const int32_t *path;     /* (length): the root and the accepted nodes */
-    int length;
+    int length;              /* of path */
     int whole;               /* 1: all logits are computed; 0: only of nodes on the path, and only those of tokens that
                                 can be chosen, the others being -infinity */
 } specdec__verified;
@@ -49502,73 +49576,78 @@ typedef struct specdec__drafter_kind {
     int draws;       /* 1: children are drawn from a distribution where a rule of rejection needs that */
     int certain;     /* 1: every token that it proposes is accepted */
     int size, depth; /* default size and depth of its trees when it drafts alone */
-    int keeps; /* 1: share and truncate also take the indices of ended sequences that are kept (room->kept_views of
-                  them): index `views` + i is the i-th. 0: it stores nothing of them */
+    /* 1: share_prefix and truncate_sequence also take the indices of ended sequences that are kept (room->kept_views of
+       them): index `views` + i is the i-th. 0: it stores nothing of them */
+    int keeps_ended;
     int nextn; /* 1: its model is the NextN block in the target's files; 0: see source */
     /* Takes its state from an arena, which may only count. NULL: it has no state. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
     /* Proposes a token for each node of drafts->tree, whose levels are stored one behind the other. A drafter without
        cost also chooses the tree and sets the shares. */
-    specdec_result (*fill)(specdec__drafter *drafter, const specdec__draft_request *request,
-                           specdec__draft_tree *drafts, specdec_error *error);
+    specdec_result (*fill_tree)(specdec__drafter *drafter, const specdec__draft_request *request,
+                                specdec__draft_tree *drafts, specdec_error *error);
     /* Appends children, with shares, to each of frontier->chosen, and counts these as extended. The root is extended
        first, alone; each candidate once, after its parent. NULL: its trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, const specdec__draft_request *request,
                              specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
                              specdec_error *error);
-    /* path (count): its candidates that were accepted, without the root. NULL: it prefills them later. */
-    void (*commit)(specdec__drafter *drafter, int at, const int32_t *path, int count);
-    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: nothing is stored of it. */
-    void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
+    /* Learns which of its candidates were accepted: path (count), without the root. NULL: it prefills these tokens
+       later. */
+    void (*commit_path)(specdec__drafter *drafter, int at, const int32_t *path, int count);
+    /* The sequence will be cut to its first `length` tokens; text still has all. NULL: the drafter stores nothing of a
+       sequence. */
+    void (*truncate_sequence)(specdec__drafter *drafter, int at, const int32_t *text, int length);
     /* Sequence `at`, of which nothing is stored, begins with the first `length` tokens of sequence `of`. NULL: it
-       prefills them. Indices from the number of sequences on: see keeps. */
-    void (*share)(specdec__drafter *drafter, int at, int of, int length);
+       prefills them. Indices from the number of sequences on: see keeps_ended. */
+    void (*share_prefix)(specdec__drafter *drafter, int at, int of, int length);
     /* The sequence has ended, and its index will be reused. NULL: as truncate to 0. */
-    void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
+    void (*end_sequence)(specdec__drafter *drafter, int at, const int32_t *text);
     /* Estimated cost of a level in plain steps, used until one is timed. NULL: drafting costs nothing. */
-    double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
+    double (*level_cost)(const specdec__drafter *drafter, const specdec__model *target);
     /* How many of the sequence's first `count` tokens it has not prefilled. NULL: it prefills nothing. */
-    int (*behind)(const specdec__drafter *drafter, int at, int count);
+    int (*count_behind)(const specdec__drafter *drafter, int at, int count);
     /* Prefills the first `count` tokens of the request's sequence. NULL: prefilling is part of drafting. */
     specdec_result (*prefill)(specdec__drafter *drafter, const specdec__draft_request *request, int count,
                               specdec_error *error);
     /* Whether it can draft behind the sequence's first `count` tokens. NULL: always. */
-    int (*ready)(const specdec__drafter *drafter, int at, int count);
+    int (*is_ready)(const specdec__drafter *drafter, int at, int count);
     /* Receives tokens that the target has committed, in order, some repeatedly, with the hidden states of
        drafter->taps. NULL: it uses no hidden states. */
-    specdec_result (*follow)(specdec__drafter *drafter, const specdec__prefilled *heard, specdec_error *error);
-    /* How many of the sequence's tokens follow has received: it needs the next one. NULL: it needs the last one only.
-       */
-    int (*followed)(const specdec__drafter *drafter, int at);
-    /* The path to an extended candidate was accepted: that becomes the root, and its descendants stay. NULL: no
-       candidate can stay. */
-    void (*keep)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
+    specdec_result (*follow_target)(specdec__drafter *drafter, const specdec__prefilled *committed,
+                                    specdec_error *error);
+    /* How many of the sequence's tokens follow_target has received: it needs the next one. NULL: it needs the last one
+       only. */
+    int (*count_followed)(const specdec__drafter *drafter, int at);
+    /* The path to candidate `root`, which was extended, was accepted: that candidate becomes the root, and its
+       descendants stay. NULL: no candidate can stay. */
+    void (*keep_subtree)(specdec__drafter *drafter, int at, specdec__draft_tree *drafts, int root);
     /* From now on it runs on at most `threads` threads of this pool. NULL: always on the engine's. */
     void (*set_threads)(specdec__drafter *drafter, specdec__pool *pool, int threads);
     /* The sequence has `count` tokens and is part of the next step. NULL: it needs no notice. */
     void (*prepare)(specdec__drafter *drafter, int at, const int32_t *text, int count,
                     const specdec_sampling *sampling);
-    /* Whether it has the children of a candidate now, without waiting. NULL: always. */
+    /* Whether it can append the children of a candidate now, without waiting for a remote rank. NULL: always. */
     int (*can_extend)(const specdec__drafter *drafter, const specdec__draft_request *request, int candidate);
-    /* Seconds until it is expected to have more children; 0: not known. NULL: it never waits for another rank. */
-    double (*due)(const specdec__drafter *drafter, const specdec__draft_request *request);
+    /* Seconds until it is expected to have more children for request's tree; 0: not known. NULL: it never waits for a
+       remote rank. */
+    double (*seconds_until_more)(const specdec__drafter *drafter, const specdec__draft_request *request);
     /* Receives the logits of a verified tree. NULL: it does not use them. */
     void (*see_logits)(specdec__drafter *drafter, const specdec__verified *judged);
 } specdec__drafter_kind;
 
-/* A drafter's function for sequences that begin alike; NULL where the library has one sequence only. */
+/* A drafter's share_prefix; NULL where the library has one sequence only. */
 #define SPECDEC__SHARES(function) (SPECDEC__SEQUENCES ? (function) : NULL)
 
-/* A drafter of an engine. */
+/* A drafter of an engine: its kind, its state, its proposals. */
 struct specdec__drafter {
     specdec__drafter_kind kind;
-    specdec_drafting drafting;     /* its public number */
+    specdec_drafting drafting;     /* the public number of its kind */
     void *state;                   /* private to its kind */
     const specdec__model *model;   /* NULL: it has none */
     size_t kv_bytes;               /* of its cache */
-    int levels;                    /* that it can draft, without the root */
-    specdec__state_reader taps;    /* hidden states that it needs of the target's steps: (nodes, count, width) */
+    int levels;                    /* levels that it can draft, without the root, at most */
+    specdec__state_reader taps;    /* (nodes, count, width): hidden states that it needs of the target's steps */
     specdec__proposal *proposals;  /* (sequences): for the current step */
 };
 
@@ -49584,7 +49663,7 @@ static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__aren
 }
 
 /* Takes the arrays of a proposal from an arena: `capacity` candidates, of which at most `size` are verified. */
-static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
+static void specdec__draft_take_proposal(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
 {
     specdec__draft_take_tree(&p->drafts.tree, capacity, arena);
     p->drafts.tokens = SPECDEC__TAKE(arena, int32_t, capacity);
@@ -49600,8 +49679,9 @@ static void specdec__draft_take(specdec__proposal *p, int capacity, int size, sp
 
 /* Resets a proposal before a step to the root alone, the last of `count` tokens. Candidates of a tree that is kept from
    the last step stay in it, but are not to be verified yet. */
-static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
-                                 specdec_rule rule)
+static void specdec__draft_begin_proposal(specdec__proposal *p, int32_t *text, int count,
+                                          const specdec_sampling *sampling,
+                                          specdec_rule rule)
 {
     specdec__draft_tree *drafts = &p->drafts;
 
@@ -49615,7 +49695,7 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->books.seconds = 0;
     if (p->frontier.valid_at == count)
         return;
-    specdec__tree_put(&drafts->tree, 0, -1, 0);
+    specdec__tree_put_node(&drafts->tree, 0, -1, 0);
     drafts->tree.n = 1;
     drafts->tokens[0] = text[count - 1];
     drafts->depth[0] = drafts->extended[0] = 0;
@@ -49627,8 +49707,8 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->frontier.valid_at = 0;
 }
 
-/* Marks the first `count` candidates to be verified. */
-static void specdec__draft_keep(specdec__proposal *p, int count)
+/* Marks the first `count` candidates of a proposal as those to be verified. */
+static void specdec__draft_keep_first(specdec__proposal *p, int count)
 {
     int i;
 
@@ -49648,14 +49728,14 @@ typedef struct specdec__merged {
 /* Merges the drafters' candidates to be verified into one tree of at most `most` nodes, for sequence `at`. A token that
    an earlier drafter proposed behind the same node is not added again; one that a drafter proposes twice is, as it was
    drawn twice. */
-static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
-                                 int most)
+static void specdec__draft_merge_trees(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
+                                       int most)
 {
     specdec_tree *tree = &m->tree;
     int i, j, k;
 
     tree->n = 1;
-    specdec__tree_put(tree, 0, -1, 0);
+    specdec__tree_put_node(tree, 0, -1, 0);
     m->tokens[0] = root;
     m->owner[0] = -1;
     for (i = 0; i < count; i++) {
@@ -49677,7 +49757,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
                 if (tree->n >= most)
                     continue;
                 j = tree->n++;
-                specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
+                specdec__tree_put_node(tree, j, parent, specdec__tree_next_rank(tree, j, parent));
                 m->tokens[j] = drafts->tokens[node];
                 m->owner[j] = (signed char)i;
             }
@@ -49687,7 +49767,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
 }
 
 /* The index of the candidate that is node `node` of the merged tree; -1: none is. */
-static int specdec__draft_candidate(const specdec__draft_outcome *outcome, int node)
+static int specdec__draft_find_candidate(const specdec__draft_outcome *outcome, int node)
 {
     int k;
 
@@ -49698,8 +49778,8 @@ static int specdec__draft_candidate(const specdec__draft_outcome *outcome, int n
 }
 
 /* Keeps of a merged tree the first `most` draft tokens with worth[i] >= least. Returns how many it keeps. */
-static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
-                                int most)
+static int specdec__draft_prune_tree(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
+                                     int most)
 {
     int32_t now[SPECDEC__MAX_TREE];
     int i, k, kept = 1;
@@ -49711,7 +49791,7 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
         now[i] = -1;
         if (kept > most || parent < 0 || m->worth[i] < least)
             continue;
-        specdec__tree_put(&m->tree, kept, parent, specdec__tree_rank(&m->tree, kept, parent));
+        specdec__tree_put_node(&m->tree, kept, parent, specdec__tree_next_rank(&m->tree, kept, parent));
         m->tokens[kept] = m->tokens[i];
         m->owner[kept] = m->owner[i];
         m->worth[kept] = m->worth[i];
@@ -49730,16 +49810,17 @@ static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, 
     return kept - 1;
 }
 
-/* Calls a drafter's commit with its candidates on the accepted path (length, the root first). */
-static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
+/* Calls a drafter's commit_path with those of its candidates that are on the accepted path (length nodes, the root
+   first). */
+static void specdec__draft_commit_path(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_candidate(&p->outcome, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_find_candidate(&p->outcome, path[i])) >= 0; i++)
         own[i - 1] = node;
-    if (d->kind.commit && p->drafts.tree.n > 1)
-        d->kind.commit(d, p->request.at, own, i - 1);
+    if (d->kind.commit_path && p->drafts.tree.n > 1)
+        d->kind.commit_path(d, p->request.at, own, i - 1);
 }
 
 SPECDEC__FOR_SPEED
@@ -49757,36 +49838,40 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__SHORT_LEAST 8192     /* copied rows by default, at least */
-#define SPECDEC__SHORT_SHARE 12       /* copied rows by default: all rows divided by this, if that is more */
-#define SPECDEC__SHORT_WORTH 8        /* times that the clock passes over a row that is used often, at most */
-#define SPECDEC__SHORT_PROBE 256      /* trees between two timings of the other way */
+#define SPECDEC__SHORT_LEAST_ROWS 8192     /* rows that are copied by default, at least */
+#define SPECDEC__SHORT_ROWS_DIVISOR 12       /* rows that are copied by default: all divided by this, if that is more */
+#define SPECDEC__SHORT_MOST_PASSES 8        /* times that the clock passes over a row that is wanted often, at most */
+#define SPECDEC__SHORT_TRIAL_TREES 256      /* trees between two that use the other matrix, to time it */
 #define SPECDEC__SHORT_ACCEPTANCE 0.7 /* assumed acceptance of a token of a drafter with all rows */
-#define SPECDEC__SHORT_MEMORY 0.998   /* factor, a decoded token, of the weight of older ones */
+#define SPECDEC__SHORT_DECAY 0.998   /* at each decoded token, the counts of older ones are multiplied by this */
 
+/* A short vocabulary: copies of some rows of a drafter's output matrix, which rows these are, and what both matrices
+   cost. */
 typedef struct specdec__short {
-    const specdec__matrix *full; /* (tokens, columns) */
-    specdec__matrix matrix;      /* (rows, columns): copies of some of its rows, in tiles */
-    unsigned char *tiles, *side_by_side; /* side_by_side: (16 rows) as in the file */
-    int32_t *ids;                /* (rows): the token of a row */
-    int32_t *row;                /* (tokens): the row of a token; -1: none */
-    unsigned char *worth;        /* (rows): how often the clock (of the replacement) still passes over a row */
-    unsigned char *stale;        /* (tiles of 16 rows): 1: to be copied */
-    int32_t *counted;            /* (sequences): tokens that were counted */
-    int hand;                    /* the row that the clock looks at next, falling */
-    int on, trees;               /* 1: the copied rows are in use; trees that were begun */
-    int always;                  /* 1: they are always in use */
-    double rest;                 /* bytes of weights of a level, without the output matrix */
-    double seconds[2];           /* of a level with the whole matrix, with the rows; 0: unknown */
-    double levels;               /* of a tree */
-    double written, missed;      /* decoded tokens, and how many of these had no row; older ones weigh less */
+    const specdec__matrix *full_matrix; /* (tokens, columns): the output matrix, all rows */
+    specdec__matrix matrix;      /* (rows, columns): copies of some rows of `full`, in tiles */
+    unsigned char *tiles;        /* of `matrix`: 16 rows each, interleaved */
+    unsigned char *side_by_side; /* (16 rows): scratch: a tile's rows as in the file */
+    int32_t *ids;                /* (rows): the token of each copied row */
+    int32_t *row_of_token;                /* (tokens): the copied row of each token; -1: it has none */
+    unsigned char *passes_left;        /* (rows): how often the clock still passes over a row before it takes it */
+    unsigned char *stale_tiles;        /* (tiles of 16 rows): 1: its rows have to be copied again */
+    int32_t *noted_tokens;            /* (sequences): tokens of each whose rows were wanted already */
+    int clock_hand;                    /* the copied row that the clock looks at next; it falls */
+    int in_use;                      /* 1: the current tree is drafted with `matrix`; 0: with `full` */
+    int tree_count;                   /* number of trees that were begun */
+    int always_in_use;                  /* 1: all trees are drafted with `matrix`: the caller asked for it */
+    double rest_bytes;                 /* bytes of weights that a level reads besides the output matrix */
+    double seconds[2];           /* mean of a level with `full` [0], with `matrix` [1]; 0: not measured */
+    double mean_levels;               /* mean number of levels of a tree */
+    double written_tokens, missed_tokens; /* decoded tokens, and those without a copied row; older ones weigh less */
 } specdec__short;
 
-/* How many rows of a drafter's output matrix are to be copied. wanted: 0: as many as pay, -1: none; level: bytes of
-   weights of a level. Returns 0 where copies do not pay. */
-static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t level)
+/* Returns how many rows of a drafter's output matrix are to be copied; 0 where copies do not pay. wanted: the caller's
+   number, 0: as many as pay, -1: none; level: bytes of weights of a level. */
+static int specdec__short_count_rows(const specdec__matrix *full, int wanted, size_t level)
 {
-    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST, full->rows / SPECDEC__SHORT_SHARE);
+    const int usual = specdec__max_int(SPECDEC__SHORT_LEAST_ROWS, full->rows / SPECDEC__SHORT_ROWS_DIVISOR);
     const int rows = specdec__round_up(wanted > 0 ? specdec__min_int(wanted, full->rows) : usual, SPECDEC__TILE_ROWS);
     const size_t bytes = full->row_bytes * (size_t)full->rows;
 
@@ -49795,21 +49880,21 @@ static int specdec__short_rows(const specdec__matrix *full, int wanted, size_t l
     return rows;
 }
 
-/* Gives row `row` to a token. Returns the token that had it. */
-static int32_t specdec__short_put(specdec__short *s, int row, int32_t token, int worth)
+/* Gives copied row `row` to a token; worth: its initial count of passes. Returns the token that had the row. */
+static int32_t specdec__short_put_token(specdec__short *s, int row, int32_t token, int worth)
 {
     const int32_t before = s->ids[row];
 
-    s->row[before] = -1;
-    s->row[token] = row;
+    s->row_of_token[before] = -1;
+    s->row_of_token[token] = row;
     s->ids[row] = token;
-    s->worth[row] = (unsigned char)worth;
-    s->stale[row / SPECDEC__TILE_ROWS] = 1;
+    s->passes_left[row] = (unsigned char)worth;
+    s->stale_tiles[row / SPECDEC__TILE_ROWS] = 1;
     return before;
 }
 
 /* Whether a token ends an answer. */
-static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
+static int specdec__short_is_end(const specdec__vocab *vocab, int32_t token)
 {
     int i = 0;
 
@@ -49818,15 +49903,15 @@ static int specdec__short_ends(const specdec__vocab *vocab, int32_t token)
     return i < vocab->end_count;
 }
 
-/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences. level: bytes of weights of a level
-   with all rows. */
+/* Takes the memory for `rows` copied rows of a matrix, and for `texts` sequences, from an arena. level: bytes of
+   weights of a level with all rows. */
 static void specdec__short_init(specdec__short *s, const specdec__matrix *full, int rows, int texts, size_t level,
                                 const specdec__vocab *vocab, specdec__arena *arena)
 {
     const size_t tile_bytes = specdec__matrix_tile_bytes(full), bytes = full->row_bytes * (size_t)full->rows;
     int i;
 
-    s->full = full;
+    s->full_matrix = full;
     s->matrix = *full;
     s->matrix.rows = rows;
     s->matrix.bounds = NULL;
@@ -49835,95 +49920,98 @@ static void specdec__short_init(specdec__short *s, const specdec__matrix *full, 
     s->matrix.tiles = s->tiles;
     s->side_by_side = SPECDEC__TAKE(arena, unsigned char, tile_bytes);
     s->ids = SPECDEC__TAKE(arena, int32_t, rows);
-    s->row = SPECDEC__TAKE(arena, int32_t, full->rows);
-    s->worth = SPECDEC__TAKE(arena, unsigned char, rows);
-    s->stale = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__TILE_ROWS);
-    s->counted = SPECDEC__TAKE(arena, int32_t, texts);
-    s->rest = level > bytes ? (double)(level - bytes) : 0;
-    s->hand = rows - 1;
-    s->on = 1;
-    for (i = 0; s->row && s->ids && i < full->rows; i++)
-        s->row[i] = i < rows ? i : -1;
-    for (i = 0; s->stale && s->ids && i < rows; i++) {
+    s->row_of_token = SPECDEC__TAKE(arena, int32_t, full->rows);
+    s->passes_left = SPECDEC__TAKE(arena, unsigned char, rows);
+    s->stale_tiles = SPECDEC__TAKE(arena, unsigned char, rows / SPECDEC__TILE_ROWS);
+    s->noted_tokens = SPECDEC__TAKE(arena, int32_t, texts);
+    s->rest_bytes = level > bytes ? (double)(level - bytes) : 0;
+    s->clock_hand = rows - 1;
+    s->in_use = 1;
+    for (i = 0; s->row_of_token && s->ids && i < full->rows; i++)
+        s->row_of_token[i] = i < rows ? i : -1;
+    for (i = 0; s->stale_tiles && s->ids && i < rows; i++) {
         s->ids[i] = i;
-        s->stale[i / SPECDEC__TILE_ROWS] = 1;
+        s->stale_tiles[i / SPECDEC__TILE_ROWS] = 1;
     }
-    for (i = rows; s->counted && i < full->rows && i < (int)vocab->count; i++)
-        if (s->hand > rows / 2 &&
-            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_ends(vocab, i)))
-            specdec__short_put(s, s->hand--, i, SPECDEC__SHORT_WORTH);
+    for (i = rows; s->noted_tokens && i < full->rows && i < (int)vocab->count; i++)
+        if (s->clock_hand > rows / 2 &&
+            (specdec__vocab_token_text(vocab, (uint32_t)i).size == 1 || specdec__short_is_end(vocab, i)))
+            specdec__short_put_token(s, s->clock_hand--, i, SPECDEC__SHORT_MOST_PASSES);
 }
 
-/* Gives a row to a token that has occurred in a sequence. Returns the token that lost its row; -1: none did. */
-static int32_t specdec__short_want(specdec__short *s, int32_t token)
+/* Notes that a token has occurred in a sequence, and gives it a copied row if it has none. Returns the token that lost
+   its row; -1: none did. */
+static int32_t specdec__short_note_token(specdec__short *s, int32_t token)
 {
-    const int row = s->row[token];
+    const int row = s->row_of_token[token];
 
     if (row >= 0) {
-        s->worth[row] = (unsigned char)specdec__min_int(s->worth[row] + 1, SPECDEC__SHORT_WORTH);
+        s->passes_left[row] = (unsigned char)specdec__min_int(s->passes_left[row] + 1, SPECDEC__SHORT_MOST_PASSES);
         return -1;
     }
-    for (; s->worth[s->hand]; s->hand = s->hand ? s->hand - 1 : s->matrix.rows - 1)
-        s->worth[s->hand]--;
-    return specdec__short_put(s, s->hand, token, 1);
+    for (; s->passes_left[s->clock_hand]; s->clock_hand = s->clock_hand ? s->clock_hand - 1 : s->matrix.rows - 1)
+        s->passes_left[s->clock_hand]--;
+    return specdec__short_put_token(s, s->clock_hand, token, 1);
 }
 
-/* Counts the new tokens of sequence `at`, up to `count`; those below `vocab` can have rows. whole (vocab): a row of
+/* Notes the new tokens of sequence `at`, up to text[count]; those below `vocab` can have rows. whole (vocab): a row of
    logits, in which tokens that lost their rows become -infinity. */
-static void specdec__short_read(specdec__short *s, int at, const int32_t *text, int count, int vocab, float *whole)
+static void specdec__short_count_text(specdec__short *s, int at, const int32_t *text, int count, int vocab,
+                                      float *whole)
 {
-    int i = specdec__min_int(s->counted[at], count);
+    int i = specdec__min_int(s->noted_tokens[at], count);
     const int writes = i && count - i <= SPECDEC_TREE_MAX_DEPTH; /* else it is a prompt */
 
     for (; i < count; i++) {
         int32_t lost;
 
-        if (text[i] < 0 || text[i] >= s->full->rows || text[i] >= vocab)
+        if (text[i] < 0 || text[i] >= s->full_matrix->rows || text[i] >= vocab)
             continue;
         if (writes) {
-            s->written = SPECDEC__SHORT_MEMORY * s->written + 1;
-            s->missed = SPECDEC__SHORT_MEMORY * s->missed + (s->row[text[i]] < 0);
+            s->written_tokens = SPECDEC__SHORT_DECAY * s->written_tokens + 1;
+            s->missed_tokens = SPECDEC__SHORT_DECAY * s->missed_tokens + (s->row_of_token[text[i]] < 0);
         }
-        lost = specdec__short_want(s, text[i]);
+        lost = specdec__short_note_token(s, text[i]);
         if (lost >= 0 && lost < vocab)
             whole[lost] = specdec__float_from_bits(0xff800000u);
     }
-    s->counted[at] = count;
+    s->noted_tokens[at] = count;
 }
 
-/* Copies the rows of all stale tiles. */
-static void specdec__short_copy(specdec__short *s)
+/* Copies the rows of all stale tiles from the file into the tiles. */
+static void specdec__short_copy_rows(specdec__short *s)
 {
     const specdec__matrix *m = &s->matrix;
     const size_t tile_bytes = specdec__matrix_tile_bytes(m), blocks = (size_t)m->columns / m->type->block;
     int t, i;
 
     for (t = 0; t < m->rows / SPECDEC__TILE_ROWS; t++) {
-        if (!s->stale[t])
+        if (!s->stale_tiles[t])
             continue;
         for (i = 0; i < SPECDEC__TILE_ROWS; i++)
             memcpy(s->side_by_side + (size_t)i * m->row_bytes,
-                   s->full->file + (size_t)s->ids[t * SPECDEC__TILE_ROWS + i] * m->row_bytes, m->row_bytes);
+                   s->full_matrix->file + (size_t)s->ids[t * SPECDEC__TILE_ROWS + i] * m->row_bytes, m->row_bytes);
         specdec__quant_interleave(m->type, s->side_by_side, m->row_bytes, SPECDEC__TILE_ROWS, blocks,
                                   s->tiles + (size_t)t * tile_bytes);
-        s->stale[t] = 0;
+        s->stale_tiles[t] = 0;
     }
 }
 
-/* Seconds of a level with the copied rows (on 1) or with the whole matrix (0): measured, or in proportion to bytes. */
-static double specdec__short_seconds(const specdec__short *s, int on)
+/* Seconds of a level with the copied rows (on 1) or with the whole matrix (on 0): measured, or in proportion to bytes.
+   */
+static double specdec__short_level_seconds(const specdec__short *s, int on)
 {
-    const double row = (double)s->full->row_bytes;
-    const double bytes[2] = {s->rest + row * s->full->rows, s->rest + row * s->matrix.rows};
+    const double row = (double)s->full_matrix->row_bytes;
+    const double bytes[2] = {s->rest_bytes + row * s->full_matrix->rows, s->rest_bytes + row * s->matrix.rows};
 
     return s->seconds[on] > 0 ? s->seconds[on] : s->seconds[!on] * bytes[on] / bytes[!on];
 }
 
-/* Expected tokens a second. level: seconds of a level; share: of all tokens, those that have rows; step: seconds of the
-   target's step. */
-static double specdec__short_promise(const specdec__short *s, double level, double share, double step)
+/* The expected tokens a second of a step with a drafted tree. level: seconds of a level; share: of all tokens, those
+   that have copied rows; step: seconds of the target's step. */
+static double specdec__short_token_rate(const specdec__short *s, double level, double share, double step)
 {
-    const double depth = s->levels > 1 ? s->levels : 1;
+    const double depth = s->mean_levels > 1 ? s->mean_levels : 1;
     double tokens = 1, path = 1, i;
 
     for (i = 0; i < depth; i++)
@@ -49932,25 +50020,25 @@ static double specdec__short_promise(const specdec__short *s, double level, doub
 }
 
 /* Chooses whether the next tree is drafted with the copied rows. step: seconds of the target's step; 0: unknown. */
-static void specdec__short_choose(specdec__short *s, double step)
+static void specdec__short_choose_matrix(specdec__short *s, double step)
 {
-    const double share = s->written > 0 ? 1 - s->missed / s->written : 1;
+    const double share = s->written_tokens > 0 ? 1 - s->missed_tokens / s->written_tokens : 1;
     int on = 1;
 
-    if (s->always)
+    if (s->always_in_use)
         return;
     if (s->seconds[0] > 0 || s->seconds[1] > 0)
-        on = specdec__short_promise(s, specdec__short_seconds(s, 1), share, step) >=
-             specdec__short_promise(s, specdec__short_seconds(s, 0), 1, step);
-    if (++s->trees % SPECDEC__SHORT_PROBE == 8) /* so that both are known */
+        on = specdec__short_token_rate(s, specdec__short_level_seconds(s, 1), share, step) >=
+             specdec__short_token_rate(s, specdec__short_level_seconds(s, 0), 1, step);
+    if (++s->tree_count % SPECDEC__SHORT_TRIAL_TREES == 8) /* so that both are known */
         on = !on;
-    s->on = on;
+    s->in_use = on;
 }
 
-/* Adds the seconds of a level to the measured ones. */
-static void specdec__short_see(specdec__short *s, double seconds)
+/* Adds the measured seconds of a level to the mean of the matrix in use. */
+static void specdec__short_add_time(specdec__short *s, double seconds)
 {
-    double *mean = &s->seconds[s->on];
+    double *mean = &s->seconds[s->in_use];
 
     if (*mean > 0 && seconds > 2 * *mean)
         seconds = 2 * *mean;
@@ -49965,69 +50053,77 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The common part of drafters that make one run for each level of a tree. Their state begins with it. */
+/* The common part of the state of all drafters that make one forward pass for each level of a tree (the struct begins
+   their state). */
 typedef struct specdec__levels {
     specdec__chooser chooser;
-    int vocab;         /* tokens that may be proposed: those that target and drafter share */
+    int vocab;         /* number of tokens that may be proposed: those that target and drafter share */
     int vocab_rows;    /* floats of a row of request->distributions: the target's vocabulary */
-    specdec__short *own; /* the rows of a short vocabulary; NULL: it is the file's, or there is none. Then also */
-    specdec__context *context; /* of the drafter's model */
-    const int32_t *ids; /* (id_count): the tokens of a row of logits; NULL: all, in order */
+    specdec__short *short_rows; /* copied rows of the drafter's output matrix (>>speculation/short); NULL: none */
+    specdec__context *context; /* of the drafter's model; set only where there are short_rows */
+    const int32_t *ids; /* (id_count): the token of each logit of a row; NULL: row[i] is token i's */
     int id_count;
-    float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
-    int runs;          /* levels of the current tree that were run, without the root */
-    int32_t *nodes;    /* (sequences, capacity): the index of a candidate among those that were run; -1: not run */
+    float *whole;      /* (vocab): a row of logits of all tokens, where the rows computed have fewer: the others have
+                          -infinity */
+    int runs;          /* forward passes of the current tree, without that of the root */
+    int32_t *nodes;    /* (sequences, capacity): for each candidate its index among those that were run; -1: not run */
     int capacity;
-    const float *logits; /* rows of the last run, `stride` floats apart */
-    size_t stride;
-    const float *trust;  /* of each row: the drafter's probability that the row is right; NULL: it has none */
-    /* Begins a tree; row 0 becomes that of the root. */
+    const float *logits; /* rows of the last forward pass, `stride` floats apart */
+    size_t stride;     /* floats */
+    const float *trust;  /* for each row: the drafter's estimate that its best token is accepted; NULL: none */
+    /* Begins a tree by a forward pass up to the root: logits row 0 becomes that of the root. */
     specdec_result (*begin)(specdec__drafter *drafter, const specdec__draft_request *request,
                             const specdec__draft_tree *drafts, specdec_error *error);
-    /* Runs candidates[count] of one level, which get the indices from `from` on; row i is that of candidates[i]. */
+    /* Runs candidates[count] of one level in one forward pass: they get the indices from `from` on (see nodes), and row
+       i of the logits becomes that of candidates[i]. */
     specdec_result (*run)(specdec__drafter *drafter, const specdec__draft_request *request,
                           const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count,
                           specdec_error *error);
 } specdec__levels;
 
-/* Prepares a row of logits (vocab) for sampling behind text (count), without the tokens that the constraint forbids. */
-static void specdec__chooser_row(const specdec__chooser *chooser, specdec__row *row, const float *logits, int vocab,
-                                 const int32_t *text, int count)
+/* Prepares *row for sampling from logits (vocab) behind text (count); tokens that the constraint forbids are left out.
+   */
+static void specdec__chooser_prepare_row(const specdec__chooser *chooser, specdec__row *row, const float *logits,
+                                         int vocab,
+                                         const int32_t *text, int count)
 {
-    const int limited = specdec__constrained_is(chooser->constrained);
+    const int limited = specdec__constrained_is_limited(chooser->constrained);
     int32_t lowest = 0;
 
     if (limited)
-        logits = specdec__constrained_row(chooser->constrained, logits, vocab, text, count, &lowest);
+        logits = specdec__constrained_mask_row(chooser->constrained, logits, vocab, text, count, &lowest);
     specdec__row_init(row, chooser, logits, vocab, text, count);
     if (limited && !(row->temperature > 0) && row->candidates.count == 1 &&
-        !specdec__masker_has(chooser->constrained->masker, row->candidates.items[0].token))
+        !specdec__masker_has_token(chooser->constrained->masker, row->candidates.items[0].token))
         row->candidates.items[0].token = lowest; /* biases forbid all that may follow */
 }
 
-/* The k best tokens of a row of logits (vocab), best first, forbidden ones included. */
-static int specdec__choose_any(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *text,
-                               int count, int k, specdec_candidate *best)
+/* Writes the k best tokens of a row of logits (vocab) behind text (count) to `best`, best first, without asking the
+   constraint. Returns how many. */
+static int specdec__choose_unconstrained(const specdec__chooser *chooser, const float *logits, int vocab,
+                                         const int32_t *text,
+                                         int count, int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
-    if (!(s->temperature > 0) && !specdec__sample_alters(s))
-        return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
+    if (!(s->temperature > 0) && !specdec__sample_alters_logits(s))
+        return specdec__sample_best_tokens(chooser->kernels, logits, vocab, k, best);
     specdec__row_init(&row, chooser, logits, vocab, text, count);
-    return specdec__row_top(&row, s->seed, (uint64_t)count, k, best);
+    return specdec__row_best_tokens(&row, s->seed, (uint64_t)count, k, best);
 }
 
-/* The k best tokens of a row that the constraint allows. The best tokens are checked one by one, unless samplers cut
-   the list of candidates, or too few of those tokens are allowed: then the row is masked first. */
+/* Writes the k best tokens that the constraint allows to `best`, best first, from a row of logits (vocab) behind text
+   (count). The best tokens are checked one by one, unless samplers cut the list of candidates, or too few of those
+   tokens are allowed: then the row is masked first. Returns how many. */
 static int specdec__choose_allowed(const specdec__chooser *chooser, const float *logits, int vocab,
                                    const int32_t *text, int count, int k, specdec_candidate *best)
 {
     specdec__constrained *c = chooser->constrained;
     const specdec_sampling *s = chooser->sampling;
-    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_ASKED;
-    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_ASKED];
-    const int32_t forced = specdec__constrained_forced(c, text, count);
+    const int asked = specdec__min_int(k, SPECDEC__MAX_CHILDREN) + SPECDEC__CONSTRAINED_EXTRA;
+    specdec_candidate candidates[SPECDEC__MAX_CHILDREN + SPECDEC__CONSTRAINED_EXTRA];
+    const int32_t forced = specdec__constrained_forced_token(c, text, count);
     specdec__row row;
     int found, i;
 
@@ -50036,33 +50132,33 @@ static int specdec__choose_allowed(const specdec__chooser *chooser, const float 
         best[0].logit = 0;
         return 1;
     }
-    if (!c->allow && !specdec__sample_filters(s)) {
-        found = specdec__choose_any(chooser, logits, vocab, text, count, asked, candidates);
-        found = specdec__constrained_keep(c, text, count, found, k, candidates);
+    if (!c->allow && !specdec__sample_drops_candidates(s)) {
+        found = specdec__choose_unconstrained(chooser, logits, vocab, text, count, asked, candidates);
+        found = specdec__constrained_keep_allowed(c, text, count, found, k, candidates);
         memcpy(best, candidates, (size_t)found * sizeof *best);
         if (found == k)
             return found;
     }
-    specdec__chooser_row(chooser, &row, logits, vocab, text, count);
-    found = specdec__row_top(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
+    specdec__chooser_prepare_row(chooser, &row, logits, vocab, text, count);
+    found = specdec__row_best_tokens(&row, s->seed, (uint64_t)count, specdec__min_int(k, SPECDEC__MAX_CHILDREN), best);
     for (i = 1; i < found && best[i].logit >= -SPECDEC__SAMPLE_LARGEST; i++)
         continue;
     return specdec__min_int(found, i);
 }
 
-/* The k best tokens of a row of logits (vocab), best first, behind recent (recent_count). The first one is the token of
-   plain decoding. */
+/* Writes the k best tokens of a row of logits (vocab) behind recent (recent_count) to `best`, best first, as sampling
+   and constraint order them: the first one is the token of plain decoding. Returns how many. */
 static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
                            int recent_count, int k, specdec_candidate *best)
 {
-    return specdec__constrained_is(chooser->constrained)
+    return specdec__constrained_is_limited(chooser->constrained)
                ? specdec__choose_allowed(chooser, logits, vocab, recent, recent_count, k, best)
-               : specdec__choose_any(chooser, logits, vocab, recent, recent_count, k, best);
+               : specdec__choose_unconstrained(chooser, logits, vocab, recent, recent_count, k, best);
 }
 
-/* Writes the tokens on the path from the root (excluded) to a node behind the sequence. Returns the length of sequence
-   and path. */
-static int specdec__draft_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
+/* Writes the tokens on a tree's path from the root (excluded) to a node into request->text, behind the sequence's
+   tokens. Returns the number of tokens of sequence and path together. */
+static int specdec__draft_write_path(const specdec__draft_request *request, const specdec__draft_tree *drafts, int node)
 {
     int length = request->count + drafts->depth[node], at;
 
@@ -50071,22 +50167,25 @@ static int specdec__draft_path(const specdec__draft_request *request, const spec
     return length;
 }
 
-SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, int at)
+/* The part of m->nodes that belongs to sequence `at`. */
+SPECDEC__INLINE int32_t *specdec__draft_sequence_nodes(const specdec__levels *m, int at)
 {
     return m->nodes + (size_t)at * (size_t)m->capacity;
 }
 
-/* The index of a candidate's parent among the rows that were run: 0: the root; else 1 + its node. */
-SPECDEC__INLINE int specdec__draft_place(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
-                                         int candidate)
+/* The place of a candidate's parent among the rows that were run for the current tree: 0: the parent is the root; else
+   1 + the parent's index. */
+SPECDEC__INLINE int specdec__draft_parent_row(const specdec__levels *m, int at, const specdec__draft_tree *drafts,
+                                              int candidate)
 {
     const int parent = drafts->tree.parents[candidate];
 
-    return parent ? 1 + specdec__draft_nodes(m, at)[parent] : 0;
+    return parent ? 1 + specdec__draft_sequence_nodes(m, at)[parent] : 0;
 }
 
-/* Row i of the last run, with logits for all tokens; those that a short vocabulary lacks have -infinity. */
-static const float *specdec__draft_row(const specdec__levels *m, int i)
+/* Row i of the last forward pass, as (vocab) logits of all tokens; tokens that a short vocabulary lacks have -infinity.
+   */
+static const float *specdec__draft_logits_row(const specdec__levels *m, int i)
 {
     const float *row = m->logits + (size_t)i * m->stride;
     int j;
@@ -50099,7 +50198,8 @@ static const float *specdec__draft_row(const specdec__levels *m, int i)
     return m->whole;
 }
 
-/* The seed by which `rank` children are drawn for a rule of rejection. It differs from the target's. */
+/* The seed by which the child of rank `rank` is drawn for a rule of rejection. It differs from the target's seed, so
+   that the draws are independent. */
 static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
 {
     const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
@@ -50107,39 +50207,43 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
     return rule == SPECDEC_RULE_SEQUOIA ? seed : seed + (uint64_t)rank * 0x9e3779b97f4a7c15u;
 }
 
-/* Draws `count` children of a node for a rule of rejection, and stores the distribution that they were drawn from.
-   Without replacement, tokens of probability 0 are left out. Returns how many there are. */
-static int specdec__draft_draw(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
-                               int length, int count, specdec_candidate *best)
+/* Draws `count` children of a node into `best` for a rule of rejection, and stores the distribution that they were
+   drawn from in request->distributions. Drawn without replacement, tokens of probability 0 are left out. Returns how
+   many children there are. */
+static int specdec__draft_draw_children(specdec__levels *m, const specdec__draft_request *request, int node,
+                                        const float *logits,
+                                        int length, int count, specdec_candidate *best)
 {
     const specdec_sampling *s = m->chooser.sampling;
     float *q = request->distributions + (size_t)node * (size_t)m->vocab_rows;
     specdec__row row;
     int i, found, drawn = 0;
 
-    specdec__chooser_row(&m->chooser, &row, logits, m->vocab, request->text, length);
-    specdec__row_weights(&row, q);
+    specdec__chooser_prepare_row(&m->chooser, &row, logits, m->vocab, request->text, length);
+    specdec__row_write_weights(&row, q);
     if (request->rule == SPECDEC_RULE_SEQUOIA) {
-        found = specdec__row_top(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
+        found = specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, 1), (uint64_t)length, count, best);
         for (i = 0; i < found; i++)
             if (q[best[i].token] > 0)
                 best[drawn++] = best[i];
         return drawn;
     }
     for (i = 0; i < count; i++)
-        specdec__row_top(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
+        specdec__row_best_tokens(&row, specdec__draft_seed(s, request->rule, i + 1), (uint64_t)length, 1, &best[i]);
     return count;
 }
 
-/* The draft's most probable tokens, penalties included: the children for top-k verification. */
-static int specdec__draft_likeliest(specdec__levels *m, const specdec__draft_request *request, const float *logits,
-                                    int length, int count, specdec_candidate *best)
+/* Writes the draft's most probable tokens, penalties included, to best (count): the children for top-k verification.
+   Returns how many. */
+static int specdec__draft_likeliest_children(specdec__levels *m, const specdec__draft_request *request,
+                                             const float *logits,
+                                             int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
     int32_t lowest;
 
-    if (specdec__constrained_is(request->constrained))
-        logits = specdec__constrained_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
+    if (specdec__constrained_is_limited(request->constrained))
+        logits = specdec__constrained_mask_row(request->constrained, logits, m->vocab, request->text, length, &lowest);
     candidates.items = m->chooser.items;
     if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, request->text, length, NULL))
         return 0;
@@ -50147,45 +50251,53 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__draft_req
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* The tokens that become children of a node under the request's rule. length: of the sequence and the path. Returns
-   how many there are. */
-static int specdec__draft_best(specdec__levels *m, const specdec__draft_request *request, int node, const float *logits,
-                               int length, int count, specdec_candidate *best)
+/* Writes the tokens that become children of a node under the request's rule to best (count). logits: the node's row;
+   length: tokens of the sequence and of the path to the node. Returns how many there are. */
+static int specdec__draft_best_children(specdec__levels *m, const specdec__draft_request *request, int node,
+                                        const float *logits,
+                                        int length, int count, specdec_candidate *best)
 {
     if (!SPECDEC__VERIFIERS || request->rule == SPECDEC_RULE_COUPLED)
         return specdec__choose(&m->chooser, logits, m->vocab, request->text, length, count, best);
-    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, request, logits, length, count, best)
-                                               : specdec__draft_draw(m, request, node, logits, length, count, best);
+    return request->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest_children(m, request, logits, length, count,
+                                                                                   best)
+                                               : specdec__draft_draw_children(m, request, node, logits, length, count,
+                                                                              best);
 }
 
-/* Chooses the children of a node from row `at` of the last run. */
-static void specdec__draft_children(specdec__levels *m, const specdec__draft_request *request,
-                                    specdec__draft_tree *drafts, int node, int at)
+/* Sets the tokens of all children that a node has in a tree of fixed shape, from row `at` of the last forward pass; -1
+   where there is no token. */
+static void specdec__draft_choose_children(specdec__levels *m, const specdec__draft_request *request,
+                                           specdec__draft_tree *drafts, int node, int at)
 {
     const specdec_tree *tree = &drafts->tree;
-    const float *logits = specdec__draft_row(m, at);
+    const float *logits = specdec__draft_logits_row(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_path(request, drafts, node);
+    const int first = specdec__tree_child(tree, node, node + 1), length = specdec__draft_write_path(request, drafts,
+                                                                                                    node);
     int count = 0, found, i;
 
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
-    found = specdec__draft_best(m, request, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    found = specdec__draft_best_children(m, request, node, logits, length,
+                                         specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         drafts->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* Appends the best tokens of a row behind a node, with their shares of exp(logit), including the noise by which the
-   target will choose. Not for rules that need children of a certain distribution. */
-static void specdec__draft_offer(specdec__levels *m, const specdec__draft_request *request, specdec__draft_tree *drafts,
-                                 int node, int row)
+/* Appends the best tokens of row `row` of the last forward pass to the tree, as children of `node`. Their shares are
+   those of exp(logit) among them, the noise by which the target will choose included. Not for rules that need children
+   drawn from a certain distribution. */
+static void specdec__draft_append_children(specdec__levels *m, const specdec__draft_request *request,
+                                           specdec__draft_tree *drafts,
+                                           int node, int row)
 {
-    specdec_candidate best[SPECDEC__OFFERS];
-    const float *logits = specdec__draft_row(m, row);
-    const int length = specdec__draft_path(request, drafts, node);
-    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
-    float weight[SPECDEC__OFFERS], total = 0;
-    const int found = specdec__draft_best(m, request, node, logits, length, most, best);
+    specdec_candidate best[SPECDEC__GROWN_CHILDREN];
+    const float *logits = specdec__draft_logits_row(m, row);
+    const int length = specdec__draft_write_path(request, drafts, node);
+    const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
+    float weight[SPECDEC__GROWN_CHILDREN], total = 0;
+    const int found = specdec__draft_best_children(m, request, node, logits, length, most, best);
     int i;
 
     for (i = 0; i < found; i++) {
@@ -50197,32 +50309,33 @@ static void specdec__draft_offer(specdec__levels *m, const specdec__draft_reques
     for (i = 0; i < found; i++) {
         int at = drafts->tree.n++;
 
-        specdec__tree_put(&drafts->tree, at, node, i + 1);
+        specdec__tree_put_node(&drafts->tree, at, node, i + 1);
         drafts->tokens[at] = best[i].token;
         drafts->depth[at] = drafts->depth[node] + 1;
         drafts->share[at] = weight[i] / total * (m->trust ? m->trust[row] : 1);
         drafts->extended[at] = 0;
-        specdec__draft_nodes(m, request->at)[at] = -1;
+        specdec__draft_sequence_nodes(m, request->at)[at] = -1;
     }
 }
 
-/* Runs candidates behind their paths; their rows get the indices from `from` on. */
-static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__draft_request *request,
-                                         const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                         int count, specdec_error *error)
+/* Runs candidates[count] of one level in a forward pass; they get the indices from `from` on in m->nodes. */
+static specdec_result specdec__draft_run_candidates(specdec__drafter *d, const specdec__draft_request *request,
+                                                    const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                    int from,
+                                                    int count, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
-    int32_t *nodes = specdec__draft_nodes(m, request->at);
+    int32_t *nodes = specdec__draft_sequence_nodes(m, request->at);
     specdec_result result;
     double start;
     int i;
 
     for (i = 0; i < count; i++)
         nodes[candidates[i]] = from + i;
-    start = m->own ? specdec__os_seconds() : 0;
+    start = m->short_rows ? specdec__os_seconds() : 0;
     result = m->run(d, request, drafts, candidates, from, count, error);
-    if (m->own && !result) {
-        specdec__short_see(m->own, specdec__os_seconds() - start);
+    if (m->short_rows && !result) {
+        specdec__short_add_time(m->short_rows, specdec__os_seconds() - start);
         m->runs++;
     }
     for (i = 0; result && i < count; i++)
@@ -50230,44 +50343,45 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__dra
     return result;
 }
 
-/* Begins a tree: chooses whether it is drafted with the short vocabulary or with all rows of the output matrix. */
-static void specdec__levels_shorten(specdec__levels *m, const specdec__draft_request *request)
+/* Before a tree: chooses whether it is drafted with the copied rows of the output matrix or with all rows, and updates
+   the copies. */
+static void specdec__levels_choose_vocabulary(specdec__levels *m, const specdec__draft_request *request)
 {
-    specdec__short *s = m->own;
+    specdec__short *s = m->short_rows;
 
-    specdec__short_read(s, request->at, request->text, request->count, m->vocab, m->whole);
-    s->levels += (m->runs + 1 - s->levels) / (s->levels > 0 ? 8 : 1);
+    specdec__short_count_text(s, request->at, request->text, request->count, m->vocab, m->whole);
+    s->mean_levels += (m->runs + 1 - s->mean_levels) / (s->mean_levels > 0 ? 8 : 1);
     m->runs = 0;
-    specdec__short_choose(s, 4 * request->wait_seconds);
-    if (s->on)
-        specdec__short_copy(s);
-    m->ids = s->on ? s->ids : NULL;
-    m->id_count = s->on ? s->matrix.rows : 0;
-    m->context->output = s->on ? &s->matrix : s->full;
+    specdec__short_choose_matrix(s, 4 * request->wait_seconds);
+    if (s->in_use)
+        specdec__short_copy_rows(s);
+    m->ids = s->in_use ? s->ids : NULL;
+    m->id_count = s->in_use ? s->matrix.rows : 0;
+    m->context->output = s->in_use ? &s->matrix : s->full_matrix;
     m->stride = (size_t)m->context->output->rows;
 }
 
-/* Begins a tree: row 0 becomes the root's, and no other node has been run. */
-static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__draft_request *request,
-                                          const specdec__draft_tree *drafts, specdec_error *error)
+/* Begins a tree: logits row 0 becomes the root's, and no other node counts as run. */
+static specdec_result specdec__draft_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
 
-    memset(specdec__draft_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
+    memset(specdec__draft_sequence_nodes(m, request->at), -1, (size_t)drafts->tree.n * sizeof *m->nodes);
     m->chooser.sampling = request->sampling;
     m->chooser.constrained = request->constrained;
-    if (m->own)
-        specdec__levels_shorten(m, request);
+    if (m->short_rows)
+        specdec__levels_choose_vocabulary(m, request);
     return m->begin(d, request, drafts, error);
 }
 
-/* The fill of drafters by levels: all nodes of a level that have children are run together. */
-static specdec_result specdec__draft_levels_fill(specdec__drafter *d, const specdec__draft_request *request,
-                                                 specdec__draft_tree *drafts, specdec_error *error)
+/* The fill_tree function of drafters by levels: all nodes of a level that have children are run together. */
+static specdec_result specdec__levels_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
     const specdec_tree *tree = &drafts->tree;
-    specdec_result result = specdec__draft_root(d, request, drafts, error);
+    specdec_result result = specdec__draft_begin_tree(d, request, drafts, error);
     int32_t level[SPECDEC__MAX_TREE];
     int from, to, i, count, n = 0;
 
@@ -50275,42 +50389,45 @@ static specdec_result specdec__draft_levels_fill(specdec__drafter *d, const spec
         return result;
     for (i = 1; i < tree->n; i++)
         drafts->tokens[i] = -1;
-    specdec__draft_children(m, request, drafts, 0, 0);
+    specdec__draft_choose_children(m, request, drafts, 0, 0);
     for (from = 1; from < tree->n && drafts->depth[from] < d->levels; from = to, n += count) {
         count = 0;
         for (to = from; to < tree->n && drafts->depth[to] == drafts->depth[from]; to++)
             if (drafts->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
                 level[count++] = to;
-        if (count && (result = specdec__draft_run(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
+        if (count && (result = specdec__draft_run_candidates(d, request, drafts, level, n, count, error)) != SPECDEC_OK)
             return result;
         for (i = 0; i < count; i++)
-            specdec__draft_children(m, request, drafts, level[i], i);
+            specdec__draft_choose_children(m, request, drafts, level[i], i);
     }
     return SPECDEC_OK;
 }
 
-/* The extend of drafters by levels: runs the root, or all chosen candidates together. */
-static specdec_result specdec__draft_levels_extend(specdec__drafter *d, const specdec__draft_request *request,
-                                                   specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
-                                                   specdec_error *error)
+/* The extend function of drafters by levels: runs the root, or all chosen candidates together, and appends their
+   children. */
+static specdec_result specdec__levels_extend_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                  specdec__draft_tree *drafts, const specdec__draft_frontier *frontier,
+                                                  specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
     const int32_t *chosen = frontier->chosen;
     const int root = chosen[0] == 0, count = frontier->count;
-    specdec_result result = root ? specdec__draft_root(d, request, drafts, error)
-                                 : specdec__draft_run(d, request, drafts, chosen, drafts->extended_count, count, error);
+    specdec_result result = root ? specdec__draft_begin_tree(d, request, drafts, error)
+                                 : specdec__draft_run_candidates(d, request, drafts, chosen, drafts->extended_count,
+                                                                 count, error);
     int i;
 
     for (i = 0; !result && i < count; i++) {
-        specdec__draft_offer(m, request, drafts, chosen[i], i);
+        specdec__draft_append_children(m, request, drafts, chosen[i], i);
         drafts->extended[chosen[i]] = 1;
     }
     drafts->extended_count += result || root ? 0 : count;
     return result;
 }
 
-/* Makes a candidate the root, and drops all that do not descend from it. */
-static void specdec__draft_reroot(specdec__draft_tree *drafts, int root)
+/* Makes candidate `root` the root of a tree, and drops all candidates that do not descend from it. drafts->moved: the
+   new index of each. */
+static void specdec__draft_reroot_tree(specdec__draft_tree *drafts, int root)
 {
     int32_t *now = drafts->moved;
     const int above = drafts->depth[root];
@@ -50324,7 +50441,7 @@ static void specdec__draft_reroot(specdec__draft_tree *drafts, int root)
 
         if (parent < 0)
             continue;
-        specdec__tree_put(&drafts->tree, n, parent, drafts->tree.ranks[i]);
+        specdec__tree_put_node(&drafts->tree, n, parent, drafts->tree.ranks[i]);
         drafts->tokens[n] = drafts->tokens[i];
         drafts->depth[n] = drafts->depth[i] - above;
         drafts->share[n] = drafts->share[i];
@@ -50334,23 +50451,25 @@ static void specdec__draft_reroot(specdec__draft_tree *drafts, int root)
     drafts->tree.n = n;
 }
 
-/* As specdec__draft_reroot, for candidates that are nodes of a drafter's context. */
-static void specdec__levels_reroot(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
+/* As specdec__draft_reroot_tree, for a tree of sequence `at` whose candidates have indices in m->nodes, which move with
+   them. */
+static void specdec__levels_reroot_tree(specdec__levels *m, int at, specdec__draft_tree *drafts, int root)
 {
-    int32_t *nodes = specdec__draft_nodes(m, at);
+    int32_t *nodes = specdec__draft_sequence_nodes(m, at);
     const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(drafts, root);
+    specdec__draft_reroot_tree(drafts, root);
     for (i = root + 1; i < known; i++)
         if (drafts->moved[i] >= 0)
             nodes[drafts->moved[i]] = nodes[i];
     nodes[0] = -1;
 }
 
-/* Makes candidates nodes of a drafter's context, from number `from` on. */
-static void specdec__levels_put(const specdec__levels *m, specdec__context *c, int at,
-                                const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
+/* Makes candidates[count] nodes of the step that a drafter's context runs next, with their tokens and parents, from
+   node number `from` on. */
+static void specdec__levels_put_nodes(const specdec__levels *m, specdec__context *c, int at,
+                                      const specdec__draft_tree *drafts, const int32_t *candidates, int from, int count)
 {
     int i;
 
@@ -50358,13 +50477,13 @@ static void specdec__levels_put(const specdec__levels *m, specdec__context *c, i
         const int parent = drafts->tree.parents[candidates[i]];
 
         c->tokens[from + i] = drafts->tokens[candidates[i]];
-        c->parents[from + i] = parent ? specdec__draft_nodes(m, at)[parent] : -1;
+        c->parents[from + i] = parent ? specdec__draft_sequence_nodes(m, at)[parent] : -1;
     }
 }
 
 /* Checks that a model has the target's vocabulary. */
-static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
-                                                 specdec_error *error)
+static specdec_result specdec__levels_check_vocabulary(const specdec__drafter *d, const specdec__model *target,
+                                                       specdec_error *error)
 {
     uint32_t different = 0;
 
@@ -50375,7 +50494,7 @@ static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, cons
                          different);
 }
 
-/* Takes the memory of a drafter by levels. */
+/* Takes the memory of the common part of a drafter by levels from an arena. model: the drafter's. */
 static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
@@ -50383,7 +50502,7 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     int i;
 
     m->trust = NULL;
-    m->own = NULL;
+    m->short_rows = NULL;
     m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
@@ -50399,20 +50518,21 @@ static void specdec__levels_init(specdec__levels *m, const specdec__model *model
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->max_views * (size_t)m->capacity);
 }
 
-/* Bytes of weights that a level uses, with all rows of the output matrix. */
-static size_t specdec__levels_bytes(const specdec__model *model, const specdec__model *target)
+/* Bytes of weights that a level of a draft reads, with all rows of the output matrix. */
+static size_t specdec__levels_weight_bytes(const specdec__model *model, const specdec__model *target)
 {
     return model->weight_bytes + (model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows);
 }
 
 /* The cost of a level in plain steps, by bytes of weights; less with a short vocabulary. */
-static double specdec__levels_cost(const specdec__drafter *d, const specdec__model *target)
+static double specdec__levels_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     const specdec__levels *m = (const specdec__levels *)d->state;
-    double bytes = (double)specdec__levels_bytes(d->model, target);
+    double bytes = (double)specdec__levels_weight_bytes(d->model, target);
 
-    if (m && m->own)
-        bytes -= (double)m->own->full->row_bytes * (m->own->full->rows - m->own->matrix.rows);
+    if (m && m->short_rows)
+        bytes -= (double)m->short_rows->full_matrix->row_bytes *
+                 (m->short_rows->full_matrix->rows - m->short_rows->matrix.rows);
     return bytes / (double)target->weight_bytes;
 }
 
@@ -50420,9 +50540,9 @@ static double specdec__levels_cost(const specdec__drafter *d, const specdec__mod
 static void specdec__levels_kind(specdec__drafter_kind *kind)
 {
     kind->draws = 1;
-    kind->fill = specdec__draft_levels_fill;
-    kind->extend = specdec__draft_levels_extend;
-    kind->cost = specdec__levels_cost;
+    kind->fill_tree = specdec__levels_fill_tree;
+    kind->extend = specdec__levels_extend_tree;
+    kind->level_cost = specdec__levels_level_cost;
 }
 
 /* Takes the memory of a short vocabulary, if one may pay or the configuration asks for it. */
@@ -50430,20 +50550,20 @@ static void specdec__levels_take_short(specdec__levels *m, specdec__context *c, 
                                        specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
-    const size_t level = specdec__levels_bytes(c->model, target);
-    const int rows = m->id_count ? 0 : specdec__short_rows(c->output, setup->config->draft_vocabulary, level);
+    const size_t level = specdec__levels_weight_bytes(c->model, target);
+    const int rows = m->id_count ? 0 : specdec__short_count_rows(c->output, setup->config->draft_vocabulary, level);
     specdec__short counted, *s;
     int i;
 
-    m->own = NULL;
+    m->short_rows = NULL;
     if (!rows)
         return;
     s = SPECDEC__TAKE(arena, specdec__short, 1);
-    m->own = s;
+    m->short_rows = s;
     memset(&counted, 0, sizeof counted);
     specdec__short_init(s ? s : &counted, c->output, rows, setup->room->max_views, level, &target->vocab, arena);
     if (s)
-        s->always = setup->config->draft_vocabulary > 0;
+        s->always_in_use = setup->config->draft_vocabulary > 0;
     m->context = c;
     m->whole = SPECDEC__TAKE(arena, float, m->vocab);
     for (i = 0; m->whole && i < m->vocab; i++)
@@ -50463,17 +50583,18 @@ SPECDEC__FOR_SIZE
    other. When the window is full, its second half is prefilled again, at new positions. */
 #define SPECDEC__DRAFT_SINKS 16 /* first tokens of a sequence that stay in the window */
 
+/* The state of a drafter that is a draft model: its cache and its context. */
 typedef struct specdec__draft_model {
     specdec__levels levels;
     specdec__view *views; /* (sequences, then kept ones) */
     int *skipped;         /* (sequences, then kept ones): tokens behind the sinks that are not in the cache */
     specdec__context context;
     int window;           /* tokens of a sequence in the cache, at most */
-    int threads;          /* that it has buffers for */
+    int threads;          /* threads that its context has buffers for */
 } specdec__draft_model;
 
 /* Skips more tokens behind the sinks, so that the rest of the sequence's first `count` tokens fits the window. */
-static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count)
+static void specdec__draft_model_skip_tokens(specdec__draft_model *m, int at, int count)
 {
     specdec__view *view = &m->views[at];
 
@@ -50483,10 +50604,10 @@ static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count
     specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
 }
 
-/* Prefills the first `count` tokens of a sequence without the skipped ones. wanted: 1: with the logits of the last
-   one. */
-static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
-                                                int wanted, specdec_error *error)
+/* Prefills the first `count` tokens of sequence `at`, without the skipped ones, into the draft model's cache. wanted:
+   1: also computes the logits of the last token. */
+static specdec_result specdec__draft_model_prefill_text(specdec__draft_model *m, int at, const int32_t *text, int count,
+                                                        int wanted, specdec_error *error)
 {
     specdec__view *view = &m->views[at];
     const int most = m->context.max_nodes, keys = count - m->skipped[at];
@@ -50502,36 +50623,39 @@ static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at,
 }
 
 /* Begins a tree: prefills the sequence's tokens that are not in the draft model's cache. */
-static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_model_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__view *view = &m->views[request->at];
 
     (void)drafts;
-    specdec__draft_model_skip(m, request->at, request->count);
+    specdec__draft_model_skip_tokens(m, request->at, request->count);
     if (view->length >= request->count - m->skipped[request->at])
         specdec__view_truncate(view, &m->context.kv, request->count - m->skipped[request->at] - 1);
-    return specdec__draft_model_text(m, request->at, request->text, request->count, 1, error);
+    return specdec__draft_model_prefill_text(m, request->at, request->text, request->count, 1, error);
 }
 
-static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+/* Runs candidates of one level as nodes of a step of the draft model, behind their paths. */
+static specdec_result specdec__draft_model_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     specdec__batch batch;
 
-    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
     batch = specdec__forward_make_view_batch(c, &m->views[request->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
 
-static void specdec__draft_model_commit(specdec__drafter *d, int at, const int32_t *path, int count)
+/* Moves the keys of accepted candidates into the sequence's view, as far as they were run. */
+static void specdec__draft_model_commit_path(specdec__drafter *d, int at, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_nodes(&m->levels, at);
+    const int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
@@ -50539,8 +50663,8 @@ static void specdec__draft_model_commit(specdec__drafter *d, int at, const int32
     specdec__view_commit(&m->views[at], &m->context.kv, kept, i);
 }
 
-/* Inserts a number into path[n], rising. */
-static void specdec__draft_insert_number(int *path, int n, int number)
+/* Inserts a number into path[n], whose numbers rise. */
+static void specdec__draft_insert_rising(int *path, int n, int number)
 {
     for (; n > 0 && path[n - 1] > number; n--)
         path[n] = path[n - 1];
@@ -50549,20 +50673,20 @@ static void specdec__draft_insert_number(int *path, int n, int number)
 
 /* Makes an accepted candidate the root. Nodes that do not descend from it keep their slots in the cache until half of
    all slots are taken, then they are dropped. */
-static void specdec__draft_model_keep(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
+static void specdec__draft_model_keep_subtree(specdec__drafter *d, int at, specdec__draft_tree *drafts, int root)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_nodes(&m->levels, at);
+    int32_t *nodes = specdec__draft_sequence_nodes(&m->levels, at);
     const int count = drafts->depth[root], all = 2 * (drafts->extended_count - count) <= c->max_nodes;
     int i, stay = all ? -1 : 0;
 
     for (i = root; i > 0; i = drafts->tree.parents[i])
         c->path[drafts->depth[i] - 1] = nodes[i];
-    specdec__levels_reroot(&m->levels, at, drafts, root);
+    specdec__levels_reroot_tree(&m->levels, at, drafts, root);
     for (i = 1; i < drafts->tree.n && !all; i++)
         if (nodes[i] >= 0)
-            specdec__draft_insert_number(c->path + count, stay++, nodes[i]);
+            specdec__draft_insert_rising(c->path + count, stay++, nodes[i]);
     for (i = 1; i < drafts->tree.n; i++)
         if (nodes[i] >= 0)
             nodes[i] = all ? nodes[i] - count : specdec__forward_index_in_path(c->path + count, stay, nodes[i]);
@@ -50570,6 +50694,7 @@ static void specdec__draft_model_keep(specdec__drafter *d, int at, specdec__draf
                                                              drafts->extended_count);
 }
 
+/* From now on the draft model runs on at most `threads` threads of a pool. */
 static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
@@ -50578,7 +50703,8 @@ static void specdec__draft_model_set_threads(specdec__drafter *d, specdec__pool 
     m->context.threads = specdec__min_int(threads, m->threads);
 }
 
-static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+/* Drops keys behind a sequence's first `length` tokens. */
+static void specdec__draft_model_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     int keys = length - m->skipped[at];
@@ -50591,7 +50717,8 @@ static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int
     specdec__view_truncate(&m->views[at], &m->context.kv, keys);
 }
 
-static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins with the first `length` tokens of sequence `of`, and shares its keys of these. */
+static void specdec__draft_model_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     int keys = length - m->skipped[of];
@@ -50605,7 +50732,8 @@ static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int 
     m->skipped[at] = 0;
 }
 
-static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
+/* How many of a sequence's first `count` tokens have to be prefilled before the next tree. */
+static int specdec__draft_model_count_behind(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_model *m = (const specdec__draft_model *)d->state;
     const int keys = count - m->skipped[at];
@@ -50613,24 +50741,26 @@ static int specdec__draft_model_behind(const specdec__drafter *d, int at, int co
     return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
+/* Prefills the first `count` tokens of the request's sequence before it is drafted for. */
 static specdec_result specdec__draft_model_prefill(specdec__drafter *d, const specdec__draft_request *request,
                                                    int count, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
-    specdec__draft_model_skip(m, request->at, request->count);
-    return specdec__draft_model_text(m, request->at, request->text, count, 0, error);
+    specdec__draft_model_skip_tokens(m, request->at, request->count);
+    return specdec__draft_model_prefill_text(m, request->at, request->text, count, 0, error);
 }
 
 /* The tokens of a sequence that a draft model's cache holds, at most: its trained context without a tree. A sequence
    that is not longer is held whole. */
-static int specdec__draft_model_window(const specdec__model *model, const specdec__draft_setup *setup)
+static int specdec__draft_model_choose_window(const specdec__model *model, const specdec__draft_setup *setup)
 {
     const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
 
     return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->view_keys);
 }
 
+/* Takes the drafter's memory from an arena, and checks that its model fits the target. */
 static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -50647,9 +50777,9 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     if (!specdec__model_can_decode(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
                              specdec__model_architecture_name(d->model));
-    if ((result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+    if ((result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
-    m->window = specdec__draft_model_window(d->model, setup);
+    m->window = specdec__draft_model_choose_window(d->model, setup);
     room.view_keys = specdec__min_int(room.view_keys, m->window + config->tree_depth);
     places = room.max_views + room.kept_views;
     room.all_keys = specdec__min_int(room.all_keys, specdec__min_int(room.view_keys, (1 << 30) / places) * places);
@@ -50671,8 +50801,8 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
     specdec__levels_take_short(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_model_begin;
-    m->levels.run = specdec__draft_model_run;
+    m->levels.begin = specdec__draft_model_begin_tree;
+    m->levels.run = specdec__draft_model_run_level;
     return SPECDEC_OK;
 }
 
@@ -50690,14 +50820,14 @@ static void specdec__draft_model_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_model_init;
-    kind->commit = specdec__draft_model_commit;
-    kind->truncate = specdec__draft_model_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_model_share);
-    kind->behind = specdec__draft_model_behind;
+    kind->commit_path = specdec__draft_model_commit_path;
+    kind->truncate_sequence = specdec__draft_model_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_model_share_prefix);
+    kind->count_behind = specdec__draft_model_count_behind;
     kind->prefill = specdec__draft_model_prefill;
-    kind->keep = SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL;
+    kind->keep_subtree = SPECDEC__OS_THREADS ? specdec__draft_model_keep_subtree : NULL;
     kind->set_threads = SPECDEC__OS_THREADS ? specdec__draft_model_set_threads : NULL;
-    kind->keeps = 1;
+    kind->keeps_ended = 1;
 }
 
 SPECDEC__FOR_SPEED
@@ -50708,27 +50838,30 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The common part of drafters that need the target's hidden state behind the token before the root, and no cache. Their
-   state begins with it. */
+/* The common part of the state of drafters that need the target's hidden state behind the token before the root, and no
+   cache (the struct begins their state). */
 typedef struct specdec__draft_last {
     specdec__levels levels;
-    int width;    /* of a hidden state */
-    float *state; /* (sequences, width): the target's, behind the last token of each sequence that was run */
+    int width;    /* floats of a hidden state */
+    float *state; /* (sequences, width): the target's hidden state behind the last token that it ran */
     int *known;   /* (sequences): the index of that token; -1: there is none */
 } specdec__draft_last;
 
+/* The state of a drafter that is a file of heads. */
 typedef struct specdec__draft_heads {
-    specdec__draft_last last;
+    specdec__draft_last last; /* must be first */
     specdec__heads heads;
-    float *inner; /* (1 + tree size, stride of the heads' states): states of the root, and of candidates in order */
+    float *inner; /* (1 + tree size, stride of the heads' states): of the root, and of candidates by their places */
 } specdec__draft_heads;
 
+/* The stored hidden state (width) of sequence `at`. */
 static float *specdec__draft_last_state(const specdec__draft_last *m, int at)
 {
     return m->state + (size_t)at * (size_t)m->width;
 }
 
-static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+/* A sequence is cut: drops its hidden state if its token is cut off. */
+static void specdec__draft_last_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
@@ -50737,7 +50870,8 @@ static void specdec__draft_last_truncate(specdec__drafter *d, int at, const int3
         m->known[at] = -1;
 }
 
-static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins as sequence `of`: copies its hidden state if its token is among the shared ones. */
+static void specdec__draft_last_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
@@ -50746,27 +50880,28 @@ static void specdec__draft_last_share(specdec__drafter *d, int at, int of, int l
 }
 
 /* Whether the target's hidden state behind the token before the root is stored. */
-static int specdec__draft_last_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_last_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_last *m = (const specdec__draft_last *)d->state;
 
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-static specdec_result specdec__draft_last_follow(specdec__drafter *d, const specdec__prefilled *heard,
-                                                 specdec_error *error)
+/* Stores the target's hidden state behind the last committed token, if it was computed. */
+static specdec_result specdec__draft_last_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
+                                                        specdec_error *error)
 {
     specdec__draft_last *m = (specdec__draft_last *)d->state;
 
     (void)error;
-    if (!heard->state)
+    if (!committed->state)
         return SPECDEC_OK;
-    m->known[heard->at] = heard->from + heard->n - 1;
-    memcpy(specdec__draft_last_state(m, heard->at), heard->state, (size_t)m->width * sizeof(float));
+    m->known[committed->at] = committed->from + committed->n - 1;
+    memcpy(specdec__draft_last_state(m, committed->at), committed->state, (size_t)m->width * sizeof(float));
     return SPECDEC_OK;
 }
 
-/* Takes the memory for the hidden states, and for levels. */
+/* Takes the memory for the hidden states, and for levels, from an arena. model: the drafter's. */
 static void specdec__draft_last_init(specdec__draft_last *m, const specdec__model *model, int width,
                                      const specdec__draft_setup *setup, specdec__arena *arena)
 {
@@ -50783,12 +50918,13 @@ static void specdec__draft_last_init(specdec__draft_last *m, const specdec__mode
         memset(m->state, 0, (size_t)views * (size_t)width * sizeof *m->state);
 }
 
-/* Runs a level whose inputs are in heads.input, and stores its states from index `from` on. */
-static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int level, const int32_t *tokens, int from,
-                                                 int count, specdec_error *error)
+/* Runs a level of heads whose input rows are in heads.input, and stores its states from place `from` on. */
+static specdec_result specdec__draft_heads_compute_level(specdec__draft_heads *m, int level, const int32_t *tokens,
+                                                         int from,
+                                                         int count, specdec_error *error)
 {
     const size_t stride = (size_t)specdec__forward_stride(m->heads.context.model->feed_forward);
-    specdec_result result = specdec__heads_run(&m->heads, level, tokens, count, error);
+    specdec_result result = specdec__heads_run_level(&m->heads, level, tokens, count, error);
 
     if (!result)
         memcpy(m->inner + (size_t)from * stride, m->heads.inner, (size_t)count * stride * sizeof *m->inner);
@@ -50796,26 +50932,29 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
 }
 
 /* Sets the input of a level of one row to the target's hidden state. */
-static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
+static void specdec__draft_heads_set_first_input(specdec__draft_heads *m, int at)
 {
     memcpy(m->heads.input, specdec__draft_last_state(&m->last, at),
            (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
-static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+/* Computes logits row 0, behind the root, from the target's hidden state. */
+static specdec_result specdec__draft_heads_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    specdec__draft_heads_first(m, request->at);
-    m->last.levels.stride = (size_t)specdec__heads_rows(d->model);
-    return specdec__draft_heads_level(m, 0, &drafts->tokens[0], 0, 1, error);
+    specdec__draft_heads_set_first_input(m, request->at);
+    m->last.levels.stride = (size_t)specdec__heads_output_rows(d->model);
+    return specdec__draft_heads_compute_level(m, 0, &drafts->tokens[0], 0, 1, error);
 }
 
-/* Runs a level. Heads that do not use the states of the level before give the same logits behind all its candidates. */
-static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+/* Runs candidates of one level. Heads that do not use the states of the level before give the same logits behind all
+   its candidates. */
+static specdec_result specdec__draft_heads_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
     const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
@@ -50823,24 +50962,26 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int i;
 
     if (!d->model->speculator->chained) {
-        specdec__draft_heads_first(m, request->at);
+        specdec__draft_heads_set_first_input(m, request->at);
         m->last.levels.stride = 0;
-        return specdec__draft_heads_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
+        return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], &drafts->tokens[0], 0, 1, error);
     }
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
 
         tokens[i] = drafts->tokens[candidates[i]];
         memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
     }
-    return specdec__draft_heads_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
+    return specdec__draft_heads_compute_level(m, drafts->depth[candidates[0]], tokens, 1 + from, count, error);
 }
 
-static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
+/* The cost of a level in plain steps, by bytes of weights. */
+static double specdec__draft_heads_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
 }
 
+/* Takes the drafter's memory from an arena, and checks that the heads fit the target. */
 static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -50863,8 +51004,8 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     m->inner = SPECDEC__TAKE(arena, float,
                              ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
     m->last.levels.logits = m->heads.logits;
-    m->last.levels.begin = specdec__draft_heads_begin;
-    m->last.levels.run = specdec__draft_heads_run;
+    m->last.levels.begin = specdec__draft_heads_begin_tree;
+    m->last.levels.run = specdec__draft_heads_run_level;
     return SPECDEC_OK;
 }
 
@@ -50876,11 +51017,11 @@ static void specdec__draft_heads_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_heads_init;
-    kind->truncate = specdec__draft_last_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
-    kind->cost = specdec__draft_heads_cost;
-    kind->ready = specdec__draft_last_ready;
-    kind->follow = specdec__draft_last_follow;
+    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->level_cost = specdec__draft_heads_level_cost;
+    kind->is_ready = specdec__draft_last_is_ready;
+    kind->follow_target = specdec__draft_last_follow_target;
 }
 
 SPECDEC__FOR_SPEED
@@ -50897,50 +51038,57 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__DRAFT_STATES 32 /* hidden states of a sequence that are stored until their pairs are run, at most */
+/* Of a sequence: hidden states that are stored until their pairs are run, at most. */
+#define SPECDEC__DRAFT_STORED_STATES 32
 
+/* The pairs of a sequence: which of them were run, and the hidden states of the newest. */
 typedef struct specdec__draft_pairs {
-    specdec__view view; /* keys of the pairs that were run */
-    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_states_stride): of `count` pairs from `from` on;
-                           NULL: none, of a kept sequence */
-    int from, count;    /* from <= view.length <= from + count: all pairs whose hidden states were received */
+    specdec__view view; /* the layer's keys and values of the pairs that were run */
+    /* (SPECDEC__DRAFT_STORED_STATES, specdec__forward_states_stride): the target's hidden states of `count` pairs from
+       index `from` on; NULL: none are stored, as the sequence is a kept one */
+    float *states;
+    int from, count;    /* from <= view.length <= from + count: the number of pairs whose hidden states were received */
 } specdec__draft_pairs;
 
+/* The state of a drafter that is a layer which reads the target's hidden states. */
 typedef struct specdec__draft_layer {
     specdec__levels levels;
     specdec__draft_pairs *sequences; /* (sequences, then kept ones) */
-    float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
-    float *reads;                /* (tree size, specdec__forward_states_stride): such states, where a step reads them as
-                                    the target's; NULL: they are its residual stream at once */
-    int lead;                    /* 1: the first pair has no hidden state of the target; else 0 */
+    float *own_states;  /* (1 + tree size, embedding): the layer's hidden states behind the root, and behind candidates,
+                           by their places */
+    float *reads;       /* (tree size, specdec__forward_states_stride): such states as input of a step; NULL: a step
+                           takes them as its residual stream */
+    int leading_pairs;  /* 1: the first pair has zeros in place of a hidden state; 0: it has one */
     specdec__context context;
 } specdec__draft_layer;
 
-static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int place)
+/* The layer's hidden state behind the root (place 0) or a candidate (1 + its index): a row of embedding floats. */
+static float *specdec__draft_layer_own_state(const specdec__draft_layer *m, int place)
 {
-    return m->inner + (size_t)place * (size_t)m->context.model->embedding;
+    return m->own_states + (size_t)place * (size_t)m->context.model->embedding;
 }
 
 /* The index of the pair that predicts the token behind the first `count` tokens of a sequence. */
-static int specdec__draft_layer_root(const specdec__draft_layer *m, int count)
+static int specdec__draft_layer_root_pair(const specdec__draft_layer *m, int count)
 {
-    return specdec__max_int(count - 2 + m->lead, 0);
+    return specdec__max_int(count - 2 + m->leading_pairs, 0);
 }
 
-/* Stores hidden states anew, beginning with that of the first pair which was not run. */
-static void specdec__draft_layer_restart(const specdec__draft_layer *m, specdec__draft_pairs *t)
+/* Drops the stored hidden states of a sequence; the next one to be stored is that of the first pair which was not run.
+   */
+static void specdec__draft_layer_restart_states(const specdec__draft_layer *m, specdec__draft_pairs *t)
 {
     t->from = t->view.length;
     t->count = 0;
-    if (t->from || !m->lead || !t->states)
+    if (t->from || !m->leading_pairs || !t->states)
         return;
     memset(t->states, 0, (size_t)specdec__forward_states_stride(m->context.model) * sizeof *t->states);
     t->count = 1;
 }
 
-/* Stores the layer's states of the last `count` nodes of its step, whose logits were computed, from index `place`
-   on. */
-static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, int count)
+/* Stores the layer's hidden states of the last `count` nodes of its step, whose logits were computed, in own_states
+   from place `place` on. */
+static void specdec__draft_layer_keep_states(const specdec__draft_layer *m, int place, int count)
 {
     const specdec__context *c = &m->context;
     const float *from = m->reads ? c->h + (size_t)(c->row_count - count) * (size_t)c->e
@@ -50948,11 +51096,11 @@ static void specdec__draft_layer_keep(const specdec__draft_layer *m, int place, 
     int i;
 
     for (i = 0; i < count; i++)
-        memcpy(specdec__draft_layer_inner(m, place + i), from + (size_t)i * (size_t)c->e,
+        memcpy(specdec__draft_layer_own_state(m, place + i), from + (size_t)i * (size_t)c->e,
                (size_t)c->model->embedding * sizeof *from);
 }
 
-/* Runs the pairs of a sequence before index `end`; wanted: with the logits of the last one. */
+/* Runs the pairs of sequence `at` before index `end`. wanted: 1: also computes the logits of the last one. */
 static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, int at, const int32_t *text, int end,
                                                      int wanted, specdec_error *error)
 {
@@ -50961,17 +51109,18 @@ static specdec_result specdec__draft_layer_run_pairs(specdec__draft_layer *m, in
 
     rows.reads = t->states;
     rows.reads_from = t->from;
-    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->lead, end, m->context.max_nodes, &rows, NULL,
+    return specdec__forward_prefill(&m->context, &t->view, text + 1 - m->leading_pairs, end, m->context.max_nodes,
+                                    &rows, NULL,
                                     error);
 }
 
 /* Begins a tree: runs the pairs up to the root. While the engine is timed, hidden states are zeros. */
-static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_layer_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__view *view = &m->sequences[request->at].view;
-    const int root = specdec__draft_layer_root(m, request->count);
+    const int root = specdec__draft_layer_root_pair(m, request->count);
     specdec_result result;
 
     (void)drafts;
@@ -50979,13 +51128,15 @@ static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const spec
         specdec__view_truncate(view, &m->context.kv, root);
     result = specdec__draft_layer_run_pairs(m, request->at, request->text, root + 1, 1, error);
     if (!result)
-        specdec__draft_layer_keep(m, 0, 1);
+        specdec__draft_layer_keep_states(m, 0, 1);
     return result;
 }
 
-static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+/* Runs candidates of one level behind the layer's own states of their parents, and stores their states. */
+static specdec_result specdec__draft_layer_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__context *c = &m->context;
@@ -50995,81 +51146,83 @@ static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specde
     specdec_result result;
     int i;
 
-    specdec__levels_put(&m->levels, c, request->at, drafts, candidates, from, count);
+    specdec__levels_put_nodes(&m->levels, c, request->at, drafts, candidates, from, count);
     for (i = 0; i < count; i++)
-        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
+        memcpy(to + (size_t)i * (size_t)stride, specdec__draft_layer_own_state(m, 1 + c->parents[from + i]),
                (size_t)d->model->embedding * sizeof *to);
     batch = specdec__forward_make_view_batch(c, &m->sequences[request->at].view, from, from + count);
     c->reads = m->reads;
     result = specdec__forward(c, &batch, error);
     c->reads = NULL;
     if (!result)
-        specdec__draft_layer_keep(m, 1 + from, count);
+        specdec__draft_layer_keep_states(m, 1 + from, count);
     return result;
 }
 
 /* Drops the pairs behind the first `length` tokens. The hidden state behind the last of them is needed again, unless it
    is stored. */
-static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_layer_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
 
     (void)text;
-    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->lead, 0));
-    t->count = specdec__min_int(t->count, length + m->lead - t->from);
+    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1 + m->leading_pairs, 0));
+    t->count = specdec__min_int(t->count, length + m->leading_pairs - t->from);
     if (t->view.length < t->from)
-        specdec__draft_layer_restart(m, t);
+        specdec__draft_layer_restart_states(m, t);
 }
 
-static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: shares their pairs, copies hidden states. */
+static void specdec__draft_layer_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
     specdec__draft_pairs *t = &m->sequences[at];
     specdec__draft_pairs *other = &m->sequences[of];
-    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->lead, 0), other->view.length);
+    const int pairs = specdec__min_int(specdec__max_int(length - 1 + m->leading_pairs, 0), other->view.length);
 
     if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
         specdec__view_truncate(&t->view, &m->context.kv, 0);
-    specdec__draft_layer_restart(m, t);
-    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->lead)
+    specdec__draft_layer_restart_states(m, t);
+    if (!t->states || !other->states || other->from > t->from || other->from >= length + m->leading_pairs)
         return;
     t->from = other->from;
-    t->count = specdec__min_int(other->count, length + m->lead - other->from);
+    t->count = specdec__min_int(other->count, length + m->leading_pairs - other->from);
     memcpy(t->states, other->states,
            (size_t)t->count * (size_t)specdec__forward_states_stride(d->model) * sizeof *t->states);
 }
 
 /* Whether the hidden state of the root's pair is stored, and those of all earlier pairs were received. */
-static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_layer_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
     const specdec__draft_pairs *t = &m->sequences[at];
-    const int root = specdec__draft_layer_root(m, count);
+    const int root = specdec__draft_layer_root_pair(m, count);
 
-    return count >= 2 - m->lead && t->from <= root && t->from + t->count > root;
+    return count >= 2 - m->leading_pairs && t->from <= root && t->from + t->count > root;
 }
 
-static int specdec__draft_layer_followed(const specdec__drafter *d, int at)
+/* How many of a sequence's tokens have had their hidden states received. */
+static int specdec__draft_layer_count_followed(const specdec__drafter *d, int at)
 {
     const specdec__draft_layer *m = (const specdec__draft_layer *)d->state;
 
-    return m->sequences[at].from + m->sequences[at].count - m->lead;
+    return m->sequences[at].from + m->sequences[at].count - m->leading_pairs;
 }
 
-/* Makes room for states: drops those of pairs that were run, except the last. If there are none, runs all pairs whose
-   tokens are known first. */
-static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__prefilled *heard,
-                                                  specdec_error *error)
+/* Makes room for hidden states of the sequence of `committed`: drops those of pairs that were run, except the last. If
+   there are none, runs all pairs whose tokens are known first. */
+static specdec_result specdec__draft_layer_drop_states(specdec__draft_layer *m, const specdec__prefilled *committed,
+                                                       specdec_error *error)
 {
-    specdec__draft_pairs *t = &m->sequences[heard->at];
+    specdec__draft_pairs *t = &m->sequences[committed->at];
     const size_t stride = (size_t)specdec__forward_states_stride(m->context.model);
-    const int end = specdec__min_int(t->from + t->count, heard->count - 1 + m->lead);
+    const int end = specdec__min_int(t->from + t->count, committed->count - 1 + m->leading_pairs);
     specdec_result result;
     int gone;
 
     if (t->view.length <= t->from + 1 &&
-        (result = specdec__draft_layer_run_pairs(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
+        (result = specdec__draft_layer_run_pairs(m, committed->at, committed->text, end, 0, error)) != SPECDEC_OK)
         return result;
     gone = t->view.length - 1 - t->from;
     t->from += gone;
@@ -51078,21 +51231,23 @@ static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const
     return SPECDEC_OK;
 }
 
-/* Stores the hidden states that are new. A sequence of which states were missed is not drafted for until it is cut. */
-static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__prefilled *heard,
-                                                  specdec_error *error)
+/* Stores the hidden states of committed tokens that are new. A sequence of which states were missed is not drafted for
+   until it is cut. */
+static specdec_result specdec__draft_layer_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
+                                                         specdec_error *error)
 {
     specdec__draft_layer *m = (specdec__draft_layer *)d->state;
-    specdec__draft_pairs *t = &m->sequences[heard->at];
+    specdec__draft_pairs *t = &m->sequences[committed->at];
     const specdec__reads *reads = &d->model->reads;
     const int width = reads->count * reads->width;
     int i;
 
-    for (i = t->from + t->count - m->lead - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
-        const int node = heard->first + (heard->path ? heard->path[i] : i);
+    for (i = t->from + t->count - m->leading_pairs - committed->from; i >= 0 && i < committed->n; i++, t->count++) {
+        const int node = committed->first + (committed->path ? committed->path[i] : i);
         const float *from = d->taps.out + (size_t)node * (size_t)width;
-        specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
-                                                                 : specdec__draft_layer_forget(m, heard, error);
+        specdec_result result = t->count < SPECDEC__DRAFT_STORED_STATES ? SPECDEC_OK
+                                                                 : specdec__draft_layer_drop_states(m, committed,
+                                                                                                    error);
         float *to = t->states + (size_t)t->count * (size_t)specdec__forward_states_stride(d->model);
 
         if (result)
@@ -51105,9 +51260,9 @@ static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const spe
     return SPECDEC_OK;
 }
 
-/* Checks that a model uses hidden states of this target. */
-static specdec_result specdec__draft_layer_check(const specdec__model *m, const specdec__model *target,
-                                                 specdec_error *error)
+/* Checks that a drafter's model reads hidden states of this target's width and layers. */
+static specdec_result specdec__draft_layer_check_target(const specdec__model *m, const specdec__model *target,
+                                                        specdec_error *error)
 {
     int i;
 
@@ -51125,6 +51280,7 @@ static specdec_result specdec__draft_layer_check(const specdec__model *m, const 
     return SPECDEC_OK;
 }
 
+/* Takes the drafter's memory from an arena, and checks that its file fits the target. */
 static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -51132,7 +51288,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     const specdec__context *target = setup->target;
     const specdec__model *model = d->model;
     const size_t stride = (size_t)specdec__forward_states_stride(model), size = (size_t)setup->config->tree_size;
-    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec_result result = specdec__draft_layer_check_target(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;
     specdec__draft_pairs unused, *t;
@@ -51140,11 +51296,11 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    m->lead = model->reads.is_nextn;
-    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+    m->leading_pairs = model->reads.is_nextn;
+    if (result || (result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     /* a tree is stored behind each sequence until it is drafted for again */
-    room.reserved_nodes += room.max_views * ((int)size + m->lead);
+    room.reserved_nodes += room.max_views * ((int)size + m->leading_pairs);
     specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, (int)size, arena);
@@ -51152,23 +51308,23 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     d->taps.layers = model->reads.layers;
     d->taps.count = model->reads.count;
     d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->max_nodes * stride);
-    m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
-    m->reads = m->lead ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
+    m->reads = m->leading_pairs ? SPECDEC__TAKE(arena, float, size * stride) : NULL;
     m->sequences = SPECDEC__TAKE(arena, specdec__draft_pairs, places);
     for (i = 0; i < places; i++) {
         t = m->sequences ? &m->sequences[i] : &unused;
         specdec__context_init_view(&m->context, &t->view, &room, i >= room.max_views, arena);
         if (i < room.max_views)
-            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+            t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STORED_STATES * stride);
         else if (m->sequences)
             specdec__kv_add_kept_view(&m->context.kv, &t->view);
-        t->count = i < room.max_views && m->lead;
+        t->count = i < room.max_views && m->leading_pairs;
     }
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)m->context.output->rows;
     specdec__levels_take_short(&m->levels, &m->context, setup, arena);
-    m->levels.begin = specdec__draft_layer_begin;
-    m->levels.run = specdec__draft_layer_run;
+    m->levels.begin = specdec__draft_layer_begin_tree;
+    m->levels.run = specdec__draft_layer_run_level;
     return SPECDEC_OK;
 }
 
@@ -51180,15 +51336,15 @@ static void specdec__draft_layer_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 4;
     kind->init = specdec__draft_layer_init;
-    kind->truncate = specdec__draft_layer_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_layer_share);
-    kind->ready = specdec__draft_layer_ready;
-    kind->follow = specdec__draft_layer_follow;
-    kind->followed = specdec__draft_layer_followed;
-    kind->keeps = 1;
+    kind->truncate_sequence = specdec__draft_layer_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_layer_share_prefix);
+    kind->is_ready = specdec__draft_layer_is_ready;
+    kind->follow_target = specdec__draft_layer_follow_target;
+    kind->count_followed = specdec__draft_layer_count_followed;
+    kind->keeps_ended = 1;
 }
 
-/* The same with the NextN block in the target's files. */
+/* As specdec__draft_layer_kind, with the NextN block in the target's files as the layer. */
 static void specdec__draft_mtp_kind(specdec__drafter_kind *kind)
 {
     specdec__draft_layer_kind(kind);
@@ -51209,13 +51365,14 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* The state of a drafter that is an assistant. */
 typedef struct specdec__draft_assistant {
-    specdec__draft_last last;
+    specdec__draft_last last; /* must be first */
     const specdec__context *target;
-    float *inner;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
+    float *own_states;   /* (1 + tree size, stride of states): the assistant's states behind the root, behind candidates
                        by their places */
-    float *reads;   /* (tree size, specdec__forward_states_stride): embeddings, and the states before */
-    int place, n;   /* of the current level: index of its first state, and number of states */
+    float *reads;   /* (tree size, specdec__forward_states_stride): input rows: embedding, state before */
+    int place, n;   /* of the current level: place of its first state, and its number of states */
     /* where only the tokens of the nearest centroids have logits; else NULL */
     float *rows;    /* (tree size, vocab): logits */
     float *row;     /* (threads, embedding): a row of the output */
@@ -51223,13 +51380,14 @@ typedef struct specdec__draft_assistant {
     specdec__context context;
 } specdec__draft_assistant;
 
+/* Floats from one row of own_states to the next. */
 static size_t specdec__draft_assistant_stride(const specdec__draft_assistant *m)
 {
     return (size_t)specdec__forward_stride(m->context.model->reads.width);
 }
 
 /* Sets row i of a level's input: the target's embedding of a token, and a hidden state. */
-static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int32_t token, const float *state)
+static void specdec__draft_assistant_put_input(specdec__draft_assistant *m, int i, int32_t token, const float *state)
 {
     const specdec__reads *reads = &m->context.model->reads;
     const specdec__matrix *table = m->target->embedding;
@@ -51242,7 +51400,7 @@ static void specdec__draft_assistant_put(specdec__draft_assistant *m, int i, int
 
 /* The dot product of two rows (count, a multiple of 8), in a fixed order: eight partial sums, then their sum in
    order. */
-static float specdec__draft_assistant_product(const float *a, const float *b, int count)
+static float specdec__draft_assistant_dot_product(const float *a, const float *b, int count)
 {
     float sums[8] = {0}, sum = 0;
     int i, j;
@@ -51255,8 +51413,9 @@ static float specdec__draft_assistant_product(const float *a, const float *b, in
     return sum;
 }
 
-/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them to -infinity again. */
-static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
+/* Computes the logits of row i for the tokens of its k-th nearest centroid; keep 0: sets them back to -infinity
+   instead. */
+static void specdec__draft_assistant_score_cluster(specdec__draft_assistant *m, int thread, int i, int k, int keep)
 {
     const specdec__context *c = &m->context;
     const specdec__model *model = c->model;
@@ -51274,13 +51433,13 @@ static void specdec__draft_assistant_cluster(specdec__draft_assistant *m, int th
         if (!keep)
             continue;
         specdec__quant_to_float(head->type, head->file + (size_t)token * head->row_bytes, (size_t)width, row);
-        *out = specdec__draft_assistant_product(row, c->h + (size_t)i * (size_t)c->e, width);
+        *out = specdec__draft_assistant_dot_product(row, c->h + (size_t)i * (size_t)c->e, width);
     }
 }
 
 /* A thread's part of a level's logits: for the tokens of the nearest centroids, whose logits lie where those of tokens
    would. */
-static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thread)
+static void specdec__draft_assistant_score_nearest(specdec__draft_assistant *m, int thread)
 {
     specdec__context *c = &m->context;
     const int nearest = c->model->reads.nearest_centroids, items = m->n * nearest;
@@ -51288,19 +51447,20 @@ static void specdec__draft_assistant_narrow(specdec__draft_assistant *m, int thr
 
     for (i = thread; i < m->n; i += specdec__pool_active(c->pool)) {
         for (k = 0; k < nearest; k++)
-            specdec__draft_assistant_cluster(m, thread, i, k, 0);
-        specdec__sample_greedy(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows, nearest,
-                               m->nearest + i * nearest);
+            specdec__draft_assistant_score_cluster(m, thread, i, k, 0);
+        specdec__sample_best_tokens(c->kernels, c->logits + (size_t)i * (size_t)c->output->rows, c->output->rows,
+                                    nearest,
+                                    m->nearest + i * nearest);
     }
     if (specdec__pool_barrier(c->pool))
         return;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__draft_assistant_cluster(m, thread, from / nearest, from % nearest, 1);
+            specdec__draft_assistant_score_cluster(m, thread, from / nearest, from % nearest, 1);
 }
 
 /* A thread's part of a level: the states behind its last norm, and the logits of the nearest centroids' tokens. */
-static void specdec__draft_assistant_worker(void *argument, int thread)
+static void specdec__draft_assistant_level_worker(void *argument, int thread)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)argument;
     specdec__context *c = &m->context;
@@ -51310,14 +51470,15 @@ static void specdec__draft_assistant_worker(void *argument, int thread)
     t.matrix = &c->model->reads.next_state;
     t.bias = NULL;
     t.stride = specdec__draft_assistant_stride(m);
-    t.rows_out = m->inner + (size_t)m->place * t.stride;
+    t.rows_out = m->own_states + (size_t)m->place * t.stride;
     if (!specdec__forward_project(c, thread, &in, &t, 1) && m->rows)
-        specdec__draft_assistant_narrow(m, thread);
+        specdec__draft_assistant_score_nearest(m, thread);
 }
 
 /* Runs the n rows of a level behind the tokens of a sequence; their states are stored from index `place` on. */
-static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m, const specdec__draft_request *request,
-                                                     int place, int n, specdec_error *error)
+static specdec_result specdec__draft_assistant_run_rows(specdec__draft_assistant *m,
+                                                        const specdec__draft_request *request,
+                                                        int place, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     /* it only reads the target's view */
@@ -51336,50 +51497,51 @@ static specdec_result specdec__draft_assistant_level(specdec__draft_assistant *m
         return result;
     m->place = place;
     m->n = n;
-    return specdec__pool_run(c->pool, c->threads, specdec__draft_assistant_worker, m)
+    return specdec__pool_run(c->pool, c->threads, specdec__draft_assistant_level_worker, m)
                ? specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled")
                : SPECDEC_OK;
 }
 
 /* Computes row 0, behind the root. FULL: the target has no keys before the root, as while an engine is timed. */
-static specdec_result specdec__draft_assistant_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                     const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_assistant_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                          const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
 
     if (!request->view || request->view->length < 1 || request->view->length != request->count - 1)
         return SPECDEC_ERROR_FULL;
-    specdec__draft_assistant_put(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
-    return specdec__draft_assistant_level(m, request, 0, 1, error);
+    specdec__draft_assistant_put_input(m, 0, drafts->tokens[0], specdec__draft_last_state(&m->last, request->at));
+    return specdec__draft_assistant_run_rows(m, request, 0, 1, error);
 }
 
-static specdec_result specdec__draft_assistant_run(specdec__drafter *d, const specdec__draft_request *request,
-                                                   const specdec__draft_tree *drafts, const int32_t *candidates,
-                                                   int from, int count, specdec_error *error)
+/* Runs candidates of one level behind the states of their parents. */
+static specdec_result specdec__draft_assistant_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                         const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                         int from, int count, specdec_error *error)
 {
     specdec__draft_assistant *m = (specdec__draft_assistant *)d->state;
     int i;
 
     for (i = 0; i < count; i++) {
-        const int place = specdec__draft_place(&m->last.levels, request->at, drafts, candidates[i]);
+        const int place = specdec__draft_parent_row(&m->last.levels, request->at, drafts, candidates[i]);
 
-        specdec__draft_assistant_put(m, i, drafts->tokens[candidates[i]],
-                                     m->inner + (size_t)place * specdec__draft_assistant_stride(m));
+        specdec__draft_assistant_put_input(m, i, drafts->tokens[candidates[i]],
+                                           m->own_states + (size_t)place * specdec__draft_assistant_stride(m));
     }
-    return specdec__draft_assistant_level(m, request, 1 + from, count, error);
+    return specdec__draft_assistant_run_rows(m, request, 1 + from, count, error);
 }
 
 /* Whether the target's hidden state before the root and its keys before the root are there. */
-static int specdec__draft_assistant_ready(const specdec__drafter *d, int at, int count)
+static int specdec__draft_assistant_is_ready(const specdec__drafter *d, int at, int count)
 {
     const specdec__view *view = d->proposals[at].request.view;
 
-    return view && view->length == count - 1 && specdec__draft_last_ready(d, at, count);
+    return view && view->length == count - 1 && specdec__draft_last_is_ready(d, at, count);
 }
 
 /* Checks that an assistant fits the target's keys. */
-static specdec_result specdec__draft_assistant_check(const specdec__model *m, const specdec__model *target,
-                                                     specdec_error *error)
+static specdec_result specdec__draft_assistant_check_target(const specdec__model *m, const specdec__model *target,
+                                                            specdec_error *error)
 {
     int i;
 
@@ -51408,8 +51570,8 @@ static specdec_result specdec__draft_assistant_check(const specdec__model *m, co
 }
 
 /* Takes memory for logits by centroids, or else for a short vocabulary, where that may pay. */
-static void specdec__draft_assistant_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
-                                          specdec__arena *arena)
+static void specdec__draft_assistant_take_rows(specdec__draft_assistant *m, const specdec__draft_setup *setup,
+                                               specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const int size = setup->config->tree_size;
@@ -51439,26 +51601,26 @@ static specdec_result specdec__draft_assistant_init(specdec__drafter *d, const s
     const specdec__context *target = setup->target;
     specdec__kv_demand room = *setup->room;
     const int size = setup->config->tree_size;
-    specdec_result result = specdec__draft_assistant_check(d->model, target->model, error);
+    specdec_result result = specdec__draft_assistant_check_target(d->model, target->model, error);
 
     d->state = m;
     m = m ? m : &counted;
-    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+    if (result || (result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     room.step_nodes = size;
     m->target = target;
     specdec__draft_last_init(&m->last, d->model, d->model->reads.width, setup, arena);
     specdec__context_init(&m->context, d->model, target, target->kernels, target->pool, setup->threads,
                           target->kv.type, &room, size, arena);
-    m->inner = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
+    m->own_states = SPECDEC__TAKE(arena, float, (1 + (size_t)size) * specdec__draft_assistant_stride(m));
     m->reads = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)specdec__forward_states_stride(d->model));
     m->last.levels.logits = m->context.logits;
     m->last.levels.stride = (size_t)m->context.output->rows;
     if (!d->model->reads.centroids)
         specdec__levels_take_short(&m->last.levels, &m->context, setup, arena);
-    specdec__draft_assistant_rows(m, setup, arena);
-    m->last.levels.begin = specdec__draft_assistant_begin;
-    m->last.levels.run = specdec__draft_assistant_run;
+    specdec__draft_assistant_take_rows(m, setup, arena);
+    m->last.levels.begin = specdec__draft_assistant_begin_tree;
+    m->last.levels.run = specdec__draft_assistant_run_level;
     return SPECDEC_OK;
 }
 
@@ -51470,10 +51632,10 @@ static void specdec__draft_assistant_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_assistant_init;
-    kind->truncate = specdec__draft_last_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_last_share);
-    kind->ready = specdec__draft_assistant_ready;
-    kind->follow = specdec__draft_last_follow;
+    kind->truncate_sequence = specdec__draft_last_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_last_share_prefix);
+    kind->is_ready = specdec__draft_assistant_is_ready;
+    kind->follow_target = specdec__draft_last_follow_target;
 }
 
 SPECDEC__FOR_SPEED
@@ -51491,36 +51653,37 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* The state of a drafter that drafts blocks. */
 typedef struct specdec__draft_block {
     specdec__levels levels;
-    specdec__view *views; /* (sequences, then kept ones): keys of tokens whose hidden states follow has received */
-    float *reads;         /* (nodes of a step, specdec__forward_states_stride): states of tokens */
+    specdec__view *views; /* (sequences, then kept ones): keys of the tokens whose hidden states were received */
+    float *reads;         /* (nodes of a step, specdec__forward_states_stride): the target's states of tokens */
     float *rows;          /* (tree size, vocab): logits behind a token; NULL: they are those of the block */
-    float *narrow;        /* (output rows): one of these rows, by the output's own numbers */
+    float *narrow;        /* (output rows): scratch: one of these rows, a float for each row of the output */
     float *ranks;         /* (tree size, stride of the rank): w[s] of markov_in; or (block, rank): hidden state[i] */
-    float *row;           /* (rank or embedding + rank): a row of a table */
-    float *trust;         /* (tree size): of rows */
-    specdec_candidate *best; /* (block, candidates): of rows, best first */
+    float *row;           /* (rank or embedding + rank): scratch: a row of a table */
+    float *trust;         /* (tree size): of rows: the estimate that their best token is accepted */
+    specdec_candidate *best; /* (block, candidates): the best tokens of each row of the block, best first */
     int32_t *set;         /* (tree size, candidates): the tokens that `rows` has logits for; -1: none */
-    int place, n;         /* of the current product: index of its row of the block, and number of tokens */
+    int place, n;         /* of the current product: the row of the block, and the number of tokens */
     specdec__context context;
 } specdec__draft_block;
 
 /* The logits of row i of the block, of one level; tokens behind it may still change them
-   (specdec__draft_block_behind). */
-static const float *specdec__draft_block_row(const specdec__draft_block *m, int i)
+   (specdec__draft_block_set_rows). */
+static const float *specdec__draft_block_logits_row(const specdec__draft_block *m, int i)
 {
     return m->context.logits + (size_t)i * (size_t)m->context.output->rows;
 }
 
 /* Dequantises a row of a table of weights. */
-static void specdec__draft_block_look_up(const specdec__matrix *table, int row, float *out)
+static void specdec__draft_block_read_row(const specdec__matrix *table, int row, float *out)
 {
     specdec__quant_to_float(table->type, table->file + (size_t)row * table->row_bytes, (size_t)table->columns, out);
 }
 
 /* The row of a token in a table that has as many rows as the output or the vocabulary; -1: there is none. */
-static int specdec__draft_block_find(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
+static int specdec__draft_block_find_row(const specdec__draft_block *m, const specdec__matrix *table, int32_t token)
 {
     const specdec__model *model = m->context.model;
     int i = 0;
@@ -51532,7 +51695,8 @@ static int specdec__draft_block_find(const specdec__draft_block *m, const specde
     return i < model->id_count ? i : -1;
 }
 
-static float specdec__draft_block_product(const float *a, const float *b, int count)
+/* The dot product of two rows (count), in order. */
+static float specdec__draft_block_dot_product(const float *a, const float *b, int count)
 {
     float sum = 0;
     int i;
@@ -51561,37 +51725,37 @@ static void specdec__draft_block_markov_worker(void *argument, int thread)
 }
 
 /* DSpark's estimate that row i of the block is right behind a token, whose row of markov_in is `before`. */
-static float specdec__draft_block_trust(const specdec__draft_block *m, int i, const float *before)
+static float specdec__draft_block_row_trust(const specdec__draft_block *m, int i, const float *before)
 {
     const specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
     const int width = c->model->embedding;
     float sum;
 
-    specdec__draft_block_look_up(&b->confidence, 0, m->row);
-    sum = specdec__draft_block_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
-          specdec__draft_block_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
+    specdec__draft_block_read_row(&b->confidence, 0, m->row);
+    sum = specdec__draft_block_dot_product(m->row, c->h + (size_t)i * (size_t)c->e, width) +
+          specdec__draft_block_dot_product(m->row + width, before, b->markov_in.columns) + b->confidence_bias;
     return 1 / (1 + specdec__exp(-sum));
 }
 
-/* DSpark: the logits of row i of the block behind each of tokens[n]. */
-static specdec_result specdec__draft_block_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                  specdec_error *error)
+/* DSpark: computes m->rows: the logits of row i of the block behind each of tokens[n]. */
+static specdec_result specdec__draft_block_add_markov(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                      specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
     const size_t stride = (size_t)specdec__forward_stride(b->markov_in.columns);
-    const float *own = specdec__draft_block_row(m, i);
+    const float *own = specdec__draft_block_logits_row(m, i);
     const int outputs = c->output->rows, all = b->markov_out.rows != outputs;
     int k, r, at;
 
     memset(m->ranks, 0, (size_t)n * stride * sizeof *m->ranks);
     for (k = 0; k < n; k++) {
-        at = specdec__draft_block_find(m, &b->markov_in, tokens[k]);
+        at = specdec__draft_block_find_row(m, &b->markov_in, tokens[k]);
         if (at >= 0)
-            specdec__draft_block_look_up(&b->markov_in, at, m->ranks + (size_t)k * stride);
+            specdec__draft_block_read_row(&b->markov_in, at, m->ranks + (size_t)k * stride);
         if (m->trust)
-            m->trust[k] = specdec__draft_block_trust(m, i, m->ranks + (size_t)k * stride);
+            m->trust[k] = specdec__draft_block_row_trust(m, i, m->ranks + (size_t)k * stride);
     }
     m->n = n;
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_markov_worker, m))
@@ -51623,8 +51787,8 @@ static void specdec__draft_block_selector_worker(void *argument, int thread)
     specdec__forward_project(&m->context, thread, &in, &t, 1);
 }
 
-/* DFlash2: the candidates of n rows of the block. */
-static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n, specdec_error *error)
+/* DFlash2: selects the best tokens of the first n rows of the block: m->best. */
+static specdec_result specdec__draft_block_select_candidates(specdec__draft_block *m, int n, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const int k = c->model->block.candidates;
@@ -51634,28 +51798,29 @@ static specdec_result specdec__draft_block_select(specdec__draft_block *m, int n
     if (specdec__pool_run(c->pool, c->threads, specdec__draft_block_selector_worker, m))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     for (i = 0; i < n; i++)
-        specdec__sample_greedy(c->kernels, specdec__draft_block_row(m, i), c->output->rows, k,
-                               m->best + (size_t)i * (size_t)k);
+        specdec__sample_best_tokens(c->kernels, specdec__draft_block_logits_row(m, i), c->output->rows, k,
+                                    m->best + (size_t)i * (size_t)k);
     return SPECDEC_OK;
 }
 
-/* DFlash2: the logits of row i of the block behind each of tokens[n]; all tokens but the row's candidates have none. */
-static void specdec__draft_block_scores(specdec__draft_block *m, int i, const int32_t *tokens, int n)
+/* DFlash2: computes m->rows: the logits of row i of the block behind each of tokens[n]; all tokens but the row's
+   candidates have -infinity. */
+static void specdec__draft_block_score_candidates(specdec__draft_block *m, int i, const int32_t *tokens, int n)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
     const int rank = b->hidden.rows;
-    const float *own = specdec__draft_block_row(m, i);
+    const float *own = specdec__draft_block_logits_row(m, i);
     const float *hidden = m->ranks + (size_t)i * (size_t)specdec__forward_stride(rank);
     int k, j, r, at;
 
     for (k = 0; k < n; k++) {
         float *row = m->rows + (size_t)k * m->levels.stride, *before = m->row, *after = m->row + rank;
 
-        at = specdec__draft_block_find(m, &b->predecessor, tokens[k]);
+        at = specdec__draft_block_find_row(m, &b->predecessor, tokens[k]);
         memset(before, 0, (size_t)rank * sizeof *before);
         if (at >= 0)
-            specdec__draft_block_look_up(&b->predecessor, at, before);
+            specdec__draft_block_read_row(&b->predecessor, at, before);
         for (r = 0; r < rank; r++)
             before[r] *= hidden[r];
         for (j = 0; j < b->candidates; j++) {
@@ -51669,31 +51834,31 @@ static void specdec__draft_block_scores(specdec__draft_block *m, int i, const in
 
             m->set[k * b->candidates + j] = out;
             at = model->ids && b->successor.rows != model->id_count ? model->ids[out] : out;
-            specdec__draft_block_look_up(&b->successor, at, after);
-            row[out] = own[out] + specdec__draft_block_product(before, after, rank);
+            specdec__draft_block_read_row(&b->successor, at, after);
+            row[out] = own[out] + specdec__draft_block_dot_product(before, after, rank);
         }
     }
 }
 
 /* --- the drafter -------------------------------------------------------------------------------------------------- */
 
-/* Sets the levels' rows to row i of the block behind each of tokens[n]. */
-static specdec_result specdec__draft_block_behind(specdec__draft_block *m, int i, const int32_t *tokens, int n,
-                                                  specdec_error *error)
+/* Sets the logits rows of a level to row i of the block behind each of tokens[n]. */
+static specdec_result specdec__draft_block_set_rows(specdec__draft_block *m, int i, const int32_t *tokens, int n,
+                                                    specdec_error *error)
 {
     if (!m->rows) { /* the same behind all */
-        m->levels.logits = specdec__draft_block_row(m, i);
+        m->levels.logits = specdec__draft_block_logits_row(m, i);
         return SPECDEC_OK;
     }
     if (!m->context.model->block.candidates)
-        return specdec__draft_block_markov(m, i, tokens, n, error);
-    specdec__draft_block_scores(m, i, tokens, n);
+        return specdec__draft_block_add_markov(m, i, tokens, n, error);
+    specdec__draft_block_score_candidates(m, i, tokens, n);
     return SPECDEC_OK;
 }
 
 /* Runs a block behind the tokens of a sequence, for as many rows as the tree may have levels. */
-static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const specdec__draft_request *request,
-                                                const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_block_run_block(specdec__draft_block *m, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__context *c = &m->context;
     const specdec__block_model *b = &c->model->block;
@@ -51712,12 +51877,12 @@ static specdec_result specdec__draft_block_pass(specdec__draft_block *m, const s
     batch.wants_logits = c->wants_logits;
     result = specdec__forward(c, &batch, error);
     specdec__view_free_reserved(view, &c->kv);
-    return result || !b->candidates ? result : specdec__draft_block_select(m, rows, error);
+    return result || !b->candidates ? result : specdec__draft_block_select_candidates(m, rows, error);
 }
 
 /* Begins a tree: drops keys from the root on, runs the block, sets row 0. */
-static specdec_result specdec__draft_block_begin(specdec__drafter *d, const specdec__draft_request *request,
-                                                 const specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_block_begin_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      const specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     specdec__view *view = &m->views[request->at];
@@ -51725,13 +51890,15 @@ static specdec_result specdec__draft_block_begin(specdec__drafter *d, const spec
 
     if (view->length > request->count - 1)
         specdec__view_truncate(view, &m->context.kv, request->count - 1);
-    result = specdec__draft_block_pass(m, request, drafts, error);
-    return result ? result : specdec__draft_block_behind(m, 0, drafts->tokens, 1, error);
+    result = specdec__draft_block_run_block(m, request, drafts, error);
+    return result ? result : specdec__draft_block_set_rows(m, 0, drafts->tokens, 1, error);
 }
 
-static specdec_result specdec__draft_block_run(specdec__drafter *d, const specdec__draft_request *request,
-                                               const specdec__draft_tree *drafts, const int32_t *candidates, int from,
-                                               int count, specdec_error *error)
+/* Sets the logits rows behind candidates of one level; the block was run before. */
+static specdec_result specdec__draft_block_run_level(specdec__drafter *d, const specdec__draft_request *request,
+                                                     const specdec__draft_tree *drafts, const int32_t *candidates,
+                                                     int from,
+                                                     int count, specdec_error *error)
 {
     int32_t tokens[SPECDEC__MAX_TREE];
     int i;
@@ -51740,11 +51907,12 @@ static specdec_result specdec__draft_block_run(specdec__drafter *d, const specde
     (void)from;
     for (i = 0; i < count; i++)
         tokens[i] = drafts->tokens[candidates[i]];
-    return specdec__draft_block_behind((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
-                                       error);
+    return specdec__draft_block_set_rows((specdec__draft_block *)d->state, drafts->depth[candidates[0]], tokens, count,
+                                         error);
 }
 
-static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+/* Drops keys behind a sequence's first `length` tokens. */
+static void specdec__draft_block_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
 
@@ -51752,7 +51920,8 @@ static void specdec__draft_block_truncate(specdec__drafter *d, int at, const int
     specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
-static void specdec__draft_block_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` shares the keys of the first `length` tokens of sequence `of`. */
+static void specdec__draft_block_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
     const int keys = specdec__min_int(length, m->views[of].length);
@@ -51761,48 +51930,51 @@ static void specdec__draft_block_share(specdec__drafter *d, int at, int of, int 
         specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
-static int specdec__draft_block_ready(const specdec__drafter *d, int at, int count)
+/* Whether the keys of all tokens before the root were computed. */
+static int specdec__draft_block_is_ready(const specdec__drafter *d, int at, int count)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length >= count - 1;
 }
 
-static int specdec__draft_block_followed(const specdec__drafter *d, int at)
+/* How many of a sequence's tokens have keys, as their hidden states were received. */
+static int specdec__draft_block_count_followed(const specdec__drafter *d, int at)
 {
     return ((const specdec__draft_block *)d->state)->views[at].length;
 }
 
-/* Computes keys of the hidden states that are new. A sequence of which states were missed is not drafted for until it
-   is cut. */
-static specdec_result specdec__draft_block_follow(specdec__drafter *d, const specdec__prefilled *heard,
-                                                  specdec_error *error)
+/* Computes keys of committed tokens whose hidden states are new. A sequence of which states were missed is not drafted
+   for until it is cut. */
+static specdec_result specdec__draft_block_follow_target(specdec__drafter *d, const specdec__prefilled *committed,
+                                                         specdec_error *error)
 {
     specdec__draft_block *m = (specdec__draft_block *)d->state;
-    specdec__view *view = &m->views[heard->at];
+    specdec__view *view = &m->views[committed->at];
     const size_t width = (size_t)d->model->reads.count * (size_t)d->model->reads.width;
     const size_t stride = (size_t)specdec__forward_states_stride(d->model);
-    const int end = heard->from + heard->n;
+    const int end = committed->from + committed->n;
     specdec_result result = SPECDEC_OK;
     int i, from, to;
 
-    for (from = view->length; !result && from >= heard->from && from < end; from = to) {
+    for (from = view->length; !result && from >= committed->from && from < end; from = to) {
         specdec__prefill_rows rows = specdec__prefill_rows_from(end);
 
         to = specdec__min_int(end, from + m->context.max_nodes);
-        for (i = from - heard->from; i < to - heard->from; i++) {
-            const int node = heard->first + (heard->path ? heard->path[i] : i);
+        for (i = from - committed->from; i < to - committed->from; i++) {
+            const int node = committed->first + (committed->path ? committed->path[i] : i);
 
-            memcpy(m->reads + (size_t)(i + heard->from - from) * stride, d->taps.out + (size_t)node * width,
+            memcpy(m->reads + (size_t)(i + committed->from - from) * stride, d->taps.out + (size_t)node * width,
                    width * sizeof *m->reads);
         }
         rows.reads = m->reads;
         rows.reads_from = from;
-        result = specdec__forward_prefill(&m->context, view, heard->text, to, m->context.max_nodes, &rows, NULL, error);
+        result = specdec__forward_prefill(&m->context, view, committed->text, to, m->context.max_nodes, &rows, NULL,
+                                          error);
     }
     return result;
 }
 
 /* Takes the memory for rows of logits behind tokens. */
-static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec__arena *arena)
+static void specdec__draft_block_take_rows(specdec__draft_block *m, int size, specdec__arena *arena)
 {
     const specdec__model *model = m->context.model;
     const specdec__block_model *b = &model->block;
@@ -51830,6 +52002,7 @@ static void specdec__draft_block_rows(specdec__draft_block *m, int size, specdec
     m->levels.logits = m->rows;
 }
 
+/* Takes the drafter's memory from an arena, and checks that its file fits the target. */
 static specdec_result specdec__draft_block_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
@@ -51838,7 +52011,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     const specdec__model *model = d->model;
     const specdec__block_model *b = &model->block;
     const size_t stride = (size_t)specdec__forward_states_stride(model);
-    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec_result result = specdec__draft_layer_check_target(model, target->model, error);
     const int places = setup->room->max_views + setup->room->kept_views;
     specdec__kv_demand room = *setup->room;
     specdec__view counted_view;
@@ -51847,7 +52020,7 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
     d->state = m;
     m = m ? m : &counted;
     memset(m, 0, sizeof *m);
-    if (result || (result = specdec__levels_vocabulary(d, target->model, error)) != SPECDEC_OK)
+    if (result || (result = specdec__levels_check_vocabulary(d, target->model, error)) != SPECDEC_OK)
         return result;
     if (b->mask_token >= target->model->vocab_size)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft's mask is token %d, the target has %d",
@@ -51870,9 +52043,9 @@ static specdec_result specdec__draft_block_init(specdec__drafter *d, const specd
         if (m->views && i >= setup->room->max_views)
             specdec__kv_add_kept_view(&m->context.kv, &m->views[i]);
     }
-    specdec__draft_block_rows(m, setup->config->tree_size, arena);
-    m->levels.begin = specdec__draft_block_begin;
-    m->levels.run = specdec__draft_block_run;
+    specdec__draft_block_take_rows(m, setup->config->tree_size, arena);
+    m->levels.begin = specdec__draft_block_begin_tree;
+    m->levels.run = specdec__draft_block_run_level;
     return SPECDEC_OK;
 }
 
@@ -51884,12 +52057,12 @@ static void specdec__draft_block_kind(specdec__drafter_kind *kind)
     kind->size = 16;
     kind->depth = 8;
     kind->init = specdec__draft_block_init;
-    kind->truncate = specdec__draft_block_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_block_share);
-    kind->ready = specdec__draft_block_ready;
-    kind->follow = specdec__draft_block_follow;
-    kind->followed = specdec__draft_block_followed;
-    kind->keeps = 1;
+    kind->truncate_sequence = specdec__draft_block_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_block_share_prefix);
+    kind->is_ready = specdec__draft_block_is_ready;
+    kind->follow_target = specdec__draft_block_follow_target;
+    kind->count_followed = specdec__draft_block_count_followed;
+    kind->keeps_ended = 1;
 }
 
 SPECDEC__FOR_SPEED
@@ -51901,7 +52074,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Removes from a tree the draft tokens that a constraint forbids, and their descendants. */
-static void specdec__draft_ngram_obey(const specdec__draft_request *request, specdec__draft_tree *drafts)
+static void specdec__draft_ngram_drop_forbidden(const specdec__draft_request *request, specdec__draft_tree *drafts)
 {
     int32_t now[SPECDEC__MAX_TREE];
     int i, n = 1;
@@ -51911,10 +52084,11 @@ static void specdec__draft_ngram_obey(const specdec__draft_request *request, spe
         const int parent = now[drafts->tree.parents[i]];
 
         now[i] = -1;
-        if (parent < 0 || !specdec__constrained_allows(request->constrained, request->text,
-                                                       specdec__draft_path(request, drafts, parent), drafts->tokens[i]))
+        if (parent < 0 || !specdec__constrained_allows_token(request->constrained, request->text,
+                                                             specdec__draft_write_path(request, drafts, parent),
+                                                             drafts->tokens[i]))
             continue;
-        specdec__tree_put(&drafts->tree, n, parent, specdec__tree_rank(&drafts->tree, n, parent));
+        specdec__tree_put_node(&drafts->tree, n, parent, specdec__tree_next_rank(&drafts->tree, n, parent));
         drafts->tokens[n] = drafts->tokens[i];
         drafts->share[n] = drafts->share[i];
         drafts->depth[n] = drafts->depth[parent] + 1;
@@ -51924,8 +52098,8 @@ static void specdec__draft_ngram_obey(const specdec__draft_request *request, spe
 }
 
 /* Proposes the most probable continuations of the sequence, by n-grams of all sequences. */
-static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, const specdec__draft_request *request,
-                                                specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_ngram_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                     specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
     specdec__ngram_reader *reader = &index->readers[request->at];
@@ -51935,36 +52109,36 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, const specd
 
     wish.n = request->most;
     wish.d = request->levels;
-    wish.least = SPECDEC__NGRAM_LEAST;
+    wish.least = SPECDEC__NGRAM_LEAST_PROBABILITY;
     wish.coupled = request->rule == SPECDEC_RULE_COUPLED && request->sampling->temperature > 0;
     wish.seed = request->sampling->seed;
-    specdec__ngram_extend(index, reader, request->text, request->count);
-    result = specdec__ngram_propose(index, reader, &drafts->tree, drafts->tokens, drafts->share, &wish, error);
+    specdec__ngram_extend_sequence(index, reader, request->text, request->count);
+    result = specdec__ngram_propose_tree(index, reader, &drafts->tree, drafts->tokens, drafts->share, &wish, error);
     for (i = result ? 0 : drafts->tree.n - 1; i > 0; i--)
         drafts->share[i] /= drafts->share[drafts->tree.parents[i]];
-    if (!result && specdec__constrained_is(request->constrained))
-        specdec__draft_ngram_obey(request, drafts);
+    if (!result && specdec__constrained_is_limited(request->constrained))
+        specdec__draft_ngram_drop_forbidden(request, drafts);
     return result;
 }
 
 /* Updates the trust in each source of n-grams from a token that was chosen behind text[length]. */
-static void specdec__draft_ngram_learn(specdec__ngram *index, specdec__ngram_reader *reader,
-                                       specdec__ngram_place *place, const int32_t *text, int length)
+static void specdec__draft_ngram_learn_token(specdec__ngram *index, specdec__ngram_reader *reader,
+                                             specdec__ngram_place *place, const int32_t *text, int length)
 {
-    specdec__ngram_extend(index, reader, text, length);
-    place->run = specdec__ngram_longest(index, reader);
+    specdec__ngram_extend_sequence(index, reader, text, length);
+    place->run = specdec__ngram_longest_run(index, reader);
     place->streak = reader->streak_at == length ? reader->streak : 0;
-    reader->streak = specdec__ngram_learn(index, place, text[length]) ? place->streak + 1 : 0;
+    reader->streak = specdec__ngram_learn_token(index, place, text[length]) ? place->streak + 1 : 0;
     reader->streak_at = length + 1;
 }
 
 /* Stores the target's most probable tokens at a node, if its logits were computed. */
-static void specdec__draft_ngram_recycle(specdec__ngram *index, const specdec__ngram_place *place,
-                                         const specdec__verified *j, int node)
+static void specdec__draft_ngram_recycle_row(specdec__ngram *index, const specdec__ngram_place *place,
+                                             const specdec__verified *j, int node)
 {
     if (j->logits)
-        specdec__recycle_keep(&index->recycling, place->tail, place->known, j->kernels,
-                              j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
+        specdec__recycle_store_row(&index->recycling, place->tail, place->known, j->kernels,
+                                   j->logits + (size_t)node * (size_t)j->vocab, j->vocab, j->sampling->temperature);
 }
 
 /* Learns from the tokens of a step, and stores the target's most probable tokens behind every node, accepted or not. */
@@ -51977,71 +52151,74 @@ static void specdec__draft_ngram_see_logits(specdec__drafter *d, const specdec__
     int i, node;
 
     for (i = 0; i < j->length; i++) {
-        specdec__ngram_look(&place, j->tree, j->tokens, 0, j->text, j->count + i);
+        specdec__ngram_set_place(&place, j->tree, j->tokens, 0, j->text, j->count + i);
         place.root = !i;
         reached[j->path[i]] = 1;
         if (reader->length <= j->count + i)
-            specdec__draft_ngram_learn(index, reader, &place, j->text, j->count + i);
-        specdec__draft_ngram_recycle(index, &place, j, j->path[i]);
+            specdec__draft_ngram_learn_token(index, reader, &place, j->text, j->count + i);
+        specdec__draft_ngram_recycle_row(index, &place, j, j->path[i]);
     }
     for (node = 1; node < j->tree->n && j->whole; node++) {
         if (reached[node])
             continue;
-        specdec__ngram_look(&place, j->tree, j->tokens, node, j->text, j->count);
-        specdec__draft_ngram_recycle(index, &place, j, node);
+        specdec__ngram_set_place(&place, j->tree, j->tokens, node, j->text, j->count);
+        specdec__draft_ngram_recycle_row(index, &place, j, node);
     }
 }
 
-static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_ngram_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
 
     if (index->readers[at].length > length)
-        specdec__ngram_rewind(index, &index->readers[at], text, length);
+        specdec__ngram_rewind_sequence(index, &index->readers[at], text, length);
 }
 
-static void specdec__draft_ngram_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins with the first `length` tokens of another, which the index counts already. */
+static void specdec__draft_ngram_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
 
     (void)of;
-    specdec__ngram_begin(index, &index->readers[at], length);
+    specdec__ngram_begin_sequence(index, &index->readers[at], length);
 }
 
-static void specdec__draft_ngram_end(specdec__drafter *d, int at, const int32_t *text)
+static void specdec__draft_ngram_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__ngram *index = (specdec__ngram *)d->state;
 
-    specdec__ngram_end(index, &index->readers[at], text);
+    specdec__ngram_end_sequence(index, &index->readers[at], text);
 }
 
-static int specdec__draft_ngram_behind(const specdec__drafter *d, int at, int count)
+/* How many of a sequence's first `count` tokens the index does not count yet. */
+static int specdec__draft_ngram_count_behind(const specdec__drafter *d, int at, int count)
 {
     return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
 
+/* Takes the index's memory from an arena: its size follows from the sequences and the history. */
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
     const int length = specdec__max_int(setup->room->view_keys, 64), history = setup->config->history;
-    const int most = (1 << 28) / (SPECDEC__NGRAM_TOKENS + 1);
+    const int most = (1 << 28) / (SPECDEC__NGRAM_LONGEST_CONTEXT + 1);
     specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
     specdec__ngram_size size;
 
-    size.context = SPECDEC__NGRAM_TOKENS;
+    size.context = SPECDEC__NGRAM_LONGEST_CONTEXT;
     size.max_nodes = setup->capacity;
     size.readers = setup->room->max_views;
     size.history = history;
-    size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED),
+    size.recycled = specdec__min_int(specdec__min_int(4 * length, SPECDEC__NGRAM_RECYCLED_CONTEXTS),
                                      2 * setup->target->model->vocab_size);
-    size.capacity = length + (size.readers - 1) * specdec__min_int(length, SPECDEC__NGRAM_SHARE);
+    size.capacity = length + (size.readers - 1) * specdec__min_int(length, SPECDEC__NGRAM_SEQUENCE_TOKENS);
     size.capacity = specdec__min_int(specdec__min_int(size.capacity, most) + history, most) * (size.context + 1);
     d->state = index;
     return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
 }
 
 /* A hash of the spellings of all tokens, by which files of n-grams are known to be of this vocabulary. */
-static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
+static uint64_t specdec__draft_ngram_hash_vocabulary(const specdec__vocab *vocab)
 {
     uint64_t hash = SPECDEC__HASH;
     uint32_t id;
@@ -52060,11 +52237,11 @@ static void specdec__draft_ngram_kind(specdec__drafter_kind *kind)
     kind->size = 32;
     kind->depth = 12;
     kind->init = specdec__draft_ngram_init;
-    kind->fill = specdec__draft_ngram_fill;
-    kind->truncate = specdec__draft_ngram_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_ngram_share);
-    kind->end = specdec__draft_ngram_end;
-    kind->behind = specdec__draft_ngram_behind;
+    kind->fill_tree = specdec__draft_ngram_fill_tree;
+    kind->truncate_sequence = specdec__draft_ngram_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_ngram_share_prefix);
+    kind->end_sequence = specdec__draft_ngram_end_sequence;
+    kind->count_behind = specdec__draft_ngram_count_behind;
     kind->see_logits = specdec__draft_ngram_see_logits;
 }
 
@@ -52077,8 +52254,8 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 /* Proposes the tokens that the constraint forces behind the sequence: a chain, which is always accepted. */
-static specdec_result specdec__draft_forced_fill(specdec__drafter *d, const specdec__draft_request *request,
-                                                 specdec__draft_tree *drafts, specdec_error *error)
+static specdec_result specdec__draft_forced_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      specdec__draft_tree *drafts, specdec_error *error)
 {
     int length = request->count;
     int32_t token;
@@ -52086,12 +52263,12 @@ static specdec_result specdec__draft_forced_fill(specdec__drafter *d, const spec
     (void)d;
     (void)error;
     drafts->tree.n = 1;
-    while (specdec__constrained_is(request->constrained) && drafts->tree.n < request->most &&
+    while (specdec__constrained_is_limited(request->constrained) && drafts->tree.n < request->most &&
            drafts->tree.n < request->levels &&
-           (token = specdec__constrained_forced(request->constrained, request->text, length)) >= 0) {
+           (token = specdec__constrained_forced_token(request->constrained, request->text, length)) >= 0) {
         const int node = drafts->tree.n++;
 
-        specdec__tree_put(&drafts->tree, node, node - 1, 1);
+        specdec__tree_put_node(&drafts->tree, node, node - 1, 1);
         drafts->tokens[node] = request->text[length++] = token;
         drafts->share[node] = 1;
     }
@@ -52106,7 +52283,7 @@ static void specdec__draft_forced_kind(specdec__drafter_kind *kind)
     kind->ranks = 1;
     kind->size = 16;
     kind->depth = 12;
-    kind->fill = specdec__draft_forced_fill;
+    kind->fill_tree = specdec__draft_forced_fill_tree;
 }
 
 SPECDEC__FOR_SPEED
@@ -52116,43 +52293,47 @@ SPECDEC__FOR_SPEED
  *
  *
  * TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache draft a chain; a draft
- * model with a short window, or n-grams, draft trees that this small cache verifies (the first level). Both levels use
+ * model with a short window, or n-grams, draft trees that this small cache verifies (the first level;
+ * its drafter: the first drafter). Both levels use
  * the same noise, so the chain is what the small cache alone would decode: a draw from its distribution.
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
-#define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
-#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the first level's draft model uses */
-#define SPECDEC__RECALL_SHARE 8    /* the small cache holds the context's tokens divided by this, by default */
-#define SPECDEC__RECALL_LEAST 64   /* tokens of the small cache by default, at least */
+#define SPECDEC__RECALL_TREE_NODES 8    /* nodes of the trees that the small cache verifies, at most */
+#define SPECDEC__RECALL_WINDOW 256 /* last tokens of a sequence that the small cache's draft model uses */
+#define SPECDEC__RECALL_CONTEXT_DIVISOR 8 /* tokens of the small cache by default: the context divided by this */
+#define SPECDEC__RECALL_LEAST_TOKENS 64   /* tokens of the small cache by default, at least */
 
+/* The state of a drafter of two levels. */
 typedef struct specdec__draft_recall {
     specdec__levels levels;
     specdec__retrieval cache;
-    specdec__drafter inner;    /* drafts for the small cache */
-    specdec__proposal p;       /* of `inner`, for one sequence after the other */
-    specdec_sampling sampling; /* of the first level */
-    int nodes;                 /* of the first level's trees */
+    specdec__drafter first_drafter;    /* proposes tokens that the small cache verifies */
+    specdec__proposal first_proposal;       /* first_drafter's, for one sequence after the other */
+    specdec_sampling sampling; /* of the sequence, as the first level uses it */
+    int nodes;                 /* of the trees that first_drafter proposes, at most */
 } specdec__draft_recall;
 
 /* The first n nodes of the best tree of 8 nodes for a typical acceptance. */
-static void specdec__draft_recall_tree(specdec_tree *tree, int n)
+static void specdec__draft_recall_write_tree(specdec_tree *tree, int n)
 {
-    static const signed char parents[SPECDEC__RECALL_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
-    static const signed char ranks[SPECDEC__RECALL_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
+    static const signed char parents[SPECDEC__RECALL_TREE_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
+    static const signed char ranks[SPECDEC__RECALL_TREE_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
 
     for (tree->n = 0; tree->n < n; tree->n++)
-        specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
+        specdec__tree_put_node(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* Runs what the first level's drafter proposes, behind a chain of `done` tokens, as a step of the small cache; no
-   deeper than the chain may still grow. */
-static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__draft_request *request,
-                                                const specdec__draft_tree *drafts, int done, specdec_error *error)
+/* Lets the first drafter propose a tree behind the first `done` tokens of the chain, no deeper than the chain may still
+   grow, and runs it as a step of the target with the small cache. */
+static specdec_result specdec__draft_recall_run_first_level(specdec__draft_recall *m,
+                                                            const specdec__draft_request *request,
+                                                            const specdec__draft_tree *drafts, int done,
+                                                            specdec_error *error)
 {
-    specdec__proposal *q = &m->p;
-    specdec__context *c = specdec__retrieve_context(&m->cache);
+    specdec__proposal *q = &m->first_proposal;
+    specdec__context *c = specdec__retrieve_step_context(&m->cache);
     specdec__batch batch;
     specdec_result result;
     int i;
@@ -52161,15 +52342,16 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     q->request.levels = drafts->tree.n - 1 - done;
     q->request.most = m->nodes;
     q->frontier.valid_at = 0;
-    specdec__draft_begin(q, request->text, specdec__draft_path(request, drafts, done), &m->sampling,
-                         SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(q, request->text, specdec__draft_write_path(request, drafts, done), &m->sampling,
+                                  SPECDEC_RULE_COUPLED);
     q->request.constrained = request->constrained;
-    if (m->inner.kind.cost)
-        specdec__draft_recall_tree(&q->drafts.tree, m->nodes);
+    if (m->first_drafter.kind.level_cost)
+        specdec__draft_recall_write_tree(&q->drafts.tree, m->nodes);
     specdec_tree_depth(&q->drafts.tree, q->drafts.depth);
     while (q->drafts.depth[q->drafts.tree.n - 1] >= q->request.levels)
         q->drafts.tree.n--;
-    if (q->request.levels > 1 && (result = m->inner.kind.fill(&m->inner, &q->request, &q->drafts, error)) != SPECDEC_OK)
+    if (q->request.levels > 1 && (result = m->first_drafter.kind.fill_tree(&m->first_drafter, &q->request, &q->drafts,
+                                                                           error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->drafts.tree.n; i++) {
         c->tokens[i] = specdec__max_int(q->drafts.tokens[i], 0);
@@ -52179,19 +52361,19 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     return specdec__forward(c, &batch, error);
 }
 
-/* Verifies the first level's tree: tokens that the small cache chooses are appended to the chain, of which *done are
-   there. */
-static void specdec__draft_recall_walk(specdec__draft_recall *m, const specdec__draft_request *request,
-                                       specdec__draft_tree *drafts, int *done)
+/* Verifies the first drafter's tree: appends the tokens that the target with the small cache chooses to the chain.
+   *done: tokens of the chain. */
+static void specdec__draft_recall_verify_first_level(specdec__draft_recall *m, const specdec__draft_request *request,
+                                                     specdec__draft_tree *drafts, int *done)
 {
-    specdec__proposal *q = &m->p;
-    int path[SPECDEC__RECALL_NODES], length = 0, node = 0, k;
-    int32_t own[SPECDEC__RECALL_NODES];
+    specdec__proposal *q = &m->first_proposal;
+    int path[SPECDEC__RECALL_TREE_NODES], length = 0, node = 0, k;
+    int32_t own[SPECDEC__RECALL_TREE_NODES];
 
     for (;;) {
         own[length] = node;
         path[length++] = node;
-        specdec__draft_children(&m->levels, request, drafts, *done, node);
+        specdec__draft_choose_children(&m->levels, request, drafts, *done, node);
         if (drafts->tokens[*done + 1] < 0 || ++*done == drafts->tree.n - 1)
             break;
         for (k = specdec__tree_child(&q->drafts.tree, node, node + 1);
@@ -52202,20 +52384,21 @@ static void specdec__draft_recall_walk(specdec__draft_recall *m, const specdec__
         node = k;
     }
     specdec__view_commit(&m->cache.sequences[request->at].view, &m->cache.context.kv, path, length);
-    if (m->inner.kind.commit && q->drafts.tree.n > 1)
-        m->inner.kind.commit(&m->inner, q->request.at, own + 1, length - 1);
+    if (m->first_drafter.kind.commit_path && q->drafts.tree.n > 1)
+        m->first_drafter.kind.commit_path(&m->first_drafter, q->request.at, own + 1, length - 1);
 }
 
-static specdec_result specdec__draft_recall_fill(specdec__drafter *d, const specdec__draft_request *request,
-                                                 specdec__draft_tree *drafts, specdec_error *error)
+/* Drafts a chain with the small cache: runs and verifies trees of the first drafter until the chain is full. */
+static specdec_result specdec__draft_recall_fill_tree(specdec__drafter *d, const specdec__draft_request *request,
+                                                      specdec__draft_tree *drafts, specdec_error *error)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
     int done = 0, before = -1, i;
     specdec_result result;
 
-    if (!request->view || !specdec__retrieve_pays(&m->cache, request->view->length))
+    if (!request->view || !specdec__retrieve_is_long_enough(&m->cache, request->view->length))
         return SPECDEC_ERROR_FULL;
-    result = specdec__retrieve_begin(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
+    result = specdec__retrieve_begin_chain(&m->cache, request->at, request->view) ? SPECDEC_OK : SPECDEC_ERROR_FULL;
     m->levels.chooser.sampling = request->sampling;
     m->levels.chooser.constrained = request->constrained;
     m->sampling = *request->sampling;
@@ -52227,65 +52410,69 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, const spec
         drafts->tokens[i] = -1;
     while (!result && done < drafts->tree.n - 1 && done > before) {
         before = done;
-        result = specdec__draft_recall_run(m, request, drafts, done, error);
+        result = specdec__draft_recall_run_first_level(m, request, drafts, done, error);
         if (!result)
-            specdec__draft_recall_walk(m, request, drafts, &done);
+            specdec__draft_recall_verify_first_level(m, request, drafts, &done);
     }
-    if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, request->at, request->text, request->count);
+    if (m->first_drafter.kind.truncate_sequence)
+        m->first_drafter.kind.truncate_sequence(&m->first_drafter, request->at, request->text, request->count);
     if (result) /* chunks may be missing */
-        specdec__retrieve_forget(&m->cache, request->at);
+        specdec__retrieve_drop_sequence(&m->cache, request->at);
     return result;
 }
 
-static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+/* Drops what is stored of a sequence behind its first `length` tokens. */
+static void specdec__draft_recall_truncate_sequence(specdec__drafter *d, int at, const int32_t *text, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
     specdec__retrieved *t = &m->cache.sequences[at];
 
     if (length < t->from + t->exact)
-        specdec__retrieve_forget(&m->cache, at);
-    if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, at, text, length);
+        specdec__retrieve_drop_sequence(&m->cache, at);
+    if (m->first_drafter.kind.truncate_sequence)
+        m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, length);
 }
 
-static void specdec__draft_recall_share(specdec__drafter *d, int at, int of, int length)
+/* Sequence `at` begins with the first `length` tokens of sequence `of`: the first drafter may share them. */
+static void specdec__draft_recall_share_prefix(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-    if (m->inner.kind.share)
-        m->inner.kind.share(&m->inner, at, of, length);
+    if (m->first_drafter.kind.share_prefix)
+        m->first_drafter.kind.share_prefix(&m->first_drafter, at, of, length);
 }
 
-static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t *text)
+/* A sequence ends: drops what the small cache and the first drafter hold of it. */
+static void specdec__draft_recall_end_sequence(specdec__drafter *d, int at, const int32_t *text)
 {
     specdec__draft_recall *m = (specdec__draft_recall *)d->state;
 
-    specdec__retrieve_forget(&m->cache, at);
-    if (m->inner.kind.end)
-        m->inner.kind.end(&m->inner, at, text);
-    else if (m->inner.kind.truncate)
-        m->inner.kind.truncate(&m->inner, at, text, 0);
+    specdec__retrieve_drop_sequence(&m->cache, at);
+    if (m->first_drafter.kind.end_sequence)
+        m->first_drafter.kind.end_sequence(&m->first_drafter, at, text);
+    else if (m->first_drafter.kind.truncate_sequence)
+        m->first_drafter.kind.truncate_sequence(&m->first_drafter, at, text, 0);
 }
 
 /* The cost of a level: a step of the target with few keys, for about two tokens. */
-static double specdec__draft_recall_cost(const specdec__drafter *d, const specdec__model *target)
+static double specdec__draft_recall_level_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d;
     (void)target;
     return 0.5;
 }
 
-static int specdec__draft_recall_ready(const specdec__drafter *d, int at, int count)
+/* Whether a sequence is long enough for the small cache. */
+static int specdec__draft_recall_is_ready(const specdec__drafter *d, int at, int count)
 {
     (void)at;
-    return specdec__retrieve_pays(&((const specdec__draft_recall *)d->state)->cache, count - 1);
+    return specdec__retrieve_is_long_enough(&((const specdec__draft_recall *)d->state)->cache, count - 1);
 }
 
-/* Makes the drafter of the first level: the draft model if the configuration has one, else n-grams. */
-static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, const specdec__drafter *d,
-                                                  const specdec__draft_setup *setup, specdec__arena *arena,
-                                                  specdec_error *error)
+/* Initialises the first drafter: the draft model if the configuration has one, else n-grams. */
+static specdec_result specdec__draft_recall_init_first_level(specdec__draft_recall *m, const specdec__drafter *d,
+                                                             const specdec__draft_setup *setup, specdec__arena *arena,
+                                                             specdec_error *error)
 {
     const int size = m->nodes;
     specdec__kv_demand room = *setup->room;
@@ -52298,19 +52485,20 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
     if (!SPECDEC__NGRAMS && !model)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
                              "SPECDEC_NO_NGRAM leaves n-grams out of this build");
-    memset(&m->inner.kind, 0, sizeof m->inner.kind);
+    memset(&m->first_drafter.kind, 0, sizeof m->first_drafter.kind);
     if (model)
-        specdec__draft_model_kind(&m->inner.kind);
+        specdec__draft_model_kind(&m->first_drafter.kind);
     else if (SPECDEC__NGRAMS)
-        specdec__draft_ngram_kind(&m->inner.kind);
-    m->inner.model = model;
-    m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
+        specdec__draft_ngram_kind(&m->first_drafter.kind);
+    m->first_drafter.model = model;
+    m->first_drafter.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
     inner.window = SPECDEC__RECALL_WINDOW;
-    specdec__draft_take(&m->p, size, size, arena);
-    return m->inner.kind.init(&m->inner, &inner, arena, error);
+    specdec__draft_take_proposal(&m->first_proposal, size, size, arena);
+    return m->first_drafter.kind.init(&m->first_drafter, &inner, arena, error);
 }
 
+/* Takes the drafter's memory from an arena, and refuses targets whose keys cannot be copied by chunks. */
 static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                  specdec__arena *arena, specdec_error *error)
 {
@@ -52318,8 +52506,8 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
     const specdec__context *target = setup->target;
     const specdec_config *config = setup->config;
     const int chunk = config->retrieval_chunk ? config->retrieval_chunk : 8;
-    const int share = setup->room->view_keys / SPECDEC__RECALL_SHARE;
-    const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST);
+    const int share = setup->room->view_keys / SPECDEC__RECALL_CONTEXT_DIVISOR;
+    const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST_TOKENS);
     specdec_result result;
 
     d->state = m;
@@ -52331,11 +52519,11 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
                              "layers see the whole text");
     specdec__levels_init(&m->levels, target->model, setup, arena);
-    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->max_nodes);
+    m->nodes = specdec__min_int(SPECDEC__RECALL_TREE_NODES, target->max_nodes);
     specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
-    if ((result = specdec__draft_recall_inner(m, d, setup, arena, error)) != SPECDEC_OK)
+    if ((result = specdec__draft_recall_init_first_level(m, d, setup, arena, error)) != SPECDEC_OK)
         return result;
-    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->inner.kv_bytes;
+    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->first_drafter.kv_bytes;
     m->levels.logits = m->cache.logits;
     m->levels.stride = (size_t)target->output->rows;
     return SPECDEC_OK;
@@ -52352,12 +52540,12 @@ static void specdec__draft_recall_kind(specdec__drafter_kind *kind)
     kind->size = 13;
     kind->depth = 13;
     kind->init = specdec__draft_recall_init;
-    kind->fill = specdec__draft_recall_fill;
-    kind->truncate = specdec__draft_recall_truncate;
-    kind->share = SPECDEC__SHARES(specdec__draft_recall_share);
-    kind->end = specdec__draft_recall_end;
-    kind->cost = specdec__draft_recall_cost;
-    kind->ready = specdec__draft_recall_ready;
+    kind->fill_tree = specdec__draft_recall_fill_tree;
+    kind->truncate_sequence = specdec__draft_recall_truncate_sequence;
+    kind->share_prefix = SPECDEC__SHARES(specdec__draft_recall_share_prefix);
+    kind->end_sequence = specdec__draft_recall_end_sequence;
+    kind->level_cost = specdec__draft_recall_level_cost;
+    kind->is_ready = specdec__draft_recall_is_ready;
 }
 
 SPECDEC__FOR_SPEED
@@ -52368,6 +52556,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* 1 for each kind of drafter that this build has. */
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_MTP SPECDEC__HEADS
@@ -52380,7 +52569,7 @@ typedef void (*specdec__drafter_row)(specdec__drafter_kind *kind);
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
-    const char *name;
+    const char *name; /* by which callers name the kind */
     specdec__drafter_row row; /* NULL: it is left out of this build */
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
 #define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? specdec__draft_##kind##_kind : NULL},
@@ -52389,12 +52578,12 @@ static const struct {
 };
 
 /* The kinds that draft with models that read states, by how these do. */
-static const specdec__drafter_row specdec__drafter_files[] = {
+static const specdec__drafter_row specdec__drafter_state_readers[] = {
     NULL, SPECDEC__HEADS ? specdec__draft_layer_kind : NULL, SPECDEC__HEADS ? specdec__draft_assistant_kind : NULL,
     SPECDEC__HEADS ? specdec__draft_block_kind : NULL};
 
-/* Writes the row of a kind. Returns 0 if there is none. */
-static int specdec__drafter_write(specdec__drafter_kind *kind, specdec__drafter_row row)
+/* Writes the row of a kind of drafter to *kind. Returns 0 if there is none, else 1. */
+static int specdec__drafter_write_kind(specdec__drafter_kind *kind, specdec__drafter_row row)
 {
     memset(kind, 0, sizeof *kind);
     if (row)
@@ -52404,18 +52593,18 @@ static int specdec__drafter_write(specdec__drafter_kind *kind, specdec__drafter_
 
 /* Replaces the kind that the caller has named by the one that drafts with files like the model's. A kind that can draft
    without its model stays. */
-static void specdec__drafter_fit(specdec__drafter_kind *kind, const specdec__model *model)
+static void specdec__drafter_fit_kind(specdec__drafter_kind *kind, const specdec__model *model)
 {
-    const specdec__drafter_row row = model ? specdec__drafter_files[model->trait[SPECDEC__READS_STATES]] : NULL;
+    const specdec__drafter_row row = model ? specdec__drafter_state_readers[model->trait[SPECDEC__READS_STATES]] : NULL;
 
     if (row && !kind->optional)
-        specdec__drafter_write(kind, row);
+        specdec__drafter_write_kind(kind, row);
 }
 
 /* The kind that a caller names. Returns 0 for "auto" and "off", and for a kind that is left out of this build. */
-static int specdec__drafter_named(specdec__drafter_kind *kind, specdec_drafting drafting)
+static int specdec__drafter_named_kind(specdec__drafter_kind *kind, specdec_drafting drafting)
 {
-    return specdec__drafter_write(kind, drafting > SPECDEC_DRAFT_OFF
+    return specdec__drafter_write_kind(kind, drafting > SPECDEC_DRAFT_OFF
                                             ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].row : NULL);
 }
 
@@ -52435,15 +52624,15 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_FIRST_CREDIT 0.8   /* plain steps: a drafter's credit before its first step */
 #define SPECDEC__TUNE_LEAST_CREDIT 0.5   /* plain steps below 0: lowest credit, so that a drafter is back soon */
 #define SPECDEC__TUNE_MOST_CREDIT 12.0   /* plain steps: highest credit, so that old gains do not hide present losses */
-#define SPECDEC__TUNE_FORGIVEN 0.1 /* plain steps a step: credit of a resting drafter that expects twice the rate */
+#define SPECDEC__TUNE_REST_CREDIT 0.1 /* plain steps a step: credit of a resting drafter that expects twice the rate */
 #define SPECDEC__TUNE_REST_STEPS 4       /* steps between two estimates of the rate of a drafter that rests */
 #define SPECDEC__TUNE_RANKS 8            /* ranks of children whose acceptance is measured separately */
 #define SPECDEC__TUNE_BINS 10            /* ranges of a draft token's share whose acceptance is measured separately */
 #define SPECDEC__TUNE_DECAY 0.99         /* factor, a step, of the weight of older observations of acceptance */
-#define SPECDEC__TUNE_DRIFT 0.9          /* of a change of one width's time: the part that applies to all widths */
-#define SPECDEC__TUNE_NEXT_NODE 0.03     /* plain steps: assumed cost of one node more than the widest measured step */
-#define SPECDEC__TUNE_CHEAP 0.05         /* plain steps: a drafter whose level takes less drafts at every step */
-#define SPECDEC__TUNE_CATCH_UP 8         /* tokens: a drafter that is further behind prefills before it drafts */
+#define SPECDEC__TUNE_DRIFT_SHARE 0.9   /* of a change of one width's time: the share that applies to all widths */
+#define SPECDEC__TUNE_NEXT_NODE_COST 0.03 /* plain steps: assumed cost of a node beyond the widest measured step */
+#define SPECDEC__TUNE_CHEAP_LEVEL 0.05         /* plain steps: a drafter whose level takes less drafts at every step */
+#define SPECDEC__TUNE_CATCH_UP_TOKENS 8         /* tokens: a drafter that is further behind prefills before it drafts */
 #define SPECDEC__TUNE_PAYBACK_STEPS 50   /* steps within which a drafter's catching up must pay */
 #define SPECDEC__TUNE_WAIT_SHARE 0.25    /* plain steps: longest time of a drafter without cost, or wait for one */
 #define SPECDEC__TUNE_PREFILL_SHARE 0.36 /* of a step in which sequences decode: time that prefilling others may add */
@@ -52451,23 +52640,23 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_SMALL_BYTES (8 << 20)  /* bytes of weights: smaller models are timed before the first step */
 #define SPECDEC__TUNE_TRIAL_SECONDS 0.004    /* seconds that timing them may take */
 
-SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
+SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__GROWN_CHILDREN <= SPECDEC__TUNE_RANKS);
 
 /* A running mean of measured times. */
 typedef struct specdec__tune_mean {
     double seconds; /* 0: nothing was measured yet */
-    double seen;    /* measurements, up to 7: each later one has a weight of 1/7 */
+    double seen;    /* number of measurements, up to 7: each later one has a weight of 1/7 */
 } specdec__tune_mean;
 
 /* Measured costs and acceptance of a drafter, and its credit. */
 typedef struct specdec__tune_drafter {
-    double cost;                /* of a level before one was timed, in plain steps; 0: it costs nothing */
+    double cost;                /* estimate, in plain steps, of a level before one was timed; 0: none */
     int ranks;                  /* children of a node that it may propose, at most */
     int certain;                /* 1: its draft tokens are always accepted */
     int at_once;                /* 1: all levels together cost as much as one */
     specdec__tune_mean level;   /* seconds of drafting a level */
-    specdec__tune_mean reading; /* seconds of prefilling a token */
-    double credit;              /* seconds that it may still lose against plain steps */
+    specdec__tune_mean token_prefill; /* seconds of prefilling a token */
+    double credit;              /* seconds that the drafter may still lose against plain steps */
     int retry_steps;            /* steps until a drafter that does not pay is asked for one draft token again */
     double offered[SPECDEC__TUNE_RANKS];  /* children of accepted nodes, by rank, the ranks before not being accepted */
     double accepted[SPECDEC__TUNE_RANKS]; /* how many of these were accepted */
@@ -52481,24 +52670,25 @@ typedef struct specdec__tune_load {
     double key_ratio;    /* key / row before both are measured, by the shape of the model */
     double rows, keys;   /* prompt tokens in the current step, and the keys that they attend to together */
     double seconds;      /* running mean of steps without a load, of `nodes` nodes */
-    int nodes;           /* 0: no step without a load was measured */
+    int nodes;           /* of the last measured step without a load; 0: none */
     int outlier;         /* 1: the last step without a load was unexpectedly slow and is unused; -1: fast; 0: used */
-    int seen;            /* measurements of row and key, up to 4 */
+    int seen;            /* number of measurements of row and key, up to 4 */
     int most_rows;       /* prompt tokens of a measured step, at most */
-    int steps;           /* with a load, since the last one without */
+    int steps;           /* steps with a load since the last one without */
 } specdec__tune_load;
 
+/* All measurements of an engine by which trees are chosen. */
 typedef struct specdec__tune {
     specdec__tune_load load;
     int count;                                          /* of drafters */
-    int async;                                          /* index into steps: 1: a drafter runs during the step */
+    int async;                                          /* first index of steps: 1: a drafter runs during steps */
     specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* seconds of the target's steps, by async and by nodes */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
 } specdec__tune;
 
-/* Adds a drafter with an estimate of a level's cost in plain steps, and the children that it may propose behind a node
-   (0: any number). */
-static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
+/* Adds a drafter to the measurements. cost: estimate of a level, in plain steps; ranks: children that it may propose
+   behind a node (0: any number). */
+static void specdec__tune_add_drafter(specdec__tune *tune, double cost, int ranks)
 {
     specdec__tune_drafter *t = &tune->drafters[tune->count++];
     int i;
@@ -52529,7 +52719,7 @@ static void specdec__tune_add_time(specdec__tune_mean *mean, double seconds)
 }
 
 /* Seconds of a plain step; before one was measured, estimated from the narrowest measured step; 0 if none was. */
-static double specdec__tune_plain(const specdec__tune *tune)
+static double specdec__tune_plain_seconds(const specdec__tune *tune)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
     int n = 1;
@@ -52539,18 +52729,18 @@ static double specdec__tune_plain(const specdec__tune *tune)
     return step[n].seconds / (1 + 0.1 * (n - 1));
 }
 
-/* times[1..most]: seconds of a step by its nodes. Measured widths have their means, widths between two of them are
-   interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is steeper. Up to
-   twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE: at a higher estimate wider steps
-   would never be tried. times never falls. */
-static void specdec__tune_times(const specdec__tune *tune, double *times, int most)
+/* Estimates times[1..most]: seconds of a target's step by its nodes. Measured widths have their means, widths between
+   two of them are interpolated; each node beyond the widest adds a tenth of a plain step, or the mean slope if that is
+   steeper. Up to twice a widest width that was measured often, a node adds SPECDEC__TUNE_NEXT_NODE_COST: at a higher
+   estimate wider steps would never be tried. times never falls. */
+static void specdec__tune_estimate_times(const specdec__tune *tune, double *times, int most)
 {
     const specdec__tune_mean *step = tune->steps[tune->async];
     int n, known = 1, next = 1;
     double slope, node;
 
     times[0] = 0;
-    times[1] = specdec__tune_plain(tune);
+    times[1] = specdec__tune_plain_seconds(tune);
     for (n = 2; n <= most; n++) {
         for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE && !(step[next].seconds > 0); next++)
             continue;
@@ -52558,7 +52748,7 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
             times[n] = times[n - 1] + (step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
-            node = (n <= 2 * known && step[known].seen >= 6 ? SPECDEC__TUNE_NEXT_NODE : 0.1) * times[1];
+            node = (n <= 2 * known && step[known].seen >= 6 ? SPECDEC__TUNE_NEXT_NODE_COST : 0.1) * times[1];
             times[n] = times[n - 1] + (slope > node || known > 8 ? slope : node);
         }
         if (step[n].seconds > 0)
@@ -52568,7 +52758,7 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
     }
 }
 
-/* p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
+/* Writes p[k]: the probability that a drafter's child of rank k + 1 is accepted and those of lower ranks are not. */
 static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
@@ -52580,8 +52770,8 @@ static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
     }
 }
 
-/* The bin of a probability. */
-SPECDEC__INLINE int specdec__tune_bin(float probability)
+/* The index of the bin to which a draft token's share belongs. */
+SPECDEC__INLINE int specdec__tune_share_bin(float probability)
 {
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
 }
@@ -52589,16 +52779,16 @@ SPECDEC__INLINE int specdec__tune_bin(float probability)
 /* The measured probability that a draft token is accepted once its parent is; share: the drafter's own estimate. */
 static double specdec__tune_share_probability(const specdec__tune_drafter *t, float share)
 {
-    int bin = specdec__tune_bin(share);
+    int bin = specdec__tune_share_bin(share);
     double p = (double)share * t->hits[bin] / t->share[bin];
 
     return t->certain ? 1 : p < 0.999 ? p : 0.999;
 }
 
-/* Sets frontier.probability, of the path from the root, for all draft tokens from index `from` on, by their shares.
-   Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
-static void specdec__tune_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
-                                specdec__draft_frontier *frontier, int from, int deepest)
+/* Sets frontier.probability, the probability that the path from the root is accepted, for all draft tokens from index
+   `from` on, by their shares. Tokens deeper than `deepest` levels get 0: they are not verified in this step. */
+static void specdec__tune_set_paths(const specdec__tune_drafter *t, const specdec__draft_tree *drafts,
+                                    specdec__draft_frontier *frontier, int from, int deepest)
 {
     float *probability = frontier->probability;
     int i;
@@ -52611,8 +52801,8 @@ static void specdec__tune_paths(const specdec__tune_drafter *t, const specdec__d
 
 /* Counts which children of an accepted draft token (index `reached`) the target chose, verified or not. node: the child
    that was accepted, in the merged tree, or -1; token: the target's choice. */
-static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
-                               int32_t token)
+static void specdec__tune_count_children(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
+                                         int32_t token)
 {
     int i, came = 0;
 
@@ -52627,21 +52817,21 @@ static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal
         t->accepted[rank] += hit && !came;
         came |= hit;
         if (p->frontier.shares) {
-            t->share[specdec__tune_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
-            t->hits[specdec__tune_bin(p->drafts.share[i])] += hit;
+            t->share[specdec__tune_share_bin(p->drafts.share[i])] += (double)p->drafts.share[i];
+            t->hits[specdec__tune_share_bin(p->drafts.share[i])] += hit;
         }
     }
 }
 
-/* Multiplies (seen[i], came[i]) by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
-static void specdec__tune_decay_pairs(double *seen, double *came, int count, double enough)
+/* Multiplies seen[i] and accepted[i] by SPECDEC__TUNE_DECAY where seen[i] is above `enough`. */
+static void specdec__tune_decay_pairs(double *seen, double *accepted, int count, double enough)
 {
     int i;
 
     for (i = 0; i < count; i++)
         if (seen[i] > enough) {
             seen[i] *= SPECDEC__TUNE_DECAY;
-            came[i] *= SPECDEC__TUNE_DECAY;
+            accepted[i] *= SPECDEC__TUNE_DECAY;
         }
 }
 
@@ -52668,9 +52858,11 @@ typedef struct specdec__plan {
     double times[SPECDEC__MAX_TREE + 1]; /* seconds of the whole step, by the nodes of this tree */
 } specdec__plan;
 
-/* The number of nodes with the highest tokens a second (*rate): of `count` nodes, the root and the most probable first.
-   worth (count): probabilities of acceptance; drafting: seconds. 1: the root alone is best. */
-static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, int count, double drafting, double *rate)
+/* The number of nodes, of at most `count`, with the highest expected tokens a second (*rate): the root and the most
+   probable draft tokens. worth (count): probabilities of acceptance, falling; drafting: seconds. 1: the root alone is
+   best. */
+static int specdec__tune_best_nodes(const specdec__plan *plan, const double *worth, int count, double drafting,
+                                    double *rate)
 {
     const double *times = plan->times;
     double expected = 1 + plan->other_tokens;
@@ -52688,7 +52880,7 @@ static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, i
 }
 
 /* Inserts a value into worth (count, falling), of which the `most` largest values are kept. Returns the new count. */
-static int specdec__tune_insert(double *worth, int count, int most, double value)
+static int specdec__tune_insert_value(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
 
@@ -52701,7 +52893,7 @@ static int specdec__tune_insert(double *worth, int count, int most, double value
 }
 
 /* Seconds of drafting a level; before one was timed, an estimate from its cost. plain: seconds of a plain step. */
-SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, double plain)
+SPECDEC__INLINE double specdec__tune_level_seconds(const specdec__tune_drafter *t, double plain)
 {
     return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * plain;
 }
@@ -52716,11 +52908,11 @@ static void specdec__tune_add_estimate(specdec__tune_mean *mean, double seconds)
 /* Adds the seconds of drafting `levels` levels to a drafter's means. behind: tokens that it prefilled before; fresh: 1
    if some of these are of the prompt. Returns the seconds that are not charged to the drafter: for prefilling the
    prompt, or above twice the expected time, as other programs then had the processor. */
-static double specdec__tune_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
-                                     double seconds)
+static double specdec__tune_add_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
+                                         double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
-    const double plain = specdec__tune_plain(tune), level = specdec__tune_level(t, plain);
+    const double plain = specdec__tune_plain_seconds(tune), level = specdec__tune_level_seconds(t, plain);
     double over = seconds - SPECDEC__TUNE_WAIT_SHARE * plain; /* outside the drafter */
 
     if (!levels)
@@ -52729,9 +52921,9 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
     if (t->cost > 0) {
         over = seconds - levels * level;
         specdec__tune_add_estimate(&t->level, level);
-        if (behind > SPECDEC__TUNE_CATCH_UP && over >= 0) {
-            specdec__tune_add_estimate(&t->reading, level / 10);
-            specdec__tune_add_time(&t->reading, over / behind);
+        if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS && over >= 0) {
+            specdec__tune_add_estimate(&t->token_prefill, level / 10);
+            specdec__tune_add_time(&t->token_prefill, over / behind);
             return fresh ? over : 0;
         }
         specdec__tune_add_time(&t->level, seconds / levels);
@@ -52740,25 +52932,25 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
     return over > 0 ? over : 0;
 }
 
-/* The clock of a drafter that is asked for draft tokens begins. */
+/* Starts the clock of a drafter that is asked for draft tokens. */
 static void specdec__tune_begin_drafting(specdec__draft_books *books) { books->begun = specdec__os_seconds(); }
 
-/* The clock of a drafter ends; the other arguments are those of specdec__tune_drafting. levels 0: nothing was
-   drafted. */
+/* Stops the clock of a drafter and adds its time; the other arguments are those of specdec__tune_add_drafting. levels
+   0: nothing was drafted. */
 static void specdec__tune_end_drafting(specdec__tune *tune, int drafter, specdec__draft_books *books, int levels,
                                        int behind, int fresh)
 {
     const double seconds = specdec__os_seconds() - books->begun;
 
-    books->seconds = seconds - specdec__tune_drafting(tune, drafter, levels, behind, fresh, seconds);
+    books->seconds = seconds - specdec__tune_add_drafting(tune, drafter, levels, behind, fresh, seconds);
 }
 
 /* Multiplies the means of all widths by a power of `times`, the measured time of one width over its mean. Changes of a
    width that was measured often mostly come from the machine and hold for all widths, so seldom measured ones stay
    comparable. The factors of times and 1/times cancel out; otherwise noise would make unmeasured widths dearer. */
-static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *step, double times)
+static void specdec__tune_scale_widths(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
-    const double own = (1 - SPECDEC__TUNE_DRIFT * step->seen / 7) / 2;
+    const double own = (1 - SPECDEC__TUNE_DRIFT_SHARE * step->seen / 7) / 2;
     int i, k;
 
     times = times < 2 ? times : 2;
@@ -52770,16 +52962,16 @@ static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *s
 
 /* Adds the time of a target step of `width` nodes. cold: 1 if a first step of a width may run on cold buffers: it then
    counts as at most its estimate. */
-static void specdec__tune_step(specdec__tune *tune, int width, double seconds, int cold)
+static void specdec__tune_add_step(specdec__tune *tune, int width, double seconds, int cold)
 {
     specdec__tune_mean *step = &tune->steps[tune->async][width];
     double times[SPECDEC__MAX_TREE + 1];
     int i;
 
     if (step->seconds > 0) {
-        specdec__tune_drift(tune, step, seconds / step->seconds);
-    } else if (specdec__tune_plain(tune) > 0) {
-        specdec__tune_times(tune, times, width);
+        specdec__tune_scale_widths(tune, step, seconds / step->seconds);
+    } else if (specdec__tune_plain_seconds(tune) > 0) {
+        specdec__tune_estimate_times(tune, times, width);
         seconds = !cold || seconds < times[width] ? seconds : times[width];
     } else {
         for (i = 0; i < tune->count; i++)
@@ -52797,23 +52989,23 @@ typedef struct specdec__tune_prefill {
 } specdec__tune_prefill;
 
 /* Seconds of a step of `nodes` nodes without a load: measured, or scaled from another width. */
-static double specdec__tune_unloaded(const specdec__tune *tune, int nodes)
+static double specdec__tune_unloaded_seconds(const specdec__tune *tune, int nodes)
 {
     const specdec__tune_load *load = &tune->load;
     double times[SPECDEC__MAX_TREE + 1];
 
     if (nodes == load->nodes)
         return load->seconds;
-    specdec__tune_times(tune, times, specdec__max_int(nodes, load->nodes));
+    specdec__tune_estimate_times(tune, times, specdec__max_int(nodes, load->nodes));
     return load->nodes ? load->seconds * times[nodes] / times[load->nodes] : times[nodes];
 }
 
 /* Adds the time of a step of `nodes` nodes without a load. A time that is off by a quarter is not used, but the next
    step has no load, too: if that is off in the same direction, the machine has changed, and it counts by half. */
-static void specdec__tune_note_unloaded(specdec__tune *tune, int nodes, double seconds)
+static void specdec__tune_add_unloaded_step(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
-    const double known = load->nodes ? specdec__tune_unloaded(tune, nodes) : seconds;
+    const double known = load->nodes ? specdec__tune_unloaded_seconds(tune, nodes) : seconds;
 
     const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->outlier;
 
@@ -52829,7 +53021,7 @@ static void specdec__tune_note_unloaded(specdec__tune *tune, int nodes, double s
     load->outlier = 0;
 }
 
-/* The limits of prefilling in a step in which `roots` sequences decode: its time may grow by
+/* Writes the limits of prefilling in a step in which `roots` sequences decode to *slice: its time may grow by
    SPECDEC__TUNE_PREFILL_SHARE. One token before anything was measured, later up to twice the most tokens of a measured
    step. */
 static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec__tune_prefill *slice)
@@ -52837,19 +53029,19 @@ static void specdec__tune_prefill_limits(specdec__tune *tune, int roots, specdec
     specdec__tune_load *load = &tune->load;
 
     if (!load->seen) {
-        load->row = 0.1 * specdec__tune_plain(tune);
+        load->row = 0.1 * specdec__tune_plain_seconds(tune);
         load->key = load->row * load->key_ratio;
     }
-    slice->budget = SPECDEC__TUNE_PREFILL_SHARE * specdec__tune_unloaded(tune, roots);
+    slice->budget = SPECDEC__TUNE_PREFILL_SHARE * specdec__tune_unloaded_seconds(tune, roots);
     slice->row = load->row;
     slice->key = load->key;
     slice->most_tokens = load->steps < SPECDEC__TUNE_PREFILL_STEPS ? specdec__max_int(1, 2 * load->most_rows) : 0;
     slice->root = 1;
 }
 
-/* How many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by them. The
-   first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
-static int specdec__tune_admit(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
+/* Returns how many of `pending` prompt tokens, behind `keys` keys, are prefilled in this step; the limits shrink by
+   them. The first call of a step gets at least one token, whatever it costs: otherwise a prompt might wait for ever. */
+static int specdec__tune_admit_tokens(specdec__tune_load *load, specdec__tune_prefill *slice, int pending, int keys)
 {
     int n = 0;
 
@@ -52872,14 +53064,15 @@ SPECDEC__INLINE double specdec__tune_load_seconds(const specdec__tune_load *load
     return load->rows * load->row + load->keys * load->key;
 }
 
-/* Adds the time of a step of `nodes` nodes and the load. The error corrects row and key, each by its part of the
-   expected time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of that are cut. */
-static void specdec__tune_note_loaded(specdec__tune *tune, int nodes, double seconds)
+/* Adds the time of a step of `nodes` nodes with a load. The error of the expected time corrects load->row and
+   load->key, each by its part of that time: normalised least mean squares (Widrow and Hoff 1960). Errors above half of
+   that time are cut. */
+static void specdec__tune_add_loaded_step(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
-    const double least = 0.01 * specdec__tune_plain(tune);
-    double error = seconds - specdec__tune_unloaded(tune, nodes) - expected;
+    const double least = 0.01 * specdec__tune_plain_seconds(tune);
+    double error = seconds - specdec__tune_unloaded_seconds(tune, nodes) - expected;
 
     load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_PREFILL_STEPS /* measure one without */
                                                            : load->steps + 1;
@@ -52910,14 +53103,14 @@ typedef struct specdec__tune_outcome {
    step. A drafter below 0 rests until its credit is back, so its losses stay near the budget. */
 static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
-    const double plain = specdec__tune_plain(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
+    const double plain = specdec__tune_plain_seconds(tune), most = SPECDEC__TUNE_MOST_CREDIT * plain,
                  least = -SPECDEC__TUNE_LEAST_CREDIT * plain;
     double times[SPECDEC__MAX_TREE + 1], usual, seconds;
     int i, guesses = 0;
 
     for (i = 0; i < tune->count; i++)
         guesses += outcome->nodes[i];
-    specdec__tune_times(tune, times, guesses + outcome->base);
+    specdec__tune_estimate_times(tune, times, guesses + outcome->base);
     usual = times[guesses + outcome->base];
     seconds = outcome->seconds > 0 && outcome->seconds < 2 * usual ? outcome->seconds : usual;
     if (!(plain > 0))
@@ -52934,29 +53127,29 @@ static void specdec__tune_update_credit(specdec__tune *tune, const specdec__tune
     }
 }
 
-/* Whether a drafter has to rest, as its credit is below 0. rate: tokens a second that it expects; the higher it is, the
-   more credit a resting drafter gets back. */
-static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
+/* Whether a drafter has to rest, as its credit is below 0; then it gets some credit back. rate: tokens a second that it
+   expects; the higher it is, the more credit it gets. */
+static int specdec__tune_must_rest(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
 {
-    const double once = specdec__tune_plain(tune);
+    const double once = specdec__tune_plain_seconds(tune);
     double *credit = &tune->drafters[drafter].credit;
 
     if (*credit >= 0 || tune->drafters[drafter].certain)
         return 0;
-    *credit += SPECDEC__TUNE_REST_STEPS * SPECDEC__TUNE_FORGIVEN * once * (rate / plan->plain_rate - 1);
+    *credit += SPECDEC__TUNE_REST_STEPS * SPECDEC__TUNE_REST_CREDIT * once * (rate / plan->plain_rate - 1);
     return 1;
 }
 
-/* Whether the rate of a drafter that rests is not estimated in this step, of a sequence of `count` tokens. */
-static int specdec__tune_skips(const specdec__tune *tune, int drafter, int count)
+/* Whether a drafter rests, and its rate is not even estimated in this step, of a sequence of `count` tokens. */
+static int specdec__tune_skips_estimate(const specdec__tune *tune, int drafter, int count)
 {
     return tune->drafters[drafter].credit < 0 && !tune->drafters[drafter].certain && count % SPECDEC__TUNE_REST_STEPS;
 }
 
 /* Builds the tree of at most `levels` levels with the most tokens a second (*found) for a drafter; a chain for one that
    proposes one child a node. level: seconds of drafting one. Returns 0 if the root alone is best. */
-static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
-                              int levels, int grows, double level, double *found)
+static int specdec__tune_pick_tree(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
+                                   int levels, int grows, double level, double *found)
 {
     double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->other_tokens, worth = 1;
     specdec__tree_step step;
@@ -52985,15 +53178,15 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
    plan->rate tokens a second. reading: seconds of prefilling that it needs before. A drafter that does not pay is asked
    for one draft token every retry_steps steps, which costs about a hundredth of all time, and again at once when that
    was accepted. Returns the best expected rate. */
-static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
-                                  double reading)
+static double specdec__tune_shape_tree(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
+                                       double reading)
 {
     const double *times = plan->times, rate = plan->rate;
-    double found = 0, level = specdec__tune_level(t, times[1]);
+    double found = 0, level = specdec__tune_level_seconds(t, times[1]);
 
     if (p->books.idle_steps % SPECDEC__TUNE_REST_STEPS == 0 &&
-        specdec__tune_pick(t, &p->drafts.tree, plan, p->request.levels, p->frontier.grows,
-                           t->at_once ? level / p->request.levels : level, &found) &&
+        specdec__tune_pick_tree(t, &p->drafts.tree, plan, p->request.levels, p->frontier.grows,
+                                t->at_once ? level / p->request.levels : level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_PAYBACK_STEPS * times[1] * (found / rate - 1)) {
         p->books.idle_steps = 0;
         return found;
@@ -53170,7 +53363,7 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
         if ((result = specdec__stop_add_string(stop, settings->stop[i], strlen(settings->stop[i]), error)) !=
             SPECDEC_OK)
             return result;
-    return specdec__sample_check(&settings->sampling, error);
+    return specdec__sample_check_settings(&settings->sampling, error);
 }
 
 /* Checks settings.slide: fewer tokens than the context has, and at least two behind them, of which one slides out. */
@@ -53246,7 +53439,7 @@ static int specdec__stream_same_constraint(const specdec *t, const specdec_setti
 /* The constraint's state of a sequence; NULL: it has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
-    return specdec__constrained_is(&t->constrained) ? &t->constrained : NULL;
+    return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
 }
 
 /* Sets the constraint of a sequence. A new one begins with the next token that is returned. */
@@ -53266,7 +53459,7 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
     c->allow_data = settings->allow_data;
     c->ends = t->ends;
     if (c->constraint)
-        specdec__masker_begin(c->masker);
+        specdec__masker_build_trie(c->masker);
 }
 
 /* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the copies. */
@@ -53791,7 +53984,7 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
    not compiled in. */
 static int specdec__engine_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
-    const int found = specdec__drafter_named(kind, (specdec_drafting)drafting);
+    const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
 
     if (SPECDEC__PIPE && e->remote)
         e->remote->drafter(&e->config, (specdec_drafting)drafting, kind);
@@ -53827,7 +54020,7 @@ static void specdec__engine_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
     specdec__drafter_kind kind;
-    const int alone = specdec__drafter_named(&kind, c->drafting);
+    const int alone = specdec__drafter_named_kind(&kind, c->drafting);
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
@@ -53910,7 +54103,7 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 /* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
 static int specdec__engine_fixed(const specdec__engine *e)
 {
-    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.cost;
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.level_cost;
 }
 
 /* Threads of a lane on which a kind of drafter drafts while the target verifies; 0: it drafts before each step. A
@@ -53919,7 +54112,7 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 {
     const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
-    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep || c->rule != SPECDEC_RULE_COUPLED ||
+    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep_subtree || c->rule != SPECDEC_RULE_COUPLED ||
         (!c->async && c->drafting != SPECDEC_DRAFT_AUTO && c->policy == SPECDEC_POLICY_STATIC))
         return 0;
     return threads;
@@ -53929,8 +54122,8 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
-        return 1 + (e->room.step_nodes + 1) * SPECDEC__OFFERS;
-    return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
+        return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
+    return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
                                                              : e->config.tree_size;
 }
 
@@ -53945,7 +54138,7 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->request.at = i;
-        specdec__draft_take(p, specdec__engine_candidates(e, &d->kind), size, arena);
+        specdec__draft_take_proposal(p, specdec__engine_candidates(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
@@ -54108,7 +54301,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (SPECDEC__HEADS && kind->nextn &&
         (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
-    specdec__drafter_fit(kind, d->model);
+    specdec__drafter_fit_kind(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
@@ -54121,7 +54314,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     setup.capacity = specdec__engine_candidates(e, kind);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (e->tune && !result) {
-        specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
+        specdec__tune_add_drafter(e->tune, kind->level_cost ? kind->level_cost(d, e->target_model) : 0, kind->ranks);
         e->tune->drafters[e->tune->count - 1].certain = kind->certain;
         e->tune->drafters[e->tune->count - 1].at_once = d->model && d->model->block.size > 0;
     }
@@ -54214,7 +54407,7 @@ static int specdec__engine_lane_threads(const specdec_config *c)
     specdec__drafter_kind kind;
 
     return !specdec__in_cluster(c) && specdec__source_given(&c->draft) &&
-           specdec__drafter_named(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
+           specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
@@ -54284,7 +54477,7 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
            : c->logprobs || c->rule != SPECDEC_RULE_COUPLED || c->cluster || c->settings.allow ||
-                     !specdec__settle_needs(&c->settings.sampling, 0).k
+                     !specdec__settle_find_needs(&c->settings.sampling, 0).k
                ? 0
                : kernels->plane != NULL;
 }
@@ -54420,11 +54613,11 @@ static void specdec__engine_forget(specdec *t, int count)
     int i;
 
     specdec__ahead_drop(t, count);
-    specdec__constrained_forget(&t->constrained, count);
+    specdec__constrained_forget_states(&t->constrained, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.truncate)
-            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, count);
+        if (e->drafters[i].kind.truncate_sequence)
+            e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, count);
 }
 
 /* Keys and tokens of an open or a kept sequence, which other sequences may share. */
@@ -54454,11 +54647,11 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter_kind *kind = &e->drafters[i].kind;
 
-        if (!kind->share || !(kind->keeps || (at < e->room.max_views && of < e->room.max_views)))
+        if (!kind->share_prefix || !(kind->keeps_ended || (at < e->room.max_views && of < e->room.max_views)))
             continue;
         if (at >= e->room.max_views) /* a drafter's cache may hold keys of an entry that the target's has lost */
-            kind->truncate(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
-        kind->share(&e->drafters[i], at, of, length);
+            kind->truncate_sequence(&e->drafters[i], at, e->kept[at - e->room.max_views].tokens, 0);
+        kind->share_prefix(&e->drafters[i], at, of, length);
     }
 }
 
@@ -54477,7 +54670,7 @@ static void specdec__engine_share(specdec *t, int of, int length)
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
-        missing = d->kind.followed ? t->view.length - d->kind.followed(d, t->at) : 0;
+        missing = d->kind.count_followed ? t->view.length - d->kind.count_followed(d, t->at) : 0;
         if (missing > 0 && missing <= SPECDEC__KEYS)
             specdec__view_truncate(&t->view, &e->target.kv, t->view.length - missing);
     }
@@ -54490,8 +54683,8 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
 
     specdec__view_truncate(&e->kept[i].view, &e->target.kv, 0);
     for (k = 0; k < e->drafter_count; k++)
-        if (e->drafters[k].kind.keeps)
-            e->drafters[k].kind.truncate(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
+        if (e->drafters[k].kind.keeps_ended)
+            e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
 /* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
@@ -54574,8 +54767,8 @@ static void specdec__engine_release(specdec *t)
 
     specdec__engine_retain(t);
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.end)
-            e->drafters[i].kind.end(&e->drafters[i], t->at, t->tokens);
+        if (e->drafters[i].kind.end_sequence)
+            e->drafters[i].kind.end_sequence(&e->drafters[i], t->at, t->tokens);
     specdec__engine_forget(t, 0);
 }
 
@@ -54771,12 +54964,12 @@ static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__d
         return result;
     }
     p = &d->proposals[t->at];
-    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec__draft_begin_proposal(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
     specdec_tree_chains(&p->drafts.tree, 1, 1, NULL);
     p->drafts.depth[1] = 1;
-    result = d->kind.fill(d, &p->request, &p->drafts, NULL);
-    if (d->kind.truncate)
-        d->kind.truncate(d, t->at, t->tokens, 0);
+    result = d->kind.fill_tree(d, &p->request, &p->drafts, NULL);
+    if (d->kind.truncate_sequence)
+        d->kind.truncate_sequence(d, t->at, t->tokens, 0);
     return result;
 }
 
@@ -54815,11 +55008,11 @@ static void specdec__engine_time_steps(specdec__engine *e)
     if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
+        if (e->drafters[i].kind.level_cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
             specdec__tune_add_time(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time_forward(e, NULL, n, end)) > 0)
-            specdec__tune_step(e->tune, n, seconds, 0);
+            specdec__tune_add_step(e->tune, n, seconds, 0);
 }
 
 /* Chooses the faster of two ways to read weights, kernels->reading and ->other, by timing slices of weights alternately
@@ -54978,20 +55171,20 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
-    specdec__prefilled heard;
+    specdec__prefilled committed;
     int i;
 
-    heard.at = t->at;
-    heard.text = t->tokens;
-    heard.count = t->count;
-    heard.from = from;
-    heard.n = n;
-    heard.first = first;
-    heard.path = path;
-    heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
+    committed.at = t->at;
+    committed.text = t->tokens;
+    committed.count = t->count;
+    committed.from = from;
+    committed.n = n;
+    committed.first = first;
+    committed.path = path;
+    committed.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
     for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_FULL); i++)
-        if (e->drafters[i].kind.follow)
-            result = e->drafters[i].kind.follow(&e->drafters[i], &heard, &t->error);
+        if (e->drafters[i].kind.follow_target)
+            result = e->drafters[i].kind.follow_target(&e->drafters[i], &committed, &t->error);
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
@@ -55021,16 +55214,17 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 {
     specdec__engine *e = t->engine;
     const int before = t->view.length;
-    specdec__prefill_rows heard = *rows;
+    specdec__prefill_rows committed = *rows;
     specdec_result result;
 
     specdec__pipe_drain(e);
     specdec__engine_prepare_drafters(t);
-    heard.batch_done = specdec__engine_follow_batch;
-    heard.listener = t;
+    committed.batch_done = specdec__engine_follow_batch;
+    committed.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
-    result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
+    result = specdec__forward_prefill(&e->target, &t->view, t->tokens, count, e->config.batch, &committed,
+                                      &e->config.hooks,
                                       &t->error);
     t->stats.prefilled_tokens += t->view.length - before;
     if (result)
@@ -55118,11 +55312,11 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
         specdec__engine_retain(t);
     specdec__ahead_drop(t, keep);
-    specdec__constrained_forget(&t->constrained, keep);
+    specdec__constrained_forget_states(&t->constrained, keep);
     specdec__engine_reroot(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind.truncate)
-            e->drafters[i].kind.truncate(&e->drafters[i], t->at, t->tokens, keep);
+        if (e->drafters[i].kind.truncate_sequence)
+            e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, keep);
 }
 
 /* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
@@ -55212,16 +55406,16 @@ static void specdec__engine_anchor_constraint(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
 
-    if (!specdec__constrained_is(c) || !c->constraint)
+    if (!specdec__constrained_is_limited(c) || !c->constraint)
         return;
-    specdec__constrained_commit(c, t->tokens, t->count);
+    specdec__constrained_commit_state(c, t->tokens, t->count);
     c->state[1] = c->state[0];
 }
 
 /* Lets the constraint of a sequence that has slid, or slid back, continue from its stored state. */
 static void specdec__engine_resume_constraint(specdec *t)
 {
-    if (!specdec__constrained_is(&t->constrained))
+    if (!specdec__constrained_is_limited(&t->constrained))
         return;
     specdec__constrained_begin(&t->constrained, t->count);
     t->constrained.anchored = 1;
@@ -55394,7 +55588,7 @@ static void specdec__engine_share_prefill(specdec__engine *e)
         const int pending = specdec__engine_pending(t);
 
         const int wanted = pending ? pending + slice.root : 0;
-        const int taken = specdec__tune_admit(load, &slice, specdec__min_int(wanted, room), t->view.length);
+        const int taken = specdec__tune_admit_tokens(load, &slice, specdec__min_int(wanted, room), t->view.length);
 
         t->load_count = beside ? taken : 0;
         t->prefill_count = specdec__min_int(taken, pending);
@@ -55459,11 +55653,11 @@ static int specdec__engine_plan(const specdec *t, const double *times, int base,
 static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
-    double each = known->reading.seconds;
+    double each = known->token_prefill.seconds;
 
     if (!(each > 0) && t->stats.prompt_tokens)
         each = known->cost * t->stats.prompt_seconds / (double)t->stats.prompt_tokens;
-    return behind > SPECDEC__TUNE_CATCH_UP ? behind * each : 0;
+    return behind > SPECDEC__TUNE_CATCH_UP_TOKENS ? behind * each : 0;
 }
 
 /* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
@@ -55481,9 +55675,9 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         memcpy(tree->ranks, e->shape.ranks, bytes);
         tree->n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan,
-                                   specdec__engine_catch_up_seconds(t, drafter, behind));
-        if (specdec__tune_rests(e->tune, drafter, plan, rate))
+        rate = specdec__tune_shape_tree(&e->tune->drafters[drafter], p, plan,
+                                        specdec__engine_catch_up_seconds(t, drafter, behind));
+        if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
             tree->n = 1;
         if (tree->n > 1)
             plan->rate = rate;
@@ -55500,8 +55694,8 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 
     for (i = 0, *held = 0; i < p->drafts.tree.n; i++)
         if (p->frontier.probability[i] > 0)
-            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->frontier.probability[i]);
-    return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
+            *held = specdec__tune_insert_value(worth, *held, plan->most, (double)p->frontier.probability[i]);
+    return plan->fixed ? *held : specdec__tune_best_nodes(plan, worth, *held, drafting, rate);
 }
 
 /* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
@@ -55519,8 +55713,8 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
     specdec__tune_acceptance(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
-            held = specdec__tune_insert(worth, held, plan->most, (double)probability[i] * chance[k]);
-    n = plan->fixed ? held : specdec__tune_nodes(plan, worth, held, drafting + level, &then);
+            held = specdec__tune_insert_value(worth, held, plan->most, (double)probability[i] * chance[k]);
+    n = plan->fixed ? held : specdec__tune_best_nodes(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
@@ -55564,7 +55758,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double first = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
+    const double first = plan->fixed ? 0 : specdec__tune_level_seconds(known, plan->times[1]);
     const int stays = p->frontier.valid_at != 0, deepest = p->request.levels - 1;
     double drafting = 0, level = first;
     int count = 1;
@@ -55574,7 +55768,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
         p->drafts.tree.n = 1;
     p->frontier.level = 1;
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
-        specdec__tune_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
+        specdec__tune_set_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
             count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
         if (!count || *levels == deepest + stays)
@@ -55599,15 +55793,15 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
 
     p->request.most = plan->most;
     *levels = specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-    result = d->kind.fill(d, &p->request, &p->drafts, &t->error);
+    result = d->kind.fill_tree(d, &p->request, &p->drafts, &t->error);
     if (result)
         return result;
     if (!p->frontier.shares) {
-        specdec__draft_keep(p, p->drafts.tree.n);
+        specdec__draft_keep_first(p, p->drafts.tree.n);
         return SPECDEC_OK;
     }
     specdec_tree_depth(&p->drafts.tree, p->drafts.depth);
-    specdec__tune_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
+    specdec__tune_set_paths(&t->engine->tune->drafters[drafter], &p->drafts, &p->frontier, 1, p->request.levels);
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
@@ -55616,21 +55810,21 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double level = specdec__tune_level(known, specdec__tune_plain(e->tune));
-    const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
+    const double level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
+    const double each = known->token_prefill.seconds > 0 ? known->token_prefill.seconds : level / 10;
     double left = e->spare_seconds - level;
     int tokens = specdec__min_int(behind, e->config.batch);
 
-    if (e->member_count == 1 || behind <= SPECDEC__TUNE_CATCH_UP)
+    if (e->member_count == 1 || behind <= SPECDEC__TUNE_CATCH_UP_TOKENS)
         return behind;
     if (e->spare_seconds < 0 || !(each > 0))
         return tokens;
-    if (!(known->reading.seconds > 0))
-        tokens = specdec__min_int(tokens, SPECDEC__TUNE_CATCH_UP);
+    if (!(known->token_prefill.seconds > 0))
+        tokens = specdec__min_int(tokens, SPECDEC__TUNE_CATCH_UP_TOKENS);
     if (left < tokens * each)
         tokens = left > 0 ? (int)(left / each) : 0;
     if (!tokens && !(e->tune->load.rows > 0)) /* else the drafter would wait for ever */
-        tokens = SPECDEC__TUNE_CATCH_UP;
+        tokens = SPECDEC__TUNE_CATCH_UP_TOKENS;
     left -= tokens * each;
     if (tokens)
         e->spare_seconds = left > 0 ? left : 0;
@@ -55654,8 +55848,9 @@ static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behi
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;
-    level = specdec__tune_level(known, specdec__tune_plain(e->tune));
-    specdec__tune_add_time(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    level = specdec__tune_level_seconds(known, specdec__tune_plain_seconds(e->tune));
+    specdec__tune_add_time(&known->token_prefill,
+                           (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
 
@@ -55695,7 +55890,7 @@ static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, 
     const float *probability = p->frontier.probability;
     int32_t *chosen = p->frontier.chosen;
     const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - drafts->extended_count),
-                                      (drafts->tree.capacity - drafts->tree.n) / SPECDEC__OFFERS);
+                                      (drafts->tree.capacity - drafts->tree.n) / SPECDEC__GROWN_CHILDREN);
     int i, count = 0;
 
     if (!drafts->extended[0]) {
@@ -55722,7 +55917,7 @@ static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal
     result = a->drafter->kind.extend(a->drafter, &p->request, &p->drafts, &p->frontier, error);
     if (result)
         return result;
-    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
+    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
     a->cutoff *= SPECDEC__AHEAD_CUTOFF_GROWTH;
     return SPECDEC_OK;
 }
@@ -55777,7 +55972,7 @@ static void specdec__ahead_begin(specdec *t)
     a->p = *p;
     a->p.request.text = a->tokens;
     a->acceptance = e->tune->drafters[a->drafter - e->drafters];
-    specdec__tune_paths(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
+    specdec__tune_set_paths(&a->acceptance, &a->p.drafts, &a->p.frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
     a->result = SPECDEC_OK;
     a->flight_count = 0;
@@ -55785,7 +55980,7 @@ static void specdec__ahead_begin(specdec *t)
     a->flights[0].count = 0;
     a->flights[0].nodes = p->drafts.tree.n;
     a->prefills = !p->drafts.extended[0] &&
-                  a->drafter->kind.behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP;
+                  a->drafter->kind.count_behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_CATCH_UP_TOKENS;
     a->drafter->kind.set_threads(a->drafter, &a->lane.team, a->threads);
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
@@ -55844,13 +56039,13 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
-    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.behind(d, t->at, t->count) <= count) {
-        d->kind.keep(d, t->at, &p->drafts, path[length - 1]);
+    if (length == count && p->drafts.extended[path[length - 1]] && d->kind.count_behind(d, t->at, t->count) <= count) {
+        d->kind.keep_subtree(d, t->at, &p->drafts, path[length - 1]);
         p->frontier.valid_at = t->count;
         a->first_cutoff = SPECDEC__AHEAD_CUTOFF;
     } else {
-        if (p->drafts.extended[0] && d->kind.commit)
-            d->kind.commit(d, t->at, path, length);
+        if (p->drafts.extended[0] && d->kind.commit_path)
+            d->kind.commit_path(d, t->at, path, length);
         a->first_cutoff *= a->first_cutoff > SPECDEC__AHEAD_CUTOFF_LEAST ? SPECDEC__AHEAD_CUTOFF_DECAY : 1;
     }
 }
@@ -55863,13 +56058,14 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     specdec__ahead *a = e->ahead;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    const double plain = specdec__tune_plain(e->tune);
+    const double plain = specdec__tune_plain_seconds(e->tune);
     double start;
 
     if (a->prefills)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_is_useless(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
+    if (specdec__ahead_is_useless(a, p, tokens, count, specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters],
+                                                                                   plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
@@ -55900,8 +56096,8 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
     if (a->prefills)
         specdec__ahead_stop(a, e);
     stays = p->frontier.valid_at != 0;
-    behind = stays ? 0 : d->kind.behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
+    behind = stays ? 0 : d->kind.count_behind(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }
@@ -55918,7 +56114,7 @@ static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED &&
-           !specdec__constrained_is(&e->members[0]->constrained);
+           !specdec__constrained_is_limited(&e->members[0]->constrained);
 }
 
 /* Whether the engine itself chooses the mode of this step, synchronous or asynchronous (config.async 0). */
@@ -55981,7 +56177,7 @@ static void specdec__ahead_note_probe(specdec__engine *e, int width, double seco
     const double run = a->run_time.seconds > 0 ? a->run_time.seconds : seconds;
     double times[SPECDEC__MAX_TREE + 1];
 
-    specdec__tune_times(e->tune, times, width);
+    specdec__tune_estimate_times(e->tune, times, width);
     a->slowdown = seconds / times[width];
     a->overlap_pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
 }
@@ -56048,16 +56244,16 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP: then it drafts at every step, and is judged by the tree that
-   it drafted. */
+/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP_LEVEL: then it drafts at every step, and is judged by the tree
+   that it drafted. */
 static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
                                     const specdec__plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
-    return !e->drafters[drafter].kind.cost ||
-           (grows && behind <= SPECDEC__TUNE_CATCH_UP && !plan->fixed &&
-            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_CHEAP * plan->times[1]);
+    return !e->drafters[drafter].kind.level_cost ||
+           (grows && behind <= SPECDEC__TUNE_CATCH_UP_TOKENS && !plan->fixed &&
+            specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
 
 /* Asks a drafter for draft tokens of a sequence, if its expected rate pays; plan->rate becomes the best rate so far. */
@@ -56073,15 +56269,15 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     p->frontier.grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_propose(t, drafter, plan);
-    p->frontier.shares = p->frontier.grows || !d->kind.cost;
-    behind = d->kind.behind ? d->kind.behind(d, t->at, t->count) : 0;
+    p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
+    behind = d->kind.count_behind ? d->kind.count_behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
     light = specdec__engine_is_cheap(e, drafter, p->frontier.grows, behind, plan);
-    if ((d->kind.ready && !d->kind.ready(d, t->at, t->count)) ||
-        (!plan->fixed && specdec__tune_skips(e->tune, drafter, t->count)) ||
+    if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
+        (!plan->fixed && specdec__tune_skips_estimate(e->tune, drafter, t->count)) ||
         (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain(e->tune) / e->member_count;
+    p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
     readable = d->kind.prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
     if (readable < behind)
         return specdec__engine_catch_up(t, drafter, behind, readable);
@@ -56089,8 +56285,8 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     result = p->frontier.grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
     if (!result && light && p->outcome.kept_count > 1) {
-        if (specdec__tune_rests(e->tune, drafter, plan, rate))
-            specdec__draft_keep(p, 1);
+        if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
+            specdec__draft_keep_first(p, 1);
         else if (rate > plan->rate)
             plan->rate = rate;
     }
@@ -56106,22 +56302,22 @@ static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, i
     specdec_result result = SPECDEC_OK;
     int i;
 
-    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
+    specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
     for (i = 0; i < e->drafter_count; i++) {
-        specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
-                             specdec__engine_rule(e, t));
+        specdec__draft_begin_proposal(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
+                                      specdec__engine_rule(e, t));
         e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
         result = specdec__engine_ask(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].drafts.tree.n = 1;
-            specdec__draft_keep(&e->drafters[i].proposals[t->at], 1);
+            specdec__draft_keep_first(&e->drafters[i].proposals[t->at], 1);
             result = SPECDEC_OK;
         }
     }
-    specdec__draft_merge(&t->merged, e->drafters, e->drafter_count, t->at, t->tokens[t->count - 1],
-                         speculate ? plan->most : 1);
+    specdec__draft_merge_trees(&t->merged, e->drafters, e->drafter_count, t->at, t->tokens[t->count - 1],
+                               speculate ? plan->most : 1);
     return result;
 }
 
@@ -56153,7 +56349,7 @@ static float specdec__engine_probability(const specdec *t, int i)
     double missed = 1;
 
     for (k = 0; k < e->drafter_count; k++)
-        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
+        if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
             missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
@@ -56196,13 +56392,13 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
             m->worth[i] = specdec__engine_probability(e->members[k], i);
-            held = specdec__tune_insert(worth, held, plan.most, (double)m->worth[i]);
+            held = specdec__tune_insert_value(worth, held, plan.most, (double)m->worth[i]);
         }
     }
-    left = specdec__tune_nodes(&plan, worth, held, 0, &rate) - 1;
+    left = specdec__tune_best_nodes(&plan, worth, held, 0, &rate) - 1;
     for (k = 0, rate = worth[left]; k < e->member_count; k++)
-        left -= specdec__draft_prune(&e->members[k]->merged, e->drafters, e->drafter_count, e->members[k]->at,
-                                     (float)rate, left);
+        left -= specdec__draft_prune_tree(&e->members[k]->merged, e->drafters, e->drafter_count, e->members[k]->at,
+                                          (float)rate, left);
 }
 
 /* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
@@ -56218,7 +56414,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
         specdec__ahead_begin_step(e);
     times[1] = 0;
     if (e->drafter_count)
-        specdec__tune_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
+        specdec__tune_estimate_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
                                             : specdec__min_int(SPECDEC__MAX_TREE, least + e->config.tree_size));
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
@@ -56283,7 +56479,7 @@ static void specdec__engine_reserve(specdec__engine *e)
 
         if (!specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + t->merged.tree.n)) {
             specdec__view_free_reserved(&t->view, &e->target.kv);
-            specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
+            specdec__draft_prune_tree(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
             specdec__view_reserve(&t->view, &e->target.kv, t->prefill_count + 1); /* of the slots just given back */
         }
     }
@@ -56342,10 +56538,10 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__proposal *p = &e->drafters[i].proposals[t->at];
-        int candidate = specdec__draft_candidate(&p->outcome, node);
+        int candidate = specdec__draft_find_candidate(&p->outcome, node);
 
         if (candidate >= 0)
-            specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
+            specdec__tune_count_children(&e->tune->drafters[i], p, candidate, accepted, token);
     }
 }
 
@@ -56367,15 +56563,15 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
     const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* all others draft forced tokens only */
-    const int candidate = count ? specdec__draft_candidate(&p->outcome, node) : -1;
-    const int drawn = candidate >= 0 && (!specdec__constrained_is(&t->constrained) ||
-                                         specdec__constrained_forced(&t->constrained, t->tokens, t->count) < 0);
+    const int candidate = count ? specdec__draft_find_candidate(&p->outcome, node) : -1;
+    const int drawn = candidate >= 0 && (!specdec__constrained_is_limited(&t->constrained) ||
+                                         specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) < 0);
     specdec_uniform uniform;
     specdec_choice choice;
     specdec__row row;
 
-    specdec__chooser_row(specdec__engine_set_chooser(t), &row, logits, vocab, t->tokens, t->count);
-    specdec__row_weights(&row, e->target_distribution);
+    specdec__chooser_prepare_row(specdec__engine_set_chooser(t), &row, logits, vocab, t->tokens, t->count);
+    specdec__row_write_weights(&row, e->target_distribution);
     uniform.seed = t->settings.sampling.seed;
     uniform.position = (uint64_t)t->count;
     uniform.decision = 0;
@@ -56407,7 +56603,7 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
     }
     if (k < t->best_count)
         best[k].token = -1;
-    specdec__sample_greedy(e->kernels, logits, vocab, k, best);
+    specdec__sample_best_tokens(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
     e->kernels->token_weights(logits, vocab, highest, 1.0f, e->target_distribution);
     for (i = 0; i < vocab; i++)
@@ -56415,7 +56611,7 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
     total = specdec__log_double(total);
     for (i = 0; i < k; i++)
         best[i].logit = (float)((double)(best[i].logit - highest) - total);
-    t->logprobs[t->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
+    t->logprobs[t->count] = (float)((double)(specdec__sample_clean_logit(logits[token]) - highest) - total);
 }
 
 /* Appends a token that was chosen from a row of logits to the sequence. */
@@ -56424,10 +56620,10 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     if (t->logprobs)
         specdec__engine_note_logprobs(t, logits, token);
     t->tokens[t->count++] = token;
-    if (!specdec__constrained_is(&t->constrained) || specdec__stream_is_end(t, token))
+    if (!specdec__constrained_is_limited(&t->constrained) || specdec__stream_is_end(t, token))
         return;
-    specdec__constrained_commit(&t->constrained, t->tokens, t->count);
-    if (specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+    specdec__constrained_commit_state(&t->constrained, t->tokens, t->count);
+    if (specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
@@ -56529,9 +56725,9 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
         return 0;
     chooser = specdec__engine_set_chooser(t);
     most = chooser->surprise > 0 || chooser->surprise < 0 ? chooser->surprise : 2 * s->mirostat_tau;
-    specdec__chooser_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
+    specdec__chooser_prepare_row(chooser, &row, logits, t->model->vocab_size, t->tokens, t->count);
     most = most - (s->mirostat_rate > 0 ? s->mirostat_rate : 0.1f) *
-                      (specdec__row_surprise(&row, token) - s->mirostat_tau);
+                      (specdec__row_token_surprise(&row, token) - s->mirostat_tau);
     return most > 0 || most < 0 ? most : 1e-30f;
 }
 
@@ -56562,17 +56758,17 @@ static int specdec__engine_ends_step(specdec *t)
    alters tokens. */
 static int specdec__engine_bounds_suffice(const specdec *t)
 {
-    return !specdec__constrained_is(&t->constrained) ||
+    return !specdec__constrained_is_limited(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
-            !specdec__sample_alters(&t->settings.sampling));
+            !specdec__sample_alters_logits(&t->settings.sampling));
 }
 
 /* Whether a step needs no logits of a sequence: it only prefills, or its constraint forces the next token. */
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
-                                 specdec__constrained_is(specdec__stream_constrained(t)) &&
-                                 specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0);
+                                 specdec__constrained_is_limited(specdec__stream_constrained(t)) &&
+                                 specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
 /* Which rows of logits a step computes: SPECDEC__SCREEN_NOTHING, _BOUNDS or _LOGITS; see >>speculation/settle. */
@@ -56589,7 +56785,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
         bounds = bounds && specdec__engine_bounds_suffice(t) &&
-                 specdec__settle_needs(&t->settings.sampling, t->count).k;
+                 specdec__settle_find_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
         return SPECDEC__SCREEN_NOTHING;
@@ -56605,10 +56801,10 @@ static int specdec__engine_best_is_allowed(specdec *t, int column)
     const specdec__engine *e = t->engine;
     const float *logits = e->target.logits + (size_t)column * (size_t)e->target_model->vocab_size;
     specdec_candidate best;
-    const int count = specdec__choose_any(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
-                                          t->tokens, t->count, 1, &best);
+    const int count = specdec__choose_unconstrained(specdec__engine_set_chooser(t), logits, e->target_model->vocab_size,
+                                                    t->tokens, t->count, 1, &best);
 
-    return specdec__constrained_keep(&t->constrained, t->tokens, t->count, count, 1, &best);
+    return specdec__constrained_keep_allowed(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
 /* Turns bounds of a row of logits (`column` of the last step) into the logits from which the next token is chosen.
@@ -56618,8 +56814,8 @@ static void specdec__engine_settle(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
-    const int obeys = specdec__constrained_is(specdec__stream_constrained(t));
-    specdec__settle_need need = specdec__settle_needs(s, t->count);
+    const int obeys = specdec__constrained_is_limited(specdec__stream_constrained(t));
+    specdec__settle_need need = specdec__settle_find_needs(s, t->count);
     int32_t forks[2];
     const specdec__settle_list lists[] = {
         {forks, sizeof *forks, e->fork_token < 0 ? 0 : 2}, /* these and the next two lists may be forbidden */
@@ -56628,10 +56824,10 @@ static void specdec__engine_settle(specdec *t, int column)
         {t->tokens + t->count - need.altered, sizeof *t->tokens, need.altered},
         {s->bias_count ? &s->biases->token : NULL, sizeof *s->biases, s->bias_count}};
 
-    if (obeys && specdec__constrained_forced(&t->constrained, t->tokens, t->count) >= 0)
+    if (obeys && specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0)
         return;
     if (obeys && !need.by_noise) {
-        specdec__constrained_mask(&t->constrained, t->tokens, t->count);
+        specdec__constrained_compute_mask(&t->constrained, t->tokens, t->count);
         need.allowed = t->constrained.masker->mask;
     }
     forks[0] = e->child_token;
@@ -56639,7 +56835,7 @@ static void specdec__engine_settle(specdec *t, int column)
     specdec__settle_row(&e->target, column, &need, specdec__sample_noise_row(s->seed, (uint64_t)t->count), lists,
                         (int)SPECDEC__COUNT(lists), e->chooser.items);
     if (obeys && need.by_noise && e->target.screen.computed && !specdec__engine_best_is_allowed(t, column))
-        specdec__settle_whole(&e->target);
+        specdec__settle_compute_all(&e->target);
 }
 
 /* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
@@ -56758,7 +56954,7 @@ static void specdec__engine_accept(specdec *t)
         if (specdec__ahead_on(e, &e->drafters[i]))
             specdec__ahead_end(t, t->tokens + before, t->count - before);
         else
-            specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+            specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
     specdec__engine_show_logits(t, before);
     specdec__engine_follow(t, from, t->prefill_count + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
@@ -56784,7 +56980,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
-        if (d->kind.cost || nodes[i]) /* drafting without cost that found nothing is free */
+        if (d->kind.level_cost || nodes[i]) /* drafting without cost that found nothing is free */
             outcome->drafting[i] += d->proposals[t->at].books.seconds;
         t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
     }
@@ -56810,11 +57006,11 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     outcome.base = e->roots + e->prefill_nodes - loaded;
     outcome.sequences = e->roots;
     if (loaded) {
-        specdec__tune_note_loaded(e->tune, nodes, seconds);
+        specdec__tune_add_loaded_step(e->tune, nodes, seconds);
     } else {
-        specdec__tune_step(e->tune, nodes, seconds, 1);
+        specdec__tune_add_step(e->tune, nodes, seconds, 1);
         if (SPECDEC__SEQUENCES && e->room.max_views > 1)
-            specdec__tune_note_unloaded(e->tune, nodes, seconds);
+            specdec__tune_add_unloaded_step(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
         specdec__engine_count_accepted(e->members[i], &outcome);
@@ -57016,7 +57212,7 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     int i;
 
     for (i = 0; e->pipe && i < e->drafter_count; i++)
-        if (e->drafters[i].kind.follow)
+        if (e->drafters[i].kind.follow_target)
             return 0;
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
@@ -57028,7 +57224,7 @@ static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
 
-    specdec__tune_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
+    specdec__tune_estimate_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
     for (i = 1; i <= SPECDEC__PIPE_NODES; i++)
         seen = pipe->stages.steps[0][i].seconds > 0 ? i : seen;
     for (i = seen + 1; i <= SPECDEC__PIPE_NODES; i++)
@@ -57050,7 +57246,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
     for (i = 0; i < count; i++)
         worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
-    n = specdec__tune_nodes(&plan, worth, count, 0, &rate);
+    n = specdec__tune_best_nodes(&plan, worth, count, 0, &rate);
     pipe->least_probability = n < SPECDEC__PIPE_NODES ? rate * (plan.times[n + 1] - plan.times[n]) : worth[n - 1];
     return n;
 }
@@ -57121,7 +57317,7 @@ static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const s
         const int count = t->count - before;
 
         order->path[order->n++] = pipe->node[at];
-        specdec__tune_note(&e->tune->drafters[drafter], p, at, -1, token);
+        specdec__tune_count_children(&e->tune->drafters[drafter], p, at, -1, token);
         if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
             specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
@@ -57143,7 +57339,7 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
         for (at = i; at > root;)
             at = p->drafts.tree.parents[at];
         if (at == root && pipe->node[i] >= 0)
-            specdec__draft_insert_number(order->path + order->n, order->stay++, pipe->node[i]);
+            specdec__draft_insert_rising(order->path + order->n, order->stay++, pipe->node[i]);
     }
 }
 
@@ -57214,7 +57410,7 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
         return;
     specdec__tune_add_time(&pipe->round_trip, specdec__os_seconds() - run.sent);
     if (pipe->stage_seconds > 0) {
-        specdec__tune_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
+        specdec__tune_add_step(&pipe->stages, run.n, pipe->stage_seconds, 0);
         specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
@@ -57268,7 +57464,8 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
 /* Seconds between two runs: the time of the slowest stage. */
 static double specdec__pipe_interval(const specdec__pipe *pipe)
 {
-    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->round_trip.seconds / pipe->depth;
+    return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
+                                        : pipe->round_trip.seconds / pipe->depth;
 }
 
 /* Clock time at which the oldest run is expected to return, by its width. */
@@ -57277,7 +57474,7 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
     const specdec__pipe_run *run = &pipe->runs[0];
     double times[SPECDEC__PIPE_NODES + 1];
 
-    specdec__tune_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
+    specdec__tune_estimate_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
     return run->sent +
            (pipe->trip_ratio.seconds > 0 ? pipe->trip_ratio.seconds * times[run->n] : pipe->round_trip.seconds);
 }
@@ -57291,9 +57488,9 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
-    const int remote = d->kind.due != NULL;
+    const int remote = d->kind.seconds_until_more != NULL;
     const double slot = specdec__pipe_interval(pipe);
-    const double seconds = remote ? d->kind.due(d, &p->request) : pipe->draft.seconds;
+    const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
     int i, n;
@@ -57357,7 +57554,7 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
     a->active = 0;
     e->pool.cancel = &t->cancel;
     e->row_of = NULL;
-    specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
     if (pipe->sequence != t) {
         specdec__pipe_drain(e);
         pipe->sequence = t;
@@ -57365,7 +57562,7 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
         memset(pipe->node, -1, (size_t)p->drafts.tree.capacity * sizeof *pipe->node);
     }
     p->frontier.grows = p->frontier.shares = 1;
-    specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
+    specdec__tune_set_paths(&e->tune->drafters[a->drafter - e->drafters], &p->drafts, &p->frontier, 1, a->levels);
     a->cutoff = a->first_cutoff;
 }
 
@@ -57398,7 +57595,7 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
 static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
-    const int remote = e->ahead->drafter->kind.due != NULL;
+    const int remote = e->ahead->drafter->kind.seconds_until_more != NULL;
     int state, goes, sends;
     double now, due, holds;
 
@@ -59472,7 +59669,7 @@ typedef struct specdec__draft_remote {
     double until;                   /* clock, seconds: draft tokens are waited for until then; 0: not at all */
 } specdec__draft_remote;
 
-SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__OFFERS <= SPECDEC__REMOTE_DRAFT_CHILDREN);
+SPECDEC__STATIC_ASSERT(remote_draft_holds_children, SPECDEC__GROWN_CHILDREN <= SPECDEC__REMOTE_DRAFT_CHILDREN);
 
 /* The connection to the other ranks. */
 static specdec__link *specdec__draft_remote_link(const specdec__drafter *d)
@@ -59591,14 +59788,14 @@ static void specdec__draft_remote_append_children(specdec__drafter *d, const spe
                                                   specdec__draft_tree *drafts, int candidate)
 {
     const specdec__remote_draft *parent = specdec__draft_remote_find(d, request, candidate), *child;
-    const int most = specdec__min_int(SPECDEC__OFFERS, drafts->tree.capacity - drafts->tree.n);
+    const int most = specdec__min_int(SPECDEC__GROWN_CHILDREN, drafts->tree.capacity - drafts->tree.n);
     int i;
 
     drafts->extended[candidate] = parent != NULL;
     for (i = 1; parent && i <= most && (child = specdec__draft_remote_child(d, parent, i)) != NULL; i++) {
         const int at = drafts->tree.n++;
 
-        specdec__tree_put(&drafts->tree, at, candidate, i);
+        specdec__tree_put_node(&drafts->tree, at, candidate, i);
         drafts->tokens[at] = child->token;
         drafts->depth[at] = drafts->depth[candidate] + 1;
         drafts->share[at] = (float)child->share / 255.0f;
@@ -59635,7 +59832,7 @@ static void specdec__draft_remote_keep(specdec__drafter *d, int at, specdec__dra
     const int known = drafts->tree.n;
     int i;
 
-    specdec__draft_reroot(drafts, root);
+    specdec__draft_reroot_tree(drafts, root);
     for (i = root + 1; i < known; i++)
         if (drafts->moved[i] >= 0)
             numbers[drafts->moved[i]] = numbers[i];
@@ -59719,16 +59916,16 @@ static void specdec__draft_remote_kind(specdec__drafter_kind *kind)
     kind->size = 8;
     kind->depth = 5;
     kind->init = specdec__draft_remote_init;
-    kind->fill = specdec__draft_remote_fill;
+    kind->fill_tree = specdec__draft_remote_fill;
     kind->extend = specdec__draft_remote_extend;
-    kind->truncate = specdec__draft_remote_truncate;
-    kind->share = specdec__draft_remote_share;
-    kind->cost = specdec__draft_remote_cost;
-    kind->behind = specdec__draft_remote_unread_count;
-    kind->keep = specdec__draft_remote_keep;
+    kind->truncate_sequence = specdec__draft_remote_truncate;
+    kind->share_prefix = specdec__draft_remote_share;
+    kind->level_cost = specdec__draft_remote_cost;
+    kind->count_behind = specdec__draft_remote_unread_count;
+    kind->keep_subtree = specdec__draft_remote_keep;
     kind->prepare = specdec__draft_remote_prepare;
     kind->can_extend = specdec__draft_remote_can_extend;
-    kind->due = specdec__draft_remote_arrival_seconds;
+    kind->seconds_until_more = specdec__draft_remote_arrival_seconds;
 }
 
 SPECDEC__FOR_SPEED
@@ -59792,7 +59989,7 @@ static void specdec__draft_rank_truncate(specdec *t, int count)
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
     if (count < t->count)
-        d->kind.truncate(d, t->at, t->tokens, count);
+        d->kind.truncate_sequence(d, t->at, t->tokens, count);
     p->frontier.valid_at = p->request.count = 0;
     t->count = count;
     t->engine->link->draft_rank->sequences[t->at].full_at = 0;
@@ -59804,8 +60001,8 @@ static void specdec__draft_rank_begin(specdec *t)
     specdec__engine *e = t->engine;
     specdec__proposal *p = specdec__draft_rank_proposal(t);
 
-    specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
-    specdec__tune_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
+    specdec__draft_begin_proposal(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    specdec__tune_set_paths(&e->tune->drafters[0], &p->drafts, &p->frontier, 1, e->ahead->levels);
     e->link->draft_rank->sequences[t->at].root_unsent = !p->frontier.valid_at;
     p->frontier.grows = p->frontier.shares = 1;
 }
@@ -59825,12 +60022,12 @@ static void specdec__draft_rank_settle(specdec *t, int n)
 
     memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
     for (i = 0; i < n && i <= length; i++)
-        specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
+        specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
     if (e->link->draft_rank->sequence == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->drafts.extended[0])
-        e->drafters[0].kind.commit(&e->drafters[0], t->at, path, length);
+        e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
             numbers[p->drafts.moved[i]] = numbers[i];
@@ -59879,7 +60076,7 @@ static int specdec__draft_rank_obey_sampling(specdec *t, specdec__wire_reader *i
     for (i = 0; i < SPECDEC__SAMPLE_WORDS; i++)
         words[i] = specdec__wire_read_word(in);
     specdec__sample_convert_words(&s, words, 1);
-    if (in->bad || in->left || specdec__sample_check(&s, NULL))
+    if (in->bad || in->left || specdec__sample_check_settings(&s, NULL))
         return 0;
     t->settings.sampling = s;
     return 1;
@@ -59896,8 +60093,8 @@ static int specdec__draft_rank_obey_fork(specdec *t, specdec__wire_reader *in)
     if (in->bad || in->left || other == t)
         return 0;
     specdec__draft_rank_truncate(t, 0);
-    if (d->kind.share)
-        d->kind.share(d, t->at, other->at, count);
+    if (d->kind.share_prefix)
+        d->kind.share_prefix(d, t->at, other->at, count);
     memcpy(t->tokens, other->tokens, (size_t)count * sizeof *t->tokens);
     t->count = count;
     return 1;
@@ -59947,7 +60144,7 @@ static void specdec__draft_rank_prune(specdec__draft_tree *drafts, int from)
     for (i = from; i < drafts->tree.n; i++) {
         if (drafts->tree.ranks[i] > 1 && drafts->share[i] < SPECDEC__DRAFT_RANK_LEAST_SHARE)
             continue;
-        specdec__tree_put(&drafts->tree, n, drafts->tree.parents[i], drafts->tree.ranks[i]);
+        specdec__tree_put_node(&drafts->tree, n, drafts->tree.parents[i], drafts->tree.ranks[i]);
         drafts->tokens[n] = drafts->tokens[i];
         drafts->depth[n] = drafts->depth[i];
         drafts->share[n] = drafts->share[i];
@@ -60024,7 +60221,7 @@ static int specdec__draft_rank_extend(specdec *t)
         return 0;
     }
     specdec__draft_rank_prune(&p->drafts, from);
-    specdec__tune_paths(known, &p->drafts, &p->frontier, from, a->levels);
+    specdec__tune_set_paths(known, &p->drafts, &p->frontier, from, a->levels);
     specdec__draft_rank_send(t, count, from);
     return 1;
 }
@@ -60102,7 +60299,7 @@ static void specdec__cluster_drafter_kind(const specdec_config *c, specdec_draft
                                           specdec__drafter_kind *kind)
 {
     if (drafting == SPECDEC_DRAFT_MODEL && !c->cluster->rank && specdec__cluster_draft_rank(c->cluster))
-        specdec__drafter_write(kind, specdec__draft_remote_kind);
+        specdec__drafter_write_kind(kind, specdec__draft_remote_kind);
 }
 
 /* Takes the memory of this rank's link and of rank 0's lane from the arena, and sets both up. */
@@ -60597,7 +60794,8 @@ static specdec_result specdec__call_save_history(specdec *t, void *data, size_t 
     index = specdec__seen(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
-    return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
+    return specdec__ngram_save_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), data, room, bytes,
+                                    &t->error);
 }
 
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
@@ -60609,8 +60807,9 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
     index = specdec__seen(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
-    return specdec__ngram_load(index, specdec__draft_ngram_fingerprint(&t->model->vocab), t->model->vocab_size, data,
-                               size, &t->error);
+    return specdec__ngram_load_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), t->model->vocab_size,
+                                    data,
+                                    size, &t->error);
 }
 
 static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
@@ -61003,7 +61202,7 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
         t->count = t->handed_out = count;
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
-               (t->count > count && specdec__constrained_is(&t->constrained))) {
+               (t->count > count && specdec__constrained_is_limited(&t->constrained))) {
         specdec__engine_discard_pending(t); /* an answer that begins here is counted, and constrained, from here */
     }
     t->cancelled = 0;
@@ -61217,7 +61416,7 @@ static double specdec__score_token(const float *logits, int vocab, int32_t token
 
     for (i = 0; i < vocab; i++)
         total += (double)specdec__exp(logits[i] - highest);
-    return (double)(specdec__sample_clean(logits[token]) - highest) - specdec__log_double(total);
+    return (double)(specdec__sample_clean_logit(logits[token]) - highest) - specdec__log_double(total);
 }
 
 static specdec_result specdec__call_score(specdec *t, const char *const *labels, int count, double *scores)
@@ -63024,7 +63223,7 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
     const size_t length = strlen(name);
-    uint64_t hash = specdec__draft_ngram_fingerprint(&m->vocab);
+    uint64_t hash = specdec__draft_ngram_hash_vocabulary(&m->vocab);
     unsigned char numbers[5 * 8];
     specdec_gguf_tensor tensor;
     specdec_gguf_pair pair;
@@ -63250,7 +63449,7 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
         return result;
     if (t->forced_count && t->handed_out == t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
-    if (specdec__constrained_is(&t->constrained) && t->constrained.anchored)
+    if (specdec__constrained_is_limited(&t->constrained) && t->constrained.anchored)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
                              "of its context");
     specdec__save_describe(t, &saved, held);
@@ -63422,9 +63621,9 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     t->failed = SPECDEC_OK;
     t->prompted_at = 0;
     specdec__constrained_begin(&t->constrained, (int)field[SPECDEC__SAVE_CONSTRAINED_FROM]);
-    if (t->count > t->constrained.from && specdec__constrained_is(&t->constrained) &&
+    if (t->count > t->constrained.from && specdec__constrained_is_limited(&t->constrained) &&
         !specdec__stream_is_end(t, t->tokens[t->count - 1]) &&
-        specdec__constrained_closed(&t->constrained, t->tokens, t->count))
+        specdec__constrained_is_closed(&t->constrained, t->tokens, t->count))
         t->complete_at = t->count;
 }
 
