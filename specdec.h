@@ -53493,83 +53493,90 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 #define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that one draft run extends, at most */
-#define SPECDEC__AHEAD_CUTOFF 0.02f        /* a draft token whose path is less probable is not extended */
+#define SPECDEC__AHEAD_CUTOFF 0.02f        /* first cutoff: a draft token whose path is less probable is not extended */
 #define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor of the cutoff after each draft run of a step */
 #define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor of the cutoff after a step that kept no draft token */
 #define SPECDEC__AHEAD_CUTOFF_LEAST 0.002f /* lowest cutoff */
-#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial ends when it has lost or won this share of the time before it */
+#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial of a mode ends when it has lost or saved this share of the time
+                                              that the other mode took before it */
 #define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode */
-#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never overlapped */
+#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never asynchronous */
 #define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials, at most */
 
 /* Time and tokens of all steps made in one mode: synchronous, or asynchronous. */
 typedef struct specdec__ahead_mode {
-    double seconds, drafting; /* of all steps; of these, seconds in which the target waited for drafts */
-    double tokens;            /* mean of accepted and of expected tokens, which varies less than either */
+    double seconds;  /* of all these steps */
+    double drafting; /* of these, seconds in which the target waited for drafts */
+    double tokens;   /* of all these steps: the mean of decoded and expected ones, which varies less than either */
 } specdec__ahead_mode;
 
 /* A draft run of the lane, which the caller's thread may look at while it runs. */
 typedef struct specdec__draft_flight {
     int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that it extends */
-    int count, nodes;                         /* nodes: of the tree when the run began */
-    double begun;                             /* clock, seconds */
+    int count;
+    int nodes;                                /* of the draft tree when the run began */
+    double begun;                             /* clock, seconds: when the run began */
 } specdec__draft_flight;
 
 /* A drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
 typedef struct specdec__ahead {
-    specdec__lane lane;
-    specdec__drafter *drafter; /* NULL: no drafter is asynchronous */
+    specdec__lane lane;        /* the threads that draft while the others verify */
+    specdec__drafter *drafter; /* that drafts on the lane; NULL: none does */
     int threads;               /* of the lane; the target has the others */
     int active;                /* 1: the lane drafts during the current step */
     specdec *sequence;         /* that the lane drafts for */
     int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens; `copied` are valid */
-    int copied;
+    int copied;                /* first tokens of the sequence that `tokens` has */
     specdec__proposal p;       /* the lane's copy of the sequence's proposal */
     specdec__tune_drafter acceptance; /* the lane's copy of what was measured of the drafter */
-    int levels, nodes, width;  /* limits: levels of the tree, extended draft tokens in all, and in one run */
+    int levels;                /* limit: levels of the draft tree */
+    int nodes, width;          /* limits: draft tokens that are extended in all, and in one draft run */
     float cutoff, first_cutoff; /* least path probability of an extended draft token: now, and at a step's begin */
     int flight_count;          /* draft runs begun in the current step; the last one is flights[flight_count % 2] */
     specdec__draft_flight flights[2];
     int prefills;              /* 1: the lane prefills the sequence, which may take several steps */
-    specdec__tune_mean run_time; /* of a draft run of the lane */
+    specdec__tune_mean run_time; /* seconds of a draft run of the lane */
     double usual_seconds;      /* run_time when the step began */
-    specdec_result result;
-    specdec_error error;
+    specdec_result result;     /* of the lane's job */
+    specdec_error error;       /* of the lane's job */
     /* choice of the faster mode */
-    specdec__ahead_mode modes[2]; /* synchronous, asynchronous */
+    specdec__ahead_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
     double slowdown;           /* time of a target's step while the lane drafts over its time alone; 0: not measured */
     double overlap_pace;       /* levels that the lane drafts while all threads would draft one */
-    int mode, trial;           /* index of the current mode; 1: it is on trial against the other one */
+    int mode;                  /* of the current steps: 0: synchronous; 1: asynchronous */
+    int trial;                 /* 1: this mode is tried, to be compared with the other one */
     int steps_left, steps_between; /* steps until the next choice of a mode, and from the last one to that */
     int probe;                 /* 1: the current step measures slowdown and overlap_pace */
     int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown */
 } specdec__ahead;
 
-#define SPECDEC__PIPE_RUNS 16     /* runs that are not returned yet, at most */
-#define SPECDEC__PIPE_NODES 8     /* nodes of a run, at most */
+#define SPECDEC__PIPE_RUNS 16     /* runs that were sent and have not returned, at most */
+#define SPECDEC__PIPE_NODES 8     /* nodes of a pipelined run, at most */
 #define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that are not cancelled, at most */
 #define SPECDEC__PIPE_CUTOFF 0.01f /* a draft token whose path is less probable is not sent */
-#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* of the time between two runs: the longest wait for the rows of the oldest run */
+#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* a run is sent later, to wait for the oldest run, by at most this share of the
+                                        time between two runs */
 
+/* Kinds of orders: run nodes, commit the keys of accepted nodes, drop all nodes. */
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
 /* A command to the target's stages. All stages obey all orders in the same sequence, so an order finds the keys of
    every run that was sent before it. Nodes behind the committed tokens are numbered from 0 in the order of sending. */
 typedef struct specdec__order {
-    int kind;
+    int kind;   /* SPECDEC__ORDER_... */
     int first;  /* how many nodes have numbers before this order; RUN: its nodes get the next ones */
     int n;      /* RUN: nodes to run; KEEP: nodes whose keys are committed; DROP: unused, all nodes are dropped */
     int stay;   /* KEEP: nodes that are renumbered from 0 on, the others are dropped; -1: all stay, as number - n */
-    int32_t tokens[SPECDEC__PIPE_NODES];  /* RUN */
-    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: numbers of earlier nodes; -1: the last committed token */
+    int32_t tokens[SPECDEC__PIPE_NODES];  /* RUN: (n): tokens of its nodes */
+    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: (n): numbers of earlier nodes; -1: the last committed token */
     int path[SPECDEC__PIPE_NODES + SPECDEC__PIPE_KEPT_NODES]; /* KEEP: (n + stay): accepted nodes, then others */
 } specdec__order;
 
 /* A stage of the target: a stretch of its layers, on this machine or on another one. */
 typedef struct specdec__stage {
-    specdec__context *context;
-    specdec__view *view;
-    int failed; /* 1: a run found no room; later runs are not made until an order has dropped all nodes */
+    specdec__context *context; /* cache and buffers of these layers */
+    specdec__view *view;       /* of the sequence whose runs these are */
+    int failed; /* 1: the cache had no room for a run; later runs are not made until an order has dropped all nodes */
 } specdec__stage;
 
 struct specdec__pipe;
@@ -53583,7 +53590,7 @@ enum {
     SPECDEC__PIPE_DRAFTED = 8
 };
 
-/* The functions of a lane. */
+/* The functions of a lane of pipelined runs: threads of this machine, or other ranks, execute them. */
 typedef struct specdec__pipe_kind {
     /* Sends an order, of which the lane takes a copy. */
     void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
@@ -53598,28 +53605,28 @@ typedef struct specdec__pipe_kind {
 
 /* A run that was sent and has not been taken. */
 typedef struct specdec__pipe_run {
-    int n;           /* nodes that were sent */
+    int n;           /* nodes that were sent in the run */
     int first, left; /* numbers [first, first + left): its nodes that can still be accepted */
     int row[SPECDEC__PIPE_NODES]; /* (left): the rows of these nodes in the run */
     int root;        /* 1: its first node is the last token of the sequence, not a draft token */
-    int cancelled;
-    double sent;     /* clock, seconds */
+    int cancelled;   /* 1: its stages were told not to compute it */
+    double sent;     /* clock, seconds: when it was sent */
 } specdec__pipe_run;
 
 /* The lane of a target that begins a run before earlier runs have returned, as a pipeline of stages can. Nodes of a run
    may descend from nodes of earlier runs that are not verified yet: PipeInfer (Butler et al. 2024). */
 typedef struct specdec__pipe {
-    const specdec__pipe_kind *kind;
+    const specdec__pipe_kind *kind; /* its functions */
     int depth;      /* runs between sending and taking, at most */
     specdec__tune stages; /* seconds of a run in the slowest stage, by the run's nodes */
     double stage_seconds; /* of the run taken last, in the slowest stage; 0: not measured */
     double least_probability; /* of one more node of the next run, for the node to pay */
     int32_t *node;  /* (capacity of a proposal): the number of each draft token that was sent as a node; -1: not sent */
     specdec *sequence; /* whose runs these are; the lane changes its view. NULL: no run is on its way */
-    int nodes;      /* that have numbers */
+    int nodes;      /* nodes behind the committed tokens that have numbers */
     int no_room;    /* 1: the cache had no room for the run sent last; only DROP may follow */
-    int count;      /* of runs */
-    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): the oldest first */
+    int count;      /* of runs that were sent and not taken */
+    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): these runs, the oldest first */
     specdec__tune_mean round_trip, draft; /* seconds from sending a run to taking it; of a draft run */
     specdec__tune_mean trip_ratio; /* round trip over the run's time in the slowest stage */
     double free_at; /* clock, seconds: when the first stage is expected to be free; 0: not known */
@@ -53627,29 +53634,29 @@ typedef struct specdec__pipe {
     double idle_since; /* clock, seconds: since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
-/* What a step does next. */
+/* Actions of a step. */
 enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STEP_END, SPECDEC__STEP_WAIT };
 
 /* The current step: it drafts, sends runs to the target's lane and verifies the runs that return. */
 typedef struct specdec__step {
     int several;    /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
-    int act;        /* one run: SPECDEC__STEP_... done last */
-    double start;   /* clock, seconds */
-    specdec_result result;
+    int act;        /* one run: the action done last, SPECDEC__STEP_... */
+    double start;   /* clock, seconds: when the step began */
+    specdec_result result; /* of its last action */
     /* one run */
-    int nodes;
+    int nodes;      /* of the run, prompt tokens included */
     double drafted; /* clock, seconds: when the trees were complete */
     double promise; /* expected tokens of the first member's tree; 0: not computed */
-    specdec_error error;
+    specdec_error error; /* of the run */
     /* several runs */
-    specdec *t;
-    specdec__proposal *p;
+    specdec *t;     /* the sequence that decodes */
+    specdec__proposal *p; /* the sequence's proposal of the drafter */
     int before;     /* tokens of the sequence when the step began */
     int32_t chosen[SPECDEC__PIPE_NODES]; /* (count): draft tokens for the next run */
     int count;
-    int drafts;     /* draft tokens to be extended next; 0: the cutoff is lowered first */
-    int until;      /* SPECDEC__PIPE_... bits that end the wait */
-    double wake_at; /* clock, seconds, that ends it, too; 0: no limit */
+    int drafts;     /* number of draft tokens to be extended next; 0: the cutoff is lowered first */
+    int until;      /* SPECDEC__PIPE_... bits that end a wait for the lane */
+    double wake_at; /* clock, seconds: when that wait ends at the latest; 0: no limit */
 } specdec__step;
 
 struct specdec__engine;
@@ -53664,7 +53671,7 @@ typedef struct specdec__remote {
     void (*drafter)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
     /* Takes this rank's memory from an arena, which may only count, once the engine is laid out. */
     void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
-    /* The hooks.progress of repacking weights; its user_data is the engine. */
+    /* Used as hooks.progress while weights are repacked; its user_data is the engine. */
     int (*loads)(void *engine, const char *what, int done, int total);
     /* Connects to the other ranks. */
     specdec_result (*start)(struct specdec__engine *engine, specdec_error *error);
@@ -53672,6 +53679,7 @@ typedef struct specdec__remote {
     void (*wait)(struct specdec__engine *engine, int *cancel);
     /* Obeys rank 0 until it ends; NULL: this is rank 0. */
     specdec_result (*serve)(specdec *sequence);
+    /* Ends the connections to the other ranks, for specdec_deinit. */
     void (*end)(struct specdec__engine *engine);
 } specdec__remote;
 
@@ -54355,13 +54363,13 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Removes the oldest run from the list. */
+/* Removes the oldest run from the lane's list of runs that were sent. */
 static void specdec__pipe_remove_oldest(specdec__pipe *pipe)
 {
     memmove(pipe->runs, pipe->runs + 1, (size_t)--pipe->count * sizeof *pipe->runs);
 }
 
-/* Cancels run number `at` of the list, if it is not cancelled yet. */
+/* Cancels run number `at` of the lane's list of runs that were sent, 0 being the oldest, if it is not cancelled yet. */
 static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
 {
     if (!pipe->runs[at].cancelled)
@@ -54369,8 +54377,8 @@ static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
     pipe->runs[at].cancelled = 1;
 }
 
-/* Cancels all runs of the lane and waits until they have returned. The view of their sequence then has no nodes behind
-   its committed tokens, and the engine may use it. */
+/* Cancels all pipelined runs of the engine and waits until they have returned. The view of their sequence then has no
+   nodes behind its committed tokens, and the engine may use it. */
 static void specdec__pipe_drain(const specdec__engine *e)
 {
     specdec__pipe *pipe = e->pipe;
@@ -54399,7 +54407,8 @@ static int specdec__ahead_is_drafting(const specdec__engine *e, const specdec__d
     return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
 }
 
-/* Cancels the lane's job and waits for its end. Tokens that the drafter has prefilled stay in its cache. */
+/* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits for its end. Tokens that
+   the drafter has prefilled stay in its cache. */
 static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
 {
     a->lane.kind->stop(&a->lane);
@@ -54409,7 +54418,8 @@ static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
     a->prefills = 0;
 }
 
-/* Drops a sequence's runs and its drafts of the lane; only its first `count` tokens are unchanged. */
+/* Drops a sequence's pipelined runs and the draft tokens that a lane has drafted for it, as only its first `count`
+   tokens stay what they are. */
 static void specdec__ahead_drop_drafts(specdec *t, int count)
 {
     specdec__ahead *a = t->engine->ahead;
@@ -55330,7 +55340,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Takes a sequence out of the step with an error, which the next call on the sequence returns. */
+/* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_drain(t->engine);
@@ -55340,7 +55350,7 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Whether specdec_cancel was called for a sequence: then it has failed with CANCELLED. */
+/* Lets a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
 static int specdec__engine_check_cancel(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
@@ -55349,8 +55359,8 @@ static int specdec__engine_check_cancel(specdec *t)
     return 1;
 }
 
-/* How many tokens have to be prefilled before the last one can be the root of a tree. 0 for a sequence that has runs on
-   their way. */
+/* How many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a sequence
+   that has pipelined runs. */
 static int specdec__engine_tokens_to_prefill(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
@@ -55373,7 +55383,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
     return !t->failed;
 }
 
-/* Nodes of all trees of a step, at most. */
+/* How many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
@@ -55406,8 +55416,9 @@ static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
     }
 }
 
-/* How many tokens of prompts a step may prefill: all that fit while no sequence decodes; else config.prefill_chunk, or
-   as many as keep the step's time near that of a step without (`tune`). */
+/* Sets *slice to the limits of a step's prefilling. The step may prefill all tokens of prompts that fit while no
+   sequence decodes; else config.prefill_chunk tokens, or as many as keep the step's time near that of a step without
+   prompts (see >>speculation/tune). */
 static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
 {
     slice->row = 1;
@@ -55457,7 +55468,7 @@ static void specdec__engine_share_prefill(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts a member's nodes from the totals of the step, when it is taken out. */
+/* Subtracts the nodes of a member that is taken out of a step from the step's totals. */
 static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
 {
     int i;
@@ -55499,7 +55510,8 @@ static int specdec__engine_plan_tree(const specdec *t, const double *times, int 
     return 1;
 }
 
-/* Seconds that a drafter needs to prefill `behind` tokens: measured, or estimated from the target's prefilling. */
+/* Seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or estimated from
+   the target's prefilling. 0 for few tokens, which a draft run takes with it. */
 static double specdec__engine_drafter_prefill_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
@@ -55535,8 +55547,8 @@ static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind,
     return tree->n > 1;
 }
 
-/* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
-   probabilities of the most probable *held ones, falling. */
+/* How many nodes of a proposal's tree give a step the best rate (*rate, tokens a second). drafting: seconds spent on
+   it. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
 static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
                                            double *worth, int *held, double *rate)
 {
@@ -55550,7 +55562,7 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
 
 /* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
    acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
-   far; level: seconds of the next level. Returns how many, at most `room`. */
+   far; level: seconds of the next level. p->frontier.chosen receives the tokens. Returns how many, at most `room`. */
 static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const specdec__tune_drafter *t,
                                                  const specdec__plan *plan, double drafting, double level, int room)
 {
@@ -55575,8 +55587,8 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
     return count;
 }
 
-/* How many draft tokens may still be extended. Those of a tree kept from an earlier step do not count against the
-   limit. */
+/* How many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier step do
+   not count against the limit. */
 static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
@@ -55633,8 +55645,8 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter fill its tree. The whole tree is kept; of a tree whose shape the drafter chose, the nodes with the
-   best rate. */
+/* Lets a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
+   the drafter chose, the nodes that give the best rate (*rate). *levels: levels of the tree that were drafted. */
 static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                                 double *rate)
 {
@@ -55656,7 +55668,8 @@ static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
-/* How many of the `behind` tokens a drafter may prefill in this step, so that other sequences do not wait long. */
+/* How many of the `behind` tokens of a sequence that a drafter lacks it may prefill in this step, so that other
+   sequences do not wait long. */
 static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
@@ -55682,8 +55695,8 @@ static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int b
     return tokens;
 }
 
-/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this
-   step. */
+/* Lets a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
+   seconds. The drafter proposes nothing in this step. */
 static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;
@@ -55712,8 +55725,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into chosen[count], the `most` draft tokens with the highest probability[...], falling. Returns
-   the new count. */
+/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest probability, the most probable
+   first, at most `most`. probability: by draft token. Returns the new count. */
 static int specdec__ahead_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
@@ -55756,7 +55769,8 @@ static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__propos
     return count;
 }
 
-/* Extends the chosen draft tokens of p, which is the proposal of a->sequence or the lane's copy of it. */
+/* Lets the drafter extend the `count` draft tokens p->frontier.chosen by one level: a draft run. p: the proposal of
+   a->sequence, or the lane's copy of it. */
 static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__proposal *p,
                                                    const specdec__tune_drafter *known, int count, specdec_error *error)
 {
@@ -55835,8 +55849,8 @@ static void specdec__ahead_begin_job(specdec *t)
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
-/* Follows tokens[count] from the root of a tree whose nodes have the tokens `held`. path (count): the nodes. Returns
-   how many of the tokens were found. */
+/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes. path (count):
+   receives the path's nodes. Returns how many of the tokens were found. */
 static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
                                     int32_t *path)
 {
@@ -55900,8 +55914,8 @@ static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int coun
     }
 }
 
-/* Ends the lane's job of a step, once the target has decoded tokens[count]: waits for the current draft run, or cancels
-   it if it is useless, and keeps the draft tokens behind the last one. */
+/* Ends the drafting that the lane does during a step, once the target has decoded tokens[count]: waits for the current
+   draft run, or cancels it if it is useless, and keeps the draft tokens behind the last one. */
 static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
@@ -55928,8 +55942,8 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
     specdec__ahead_move_root(t, tokens, count);
 }
 
-/* The asynchronous drafter's part of a sequence's tree: the draft tokens kept from the last step, and further levels as
-   long as they pay. Nothing while the lane prefills. */
+/* Makes the asynchronous drafter's tree for a sequence in this step: the draft tokens kept from the last step, and
+   further levels as long as they raise the rate. The drafter proposes nothing while the lane prefills. */
 static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -55958,8 +55972,8 @@ static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec_
     return result;
 }
 
-/* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
-   constraint. */
+/* Whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
+   verification and no constraint. */
 static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
@@ -56010,8 +56024,9 @@ static double specdec__ahead_seconds_saved(const specdec__ahead *a)
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose a mode: after a->steps_left steps, or when a trial has lost or won
-   SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time. */
+/* Whether it is time to choose between synchronous and asynchronous steps: after a->steps_left steps, or when a trial
+   has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time.
+   */
 static int specdec__ahead_trial_ends(const specdec__ahead *a)
 {
     const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
@@ -56019,8 +56034,8 @@ static int specdec__ahead_trial_ends(const specdec__ahead *a)
     return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* Sets slowdown and overlap_pace from the step of a probe: `width` nodes, `seconds`. A draft run that was not finished
-   counts as long as the step. */
+/* Sets a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and took
+   `seconds`. A draft run that was not finished counts as long as the step. */
 static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
 {
     specdec__ahead *a = e->ahead;
@@ -56063,8 +56078,8 @@ static void specdec__ahead_choose_mode(specdec__ahead *a)
     memset(&a->modes[a->mode], 0, sizeof a->modes[0]);
 }
 
-/* Adds a step to the measurements of its mode. drafting: seconds before the target ran; tokens: as in
-   specdec__ahead_mode. */
+/* Adds a step to the measurements of its mode, synchronous or asynchronous, and chooses a mode if it is time to.
+   seconds: of the step; drafting: of these, before the target ran; tokens: as in specdec__ahead_mode. */
 static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;
@@ -56094,8 +56109,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP: then it drafts at every step, and is judged by the tree that
-   it drafted. */
+/* Whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP of a plain step: then it drafts at
+   every step, and the tree that it drafted decides whether the tree is verified. grows: 1: its trees grow level by
+   level; behind: tokens that it has to prefill first. */
 static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
                                             const specdec__plan *plan)
 {
@@ -56106,7 +56122,8 @@ static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafte
             specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_CHEAP * plan->times[1]);
 }
 
-/* Asks a drafter for draft tokens of a sequence, if its expected rate pays; plan->rate becomes the best rate so far. */
+/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the rate, tokens a second. plan->rate
+   becomes the best rate of the drafters asked so far. */
 static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -56145,7 +56162,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
 }
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
-   trees. A drafter whose cache is full proposes nothing. */
+   trees. speculate: 0: asks no drafter, the tree is the root. A drafter whose cache is full proposes nothing. */
 static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
@@ -56187,9 +56204,9 @@ static double specdec__engine_node_probability_by(const specdec *t, int i, int d
            chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
-   its parent's. For children drawn without replacement it is also at most that of the sibling drawn before, which is
-   verified first. */
+/* The probability that node i of a sequence's tree is accepted, from those of all drafters that proposed it, taken as
+   independent; at most its parent's. For children drawn without replacement it is also at most that of the sibling
+   drawn before, which is verified first. */
 static float specdec__engine_node_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
@@ -57033,8 +57050,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Obeys an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not computed, but its nodes get
-   their slots in the cache, as nodes of later runs may descend from them. Errors: FULL, CANCELLED. */
+/* Lets a stage of the target obey an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not
+   computed, but its nodes get their slots in the cache, as nodes of later runs may descend from them. Errors: FULL,
+   CANCELLED. */
 SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage *stage, const specdec__order *order,
                                                                   int cancelled, specdec_error *error)
 {
@@ -57081,9 +57099,9 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
-/* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
-   twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one are assumed to cost
-   no more than that, wider ones are ruled out. */
+/* Sets times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above that
+   of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one
+   are assumed to cost no more than that, wider ones are ruled out. */
 static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
@@ -57098,8 +57116,8 @@ static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the chosen draft tokens, the most probable first, the next run holds: as many as give the most tokens for
-   its cost. pipe->least_probability becomes what one node more would need. */
+/* How many of the draft tokens chosen[count], the most probable first, the next run holds: as many as give the most
+   tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
 static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
@@ -57131,7 +57149,7 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
     return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the chosen draft tokens as a run. Error in s->result: FULL. */
+/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. Error in s->result: FULL. */
 static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
@@ -57208,7 +57226,7 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
     }
 }
 
-/* The number of a node once an order of KEEP is obeyed; -1: the node is dropped. */
+/* The number that a node has once an order of KEEP is obeyed; -1: the order drops the node. node: its number before. */
 static int specdec__pipe_new_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
@@ -57297,8 +57315,8 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to draft now for the next run. *count: how many draft tokens are extended (frontier.chosen); 0: the cutoff
-   has to fall first. */
+/* Whether to make a draft run now, for the target's next run. *count: how many draft tokens are extended
+   (frontier.chosen); 0: the cutoff has to fall first. */
 static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
@@ -57310,7 +57328,7 @@ static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__propos
     return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Extends the chosen draft tokens once, or lowers the cutoff if none was chosen. */
+/* Extends the s->drafts chosen draft tokens by one level, or lowers the cutoff if none was chosen. */
 static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
@@ -57327,7 +57345,7 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs: the time of the slowest stage. */
+/* Seconds between two runs of the target: the time of its slowest stage. */
 static double specdec__pipe_run_interval(const specdec__pipe *pipe)
 {
     return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->round_trip.seconds / pipe->depth;
@@ -57383,13 +57401,13 @@ static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether a draft run may begin, when a run of `count` nodes is to be sent in `left` seconds. */
+/* Whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
 static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until one of the step's bits is set, or until its time. */
+/* Waits until the lane's state has one of the bits s->until, or until the clock shows s->wake_at. */
 static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
@@ -57397,7 +57415,7 @@ static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step
     pipe->wake_at = 0;
 }
 
-/* Prepares a step with several runs for its only member. Draft tokens kept from earlier steps stay. */
+/* Begins a step with several runs of its only member. Draft tokens kept from earlier steps stay. */
 static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
@@ -57431,8 +57449,8 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     a->cutoff = a->first_cutoff;
 }
 
-/* Ends a step. Where the cache of the target or the drafter is full, the step is made again with one run. Returns the
-   next action. */
+/* Ends a step with several runs. Where the cache of the target or the drafter is full, the step is made again with one
+   run. Returns the next action. */
 static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
@@ -57455,8 +57473,8 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
     return SPECDEC__STEP_END;
 }
 
-/* The next action of a step with several runs, until the sequence has a new token: take a run that has returned, send a
-   run if the first stage is free, else draft, else wait. */
+/* Returns the next action of a step with several runs, SPECDEC__STEP_..., until the sequence has a new token: take a
+   run that has returned, send a run if the first stage is free, else draft, else wait. */
 static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
@@ -57495,13 +57513,13 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The next action of a step with one run: draft, send, take, end. */
+/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, one after the other. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
     return e->member_count ? ++s->act : SPECDEC__STEP_END;
 }
 
-/* Makes the trees of all members and reserves slots for their nodes. */
+/* Drafts the trees of all members of a step and reserves slots of the cache for their nodes. */
 static void specdec__engine_make_trees(specdec__engine *e)
 {
     specdec__engine_draft_trees(e);
@@ -57578,7 +57596,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* Clears the cancellation by which a call has ended. */
+/* Ends a call on a sequence that a cancellation has ended: clears the cancellation. result: of the call; is returned.
+   */
 static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;

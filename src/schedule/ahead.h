@@ -20,8 +20,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into chosen[count], the `most` draft tokens with the highest probability[...], falling. Returns
-   the new count. */
+/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest probability, the most probable
+   first, at most `most`. probability: by draft token. Returns the new count. */
 static int specdec__ahead_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
@@ -64,7 +64,8 @@ static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__propos
     return count;
 }
 
-/* Extends the chosen draft tokens of p, which is the proposal of a->sequence or the lane's copy of it. */
+/* Lets the drafter extend the `count` draft tokens p->frontier.chosen by one level: a draft run. p: the proposal of
+   a->sequence, or the lane's copy of it. */
 static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__proposal *p,
                                                    const specdec__tune_drafter *known, int count, specdec_error *error)
 {
@@ -143,8 +144,8 @@ static void specdec__ahead_begin_job(specdec *t)
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
-/* Follows tokens[count] from the root of a tree whose nodes have the tokens `held`. path (count): the nodes. Returns
-   how many of the tokens were found. */
+/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes. path (count):
+   receives the path's nodes. Returns how many of the tokens were found. */
 static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
                                     int32_t *path)
 {
@@ -208,8 +209,8 @@ static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int coun
     }
 }
 
-/* Ends the lane's job of a step, once the target has decoded tokens[count]: waits for the current draft run, or cancels
-   it if it is useless, and keeps the draft tokens behind the last one. */
+/* Ends the drafting that the lane does during a step, once the target has decoded tokens[count]: waits for the current
+   draft run, or cancels it if it is useless, and keeps the draft tokens behind the last one. */
 static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
@@ -236,8 +237,8 @@ static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
     specdec__ahead_move_root(t, tokens, count);
 }
 
-/* The asynchronous drafter's part of a sequence's tree: the draft tokens kept from the last step, and further levels as
-   long as they pay. Nothing while the lane prefills. */
+/* Makes the asynchronous drafter's tree for a sequence in this step: the draft tokens kept from the last step, and
+   further levels as long as they raise the rate. The drafter proposes nothing while the lane prefills. */
 static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -266,8 +267,8 @@ static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec_
     return result;
 }
 
-/* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
-   constraint. */
+/* Whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
+   verification and no constraint. */
 static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
@@ -318,8 +319,9 @@ static double specdec__ahead_seconds_saved(const specdec__ahead *a)
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose a mode: after a->steps_left steps, or when a trial has lost or won
-   SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time. */
+/* Whether it is time to choose between synchronous and asynchronous steps: after a->steps_left steps, or when a trial
+   has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time.
+   */
 static int specdec__ahead_trial_ends(const specdec__ahead *a)
 {
     const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
@@ -327,8 +329,8 @@ static int specdec__ahead_trial_ends(const specdec__ahead *a)
     return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* Sets slowdown and overlap_pace from the step of a probe: `width` nodes, `seconds`. A draft run that was not finished
-   counts as long as the step. */
+/* Sets a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and took
+   `seconds`. A draft run that was not finished counts as long as the step. */
 static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
 {
     specdec__ahead *a = e->ahead;
@@ -371,8 +373,8 @@ static void specdec__ahead_choose_mode(specdec__ahead *a)
     memset(&a->modes[a->mode], 0, sizeof a->modes[0]);
 }
 
-/* Adds a step to the measurements of its mode. drafting: seconds before the target ran; tokens: as in
-   specdec__ahead_mode. */
+/* Adds a step to the measurements of its mode, synchronous or asynchronous, and chooses a mode if it is time to.
+   seconds: of the step; drafting: of these, before the target ran; tokens: as in specdec__ahead_mode. */
 static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;

@@ -32,9 +32,9 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
-/* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
-   twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one are assumed to cost
-   no more than that, wider ones are ruled out. */
+/* Sets times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above that
+   of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one
+   are assumed to cost no more than that, wider ones are ruled out. */
 static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
@@ -49,8 +49,8 @@ static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the chosen draft tokens, the most probable first, the next run holds: as many as give the most tokens for
-   its cost. pipe->least_probability becomes what one node more would need. */
+/* How many of the draft tokens chosen[count], the most probable first, the next run holds: as many as give the most
+   tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
 static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
                                          int count)
 {
@@ -82,7 +82,7 @@ static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__p
     return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the chosen draft tokens as a run. Error in s->result: FULL. */
+/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. Error in s->result: FULL. */
 static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
@@ -159,7 +159,7 @@ static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const spe
     }
 }
 
-/* The number of a node once an order of KEEP is obeyed; -1: the node is dropped. */
+/* The number that a node has once an order of KEEP is obeyed; -1: the order drops the node. node: its number before. */
 static int specdec__pipe_new_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
@@ -248,8 +248,8 @@ static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to draft now for the next run. *count: how many draft tokens are extended (frontier.chosen); 0: the cutoff
-   has to fall first. */
+/* Whether to make a draft run now, for the target's next run. *count: how many draft tokens are extended
+   (frontier.chosen); 0: the cutoff has to fall first. */
 static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
@@ -261,7 +261,7 @@ static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__propos
     return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Extends the chosen draft tokens once, or lowers the cutoff if none was chosen. */
+/* Extends the s->drafts chosen draft tokens by one level, or lowers the cutoff if none was chosen. */
 static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
@@ -278,7 +278,7 @@ static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs: the time of the slowest stage. */
+/* Seconds between two runs of the target: the time of its slowest stage. */
 static double specdec__pipe_run_interval(const specdec__pipe *pipe)
 {
     return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain(&pipe->stages) : pipe->round_trip.seconds / pipe->depth;
@@ -334,13 +334,13 @@ static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether a draft run may begin, when a run of `count` nodes is to be sent in `left` seconds. */
+/* Whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
 static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until one of the step's bits is set, or until its time. */
+/* Waits until the lane's state has one of the bits s->until, or until the clock shows s->wake_at. */
 static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
@@ -348,7 +348,7 @@ static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step
     pipe->wake_at = 0;
 }
 
-/* Prepares a step with several runs for its only member. Draft tokens kept from earlier steps stay. */
+/* Begins a step with several runs of its only member. Draft tokens kept from earlier steps stay. */
 static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
@@ -382,8 +382,8 @@ static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
     a->cutoff = a->first_cutoff;
 }
 
-/* Ends a step. Where the cache of the target or the drafter is full, the step is made again with one run. Returns the
-   next action. */
+/* Ends a step with several runs. Where the cache of the target or the drafter is full, the step is made again with one
+   run. Returns the next action. */
 static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
@@ -406,8 +406,8 @@ static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
     return SPECDEC__STEP_END;
 }
 
-/* The next action of a step with several runs, until the sequence has a new token: take a run that has returned, send a
-   run if the first stage is free, else draft, else wait. */
+/* Returns the next action of a step with several runs, SPECDEC__STEP_..., until the sequence has a new token: take a
+   run that has returned, send a run if the first stage is free, else draft, else wait. */
 static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;

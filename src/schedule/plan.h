@@ -16,7 +16,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Takes a sequence out of the step with an error, which the next call on the sequence returns. */
+/* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_drain(t->engine);
@@ -26,7 +26,7 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Whether specdec_cancel was called for a sequence: then it has failed with CANCELLED. */
+/* Lets a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
 static int specdec__engine_check_cancel(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
@@ -35,8 +35,8 @@ static int specdec__engine_check_cancel(specdec *t)
     return 1;
 }
 
-/* How many tokens have to be prefilled before the last one can be the root of a tree. 0 for a sequence that has runs on
-   their way. */
+/* How many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a sequence
+   that has pipelined runs. */
 static int specdec__engine_tokens_to_prefill(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
@@ -59,7 +59,7 @@ static int specdec__engine_prepare_sequence(specdec *t)
     return !t->failed;
 }
 
-/* Nodes of all trees of a step, at most. */
+/* How many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
@@ -92,8 +92,9 @@ static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
     }
 }
 
-/* How many tokens of prompts a step may prefill: all that fit while no sequence decodes; else config.prefill_chunk, or
-   as many as keep the step's time near that of a step without (`tune`). */
+/* Sets *slice to the limits of a step's prefilling. The step may prefill all tokens of prompts that fit while no
+   sequence decodes; else config.prefill_chunk tokens, or as many as keep the step's time near that of a step without
+   prompts (see >>speculation/tune). */
 static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
 {
     slice->row = 1;
@@ -143,7 +144,7 @@ static void specdec__engine_share_prefill(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts a member's nodes from the totals of the step, when it is taken out. */
+/* Subtracts the nodes of a member that is taken out of a step from the step's totals. */
 static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
 {
     int i;

@@ -36,7 +36,8 @@ static int specdec__engine_plan_tree(const specdec *t, const double *times, int 
     return 1;
 }
 
-/* Seconds that a drafter needs to prefill `behind` tokens: measured, or estimated from the target's prefilling. */
+/* Seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or estimated from
+   the target's prefilling. 0 for few tokens, which a draft run takes with it. */
 static double specdec__engine_drafter_prefill_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
@@ -72,8 +73,8 @@ static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind,
     return tree->n > 1;
 }
 
-/* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
-   probabilities of the most probable *held ones, falling. */
+/* How many nodes of a proposal's tree give a step the best rate (*rate, tokens a second). drafting: seconds spent on
+   it. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
 static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
                                            double *worth, int *held, double *rate)
 {
@@ -87,7 +88,7 @@ static int specdec__engine_best_node_count(const specdec__proposal *p, const spe
 
 /* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
    acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
-   far; level: seconds of the next level. Returns how many, at most `room`. */
+   far; level: seconds of the next level. p->frontier.chosen receives the tokens. Returns how many, at most `room`. */
 static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const specdec__tune_drafter *t,
                                                  const specdec__plan *plan, double drafting, double level, int room)
 {
@@ -112,8 +113,8 @@ static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const spe
     return count;
 }
 
-/* How many draft tokens may still be extended. Those of a tree kept from an earlier step do not count against the
-   limit. */
+/* How many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier step do
+   not count against the limit. */
 static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
@@ -170,8 +171,8 @@ static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter fill its tree. The whole tree is kept; of a tree whose shape the drafter chose, the nodes with the
-   best rate. */
+/* Lets a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
+   the drafter chose, the nodes that give the best rate (*rate). *levels: levels of the tree that were drafted. */
 static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                                 double *rate)
 {
@@ -193,7 +194,8 @@ static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const s
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
-/* How many of the `behind` tokens a drafter may prefill in this step, so that other sequences do not wait long. */
+/* How many of the `behind` tokens of a sequence that a drafter lacks it may prefill in this step, so that other
+   sequences do not wait long. */
 static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
@@ -219,8 +221,8 @@ static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int b
     return tokens;
 }
 
-/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this
-   step. */
+/* Lets a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
+   seconds. The drafter proposes nothing in this step. */
 static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;

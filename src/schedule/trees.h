@@ -18,8 +18,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP: then it drafts at every step, and is judged by the tree that
-   it drafted. */
+/* Whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP of a plain step: then it drafts at
+   every step, and the tree that it drafted decides whether the tree is verified. grows: 1: its trees grow level by
+   level; behind: tokens that it has to prefill first. */
 static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
                                             const specdec__plan *plan)
 {
@@ -30,7 +31,8 @@ static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafte
             specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_CHEAP * plan->times[1]);
 }
 
-/* Asks a drafter for draft tokens of a sequence, if its expected rate pays; plan->rate becomes the best rate so far. */
+/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the rate, tokens a second. plan->rate
+   becomes the best rate of the drafters asked so far. */
 static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
@@ -69,7 +71,7 @@ static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specd
 }
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
-   trees. A drafter whose cache is full proposes nothing. */
+   trees. speculate: 0: asks no drafter, the tree is the root. A drafter whose cache is full proposes nothing. */
 static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
@@ -111,9 +113,9 @@ static double specdec__engine_node_probability_by(const specdec *t, int i, int d
            chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
-   its parent's. For children drawn without replacement it is also at most that of the sibling drawn before, which is
-   verified first. */
+/* The probability that node i of a sequence's tree is accepted, from those of all drafters that proposed it, taken as
+   independent; at most its parent's. For children drawn without replacement it is also at most that of the sibling
+   drawn before, which is verified first. */
 static float specdec__engine_node_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;

@@ -18,13 +18,13 @@
 
 SPECDEC__FOR_SIZE
 
-/* The next action of a step with one run: draft, send, take, end. */
+/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, one after the other. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
     return e->member_count ? ++s->act : SPECDEC__STEP_END;
 }
 
-/* Makes the trees of all members and reserves slots for their nodes. */
+/* Drafts the trees of all members of a step and reserves slots of the cache for their nodes. */
 static void specdec__engine_make_trees(specdec__engine *e)
 {
     specdec__engine_draft_trees(e);
@@ -101,7 +101,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* Clears the cancellation by which a call has ended. */
+/* Ends a call on a sequence that a cancellation has ended: clears the cancellation. result: of the call; is returned.
+   */
 static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
