@@ -4327,9 +4327,9 @@ SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t sign
     specdec__store_u32(codes + 4, (uint32_t)(magnitudes >> 32));
 }
 
-/* The 8 magnitudes of a point of an IQ2 grid, one a byte: the 2 bits m of a magnitude stand for 8, 25 or 43 (8 + 17 * m
-   + m / 2). */
-SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
+/* Unpacks a point of an IQ2 grid. point: 16 bits, 2 for each of 8 magnitudes. Returns the magnitudes, one a byte, the
+   first one lowest: the 2 bits m stand for 8, 25 or 43 (8 + 17 * m + m / 2). */
+SPECDEC__INLINE uint64_t specdec__quant_iq2_point_magnitudes(uint64_t point)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
 
@@ -4352,7 +4352,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
         const unsigned char *group = from->groups[i / 4];
         uint32_t word = specdec__load_u32(group + 4);
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xxs_grid[group[i % 4]]),
+        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xxs_grid[group[i % 4]]),
                                  specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
@@ -4423,7 +4423,7 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
     for (i = 0; i < 32; i++) {
         uint32_t word = specdec__load_u16(from->words[i]);
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xs_grid[word & 511]),
+        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xs_grid[word & 511]),
                                  specdec__quant_eight_signs(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
@@ -4442,7 +4442,7 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         int point = from->index[i] | (from->high[i / 4] >> (i % 4 * 2) & 3) << 8;
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), from->signs[i],
+        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_s_grid[point]), from->signs[i],
                                  codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
@@ -11204,9 +11204,9 @@ SPECDEC__INLINE int specdec__neon_is_iq2(int type)
 #define SPECDEC__NEON_REPEAT_ALL(a, b, c, d) {a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d}
 
 /* Tables computed from lists of points: the magnitudes of a point of IQ2 as eight bytes, the first one lowest (see
-   specdec__quant_iq2_point); and the signs of eight values, a byte of ones for each negative value, by eight bits, or
-   by seven bits and an eighth that makes the number of ones even (0x6996: which of 0 to 15 have an odd number of
-   ones). */
+   specdec__quant_iq2_point_magnitudes); and the signs of eight values, a byte 0xff for each negative value, by eight
+   bits, or by seven bits and an eighth that makes the number of ones even (0x6996: which of 0 to 15 have an odd number
+   of ones). */
 #define SPECDEC__NEON_TABLE(take, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) \
     take(a), take(b), take(c), take(d), take(e), take(f), take(g), take(h), \
     take(i), take(j), take(k), take(l), take(m), take(n), take(o), take(p),
@@ -11281,8 +11281,9 @@ SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned cha
     return vld1_u64(specdec__neon_iq2_s + (specdec__neon_load_integer(index + row * 8, 8) >> p * 16 & 0xFFFF));
 }
 
-/* Eight bytes with ones where these values are negative. signs: of the first row; for IQ2_XS its points. */
-SPECDEC__INLINE uint64x1_t specdec__neon_negative(int type, const unsigned char *signs, int row, int p)
+/* The signs of the eight values from 8 * p on of row `row` (of four): a byte for each value, 0xff if the value is
+   negative, else 0. signs: the bytes of the first row's signs; for IQ2_XS, whose points hold them, its points. */
+SPECDEC__INLINE uint64x1_t specdec__neon_iq2_sign_masks(int type, const unsigned char *signs, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XS)
         return vld1_u64(specdec__neon_even_signs + (specdec__neon_iq2_xs_word(signs, row, p) >> 9));
@@ -11313,8 +11314,8 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
 
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++) {
-            const uint64x2_t sign = vcombine_u64(specdec__neon_negative(type, signs, i * 2, p),
-                                                 specdec__neon_negative(type, signs, i * 2 + 1, p));
+            const uint64x2_t sign = vcombine_u64(specdec__neon_iq2_sign_masks(type, signs, i * 2, p),
+                                                 specdec__neon_iq2_sign_masks(type, signs, i * 2 + 1, p));
             const uint64x2_t magnitude = vcombine_u64(specdec__neon_magnitudes(type, index, i * 2, p),
                                                       specdec__neon_magnitudes(type, index, i * 2 + 1, p));
 
@@ -11979,8 +11980,9 @@ SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
     return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
 }
 
-/* Whether a row's sum of a granule's codes is a float; else four bytes hold parts of it. */
-SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
+/* Whether a row's sums of codes, one a granule, are stored as floats, which hold any such sum of this type. Else each
+   sum is stored in parts, in four bytes. */
+SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
 {
     const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
 
@@ -12092,7 +12094,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const sp
     int g;
 
     memcpy(&to->scale[b][c], x->scale + at, 4); /* stored as an integer, which costs less */
-    if (specdec__dotprod_is_wide(type))
+    if (specdec__dotprod_has_wide_offsets(type))
         to->offset[b][c] = (int32_t)specdec__bits_from_float((float)offset);
     else
         to->offset[b][c] = (int32_t)((uint32_t)(offset & 0xFF) * 0x01010101u);
@@ -12116,7 +12118,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
     const int32x4_t start = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS);
 
     vst1q_f32(to->scale[b], vld1q_f32(x->scale + at));
-    if (specdec__dotprod_is_wide(type))
+    if (specdec__dotprod_has_wide_offsets(type))
         vst1q_s32(to->offset[b], vreinterpretq_s32_f32(vcvtq_f32_s32(offset)));
     else
         vst1q_s32(to->offset[b], vreinterpretq_s32_s8(vqtbl1q_s8(vreinterpretq_s8_s32(pair), vld1q_u8(bytes))));
@@ -12507,7 +12509,7 @@ SPECDEC__INLINE void specdec__dotprod_load_panel(int type, const specdec__dotpro
 
         if (type == SPECDEC__TYPE_Q8_0)
             rows->pair[i] = vreinterpretq_f32_s32(vld1q_s32(pair));
-        else if (specdec__dotprod_is_wide(type))
+        else if (specdec__dotprod_has_wide_offsets(type))
             rows->pair[i] = vcvtq_f32_s32(vld1q_s32(pair));
         else
             rows->sums[i] = vreinterpretq_s8_s32(vld1q_s32(pair));
@@ -12653,7 +12655,7 @@ SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const s
     for (c = 0; c < columns; c++) {
         float32x4_t sum = vreinterpretq_f32_s32(dot[c]);
 
-        if (specdec__dotprod_is_wide(type))
+        if (specdec__dotprod_has_wide_offsets(type))
             sum = vfmaq_n_f32(sum, rows->pair[g], offsets[c]);
         sum = has_excess ? vfmsq_n_f32(sum, one, excess[c]) : vsubq_f32(sum, start);
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale[g], scales[c]), sum);
@@ -12708,7 +12710,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
         }
         if (packed)
             SPECDEC__NEON_COMPILER_BARRIER;
-        if (!specdec__dotprod_is_wide(type)) {
+        if (!specdec__dotprod_has_wide_offsets(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
             if (specdec__dotprod_has_half_sums(type, packed, columns))
                 SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
@@ -12945,7 +12947,7 @@ SPECDEC__INLINE void specdec__i8mm_store_panel(int type, const specdec__dotprod_
     SPECDEC__UNROLL
     for (i = 0; i < 8; i += 2)
         specdec__i8mm_store_pair(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i], rows->codes[i + 1]);
-    if (specdec__dotprod_is_wide(type))
+    if (specdec__dotprod_has_wide_offsets(type))
         vst1q_s32(panel->pair[block] + row, vreinterpretq_s32_f32(rows->pair[0]));
     else
         specdec__i8mm_store_pair((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);
@@ -15931,15 +15933,15 @@ enum {
     SPECDEC__TOKEN_USER_DEFINED, SPECDEC__TOKEN_UNUSED, SPECDEC__TOKEN_BYTE
 };
 
-#define SPECDEC__VOCAB_MAX_TOKENS (1 << 24) /* most tokens of a vocabulary */
-#define SPECDEC__VOCAB_MAX_ENDS 64          /* most end-of-text tokens */
+#define SPECDEC__VOCAB_MAX_TOKENS (1 << 24) /* tokens of a vocabulary, at most */
+#define SPECDEC__VOCAB_MAX_ENDS 64         /* end-of-text tokens of a vocabulary, at most */
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* longer texts are refused: offsets in a text have 32 bits */
-#define SPECDEC__TEXT_NONE UINT32_MAX       /* no token, no merge, no key */
+#define SPECDEC__TEXT_NONE UINT32_MAX      /* in place of an index of a token, a merge or a key: there is none */
 #define SPECDEC__TEXT_MERGE_BLOCK 16       /* symbols of a block of the merger's tournament tree */
 
-/* What the text of a token tells about it, whatever type the file gives, as in llama.cpp. */
+/* Marks: what the text of a token says about the token's type, whatever type the file gives, as in llama.cpp. */
 enum {
-    SPECDEC__MARK_NONE,
+    SPECDEC__MARK_NONE,    /* nothing: the file decides */
     SPECDEC__MARK_CONTROL, /* a control token */
     SPECDEC__MARK_ENDS,    /* a control token that ends a text */
     SPECDEC__MARK_TURN,    /* as ENDS; but user-defined in a vocabulary with a CALL token and a RETURN or FLUSH token */
@@ -15947,7 +15949,7 @@ enum {
     SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
 };
 
-/* Tokens whose presence in the vocabulary changes what other texts tell. */
+/* Bits of marks_present: kinds of tokens whose presence in a vocabulary changes the marks of other texts. */
 enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
 
 /* Purposes of the tokens of fill-in-the-middle prompts: text before the gap, behind it, in it; padding; borders of
@@ -15957,10 +15959,12 @@ enum {
     SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
 };
 
-/* Well-known texts of tokens, and the type or purpose of a token with such a text. */
+/* The table of well-known texts of tokens: the mark of each text, and its purpose in fill-in-the-middle prompts. */
 static const struct specdec__vocab_marked {
-    const char *text;
-    unsigned char kind, has, gap; /* SPECDEC__MARK_...; bit for marks_present; SPECDEC__GAP_... */
+    const char *text;        /* of the token */
+    unsigned char kind;      /* its mark: SPECDEC__MARK_NONE to _SHOWN */
+    unsigned char has;       /* the bit that the token sets in marks_present; 0: none */
+    unsigned char gap;       /* its purpose: SPECDEC__GAP_... */
 } specdec__vocab_marks[] = {
     {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
@@ -16055,22 +16059,23 @@ typedef struct specdec__vocab {
     int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
     int pre_tokenizer_source;                   /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
                                                    GPT-2's is used */
-    int strips_space;                           /* 1: white space behind most special tokens is dropped */
+    int strips_space;                           /* 1: tokenizing drops white space behind most special tokens */
     int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */
-    const unsigned char *texts;                 /* the string array of the file */
+    const unsigned char *texts;                 /* (texts_size bytes) the tokens' texts: the string array of the file */
     size_t texts_size;
-    const unsigned char *scores; /* (count) f32, SPM only */
-    const unsigned char *types;  /* (count) i32 or NULL */
+    const unsigned char *scores; /* (count) f32 of the file: scores of the tokens; SPM only */
+    const unsigned char *types;  /* (count) i32 of the file: types of the tokens; NULL: the file has none */
     uint32_t *text_offset;       /* (count) offset of each token in texts */
     uint32_t *token_table;       /* (token_table_mask + 1) hash table of plain tokens: id + 1; 0: empty */
-    uint32_t token_table_mask;
+    uint32_t token_table_mask;   /* entries of token_table - 1 */
     uint32_t *merges;      /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
     uint32_t *merge_table; /* (merge_table_mask + 1) hash table of merges: rank + 1; 0: empty */
-    uint32_t merge_count, merge_table_mask;
-    uint32_t *specials; /* (special_count) unknown, control and user-defined tokens, longest text first */
+    uint32_t merge_count;
+    uint32_t merge_table_mask; /* entries of merge_table - 1 */
+    uint32_t *specials; /* (special_count) ids of unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
     int32_t *byte_token; /* (256) id of the token that stands for one byte; -1: none */
-    int32_t *ends;       /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) end-of-text tokens */
+    int32_t *ends;       /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) ids of end-of-text tokens */
     int end_count;
 } specdec__vocab;
 
@@ -16085,7 +16090,7 @@ static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_
     return out;
 }
 
-/* The byte that a text <0x00> to <0xFF> names; -1: another text. */
+/* Returns the byte that a token's text names, <0x00> to <0xFF>; -1: the text is not of that form. */
 static int specdec__vocab_byte_of_text(specdec__bytes text)
 {
     int value = 0, i;
@@ -16104,7 +16109,8 @@ static int specdec__vocab_byte_of_text(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* The row of specdec__vocab_marks with a text; NULL: none. Nearly all texts fail by their first and last characters. */
+/* Returns the row of specdec__vocab_marks that has a text; NULL: none has it. Nearly all texts are ruled out by their
+   first and last bytes. */
 static const struct specdec__vocab_marked *specdec__vocab_find_mark(specdec__bytes text)
 {
     size_t i;
@@ -16118,7 +16124,7 @@ static const struct specdec__vocab_marked *specdec__vocab_find_mark(specdec__byt
     return NULL;
 }
 
-/* What a text tells about its token in this vocabulary: SPECDEC__MARK_... */
+/* The mark, SPECDEC__MARK_NONE to _SHOWN, of a token with this text in this vocabulary. */
 static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text)
 {
     const struct specdec__vocab_marked *row = specdec__vocab_find_mark(text);
@@ -16131,7 +16137,7 @@ static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text
     return row->kind;
 }
 
-/* Is the token with this text an end-of-text token? */
+/* Whether a token with this text is an end-of-text token of the vocabulary. */
 static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__bytes text)
 {
     const int mark = specdec__vocab_text_mark(v, text);
@@ -16140,8 +16146,8 @@ static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__byte
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* The type of a token, SPECDEC__TOKEN_...: some texts decide it; in a file without types it is guessed from id and
-   text. */
+/* The type, SPECDEC__TOKEN_..., of the token `id` with this text: by the mark of the text, else by the file's types; in
+   a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     const int mark = specdec__vocab_text_mark(v, text);
@@ -16167,19 +16173,21 @@ static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, spe
     return SPECDEC__TOKEN_NORMAL;
 }
 
-/* The type of a token of the vocabulary. */
+/* The type, SPECDEC__TOKEN_..., of the token `id` of the vocabulary. */
 static int specdec__vocab_token_type(const specdec__vocab *v, uint32_t id)
 {
     return specdec__vocab_type_of_text(v, id, specdec__vocab_token_text(v, id));
 }
 
-/* Is a type unknown, control or user-defined, so that tokenizing searches for the token's text? */
+/* Whether a type of tokens is UNKNOWN, CONTROL or USER_DEFINED. The texts of these tokens are searched for in a text
+   before it is tokenized. */
 static int specdec__vocab_type_is_special(int type)
 {
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
-/* Reads the next token's text, in order of ids; *at is 0 before the first. Works without indexes. */
+/* Returns the text of the next token, in the order of ids. *at: offset in v->texts, 0 before the first token. Does not
+   need text_offset. */
 static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
@@ -16190,7 +16198,8 @@ static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *
     return out;
 }
 
-/* The token with this text, or with this decimal id; -1: there is none. */
+/* Returns the id of the token whose text is `name`, else the token whose id `name` is in decimal digits; -1: there is
+   none. */
 static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
@@ -16209,7 +16218,7 @@ static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *na
     return length && i == length && number < v->count ? (int32_t)number : -1;
 }
 
-/* Is a token an end-of-text token? Ids outside the vocabulary are not. */
+/* Whether the token `id` is an end-of-text token. 0 for ids outside the vocabulary. */
 static SPECDEC__UNUSED int specdec__vocab_token_ends_text(const specdec__vocab *v, int32_t id)
 {
     int i;
@@ -31194,10 +31203,12 @@ enum {
 /* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
 enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PATTERNS_MOST = 12 };
 
-/* A keyword of a schema: its kind, the node of its value, the schema that has it (owner), more: 1 if it is negated. For
-   FACT_MEMBER and branches, `more` is a term. */
+/* A keyword of a schema, or its negation. */
 typedef struct specdec__fact {
-    uint32_t kind, node, owner, more;
+    uint32_t kind;  /* SPECDEC__KEY_... or SPECDEC__FACT_... */
+    uint32_t node;  /* JSON node of the keyword's value */
+    uint32_t owner; /* JSON node of the schema that has the keyword */
+    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER, branches: a term, that of the member or branch */
 } specdec__fact;
 
 /* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
@@ -31825,9 +31836,11 @@ static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32
     return 1;
 }
 
-/* Option i of a negated keyword. */
-static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
-                                       const struct specdec__keyword *key, uint32_t i)
+/* Adds alternative i of a keyword's negation to the shape that is being made: the facts and terms that a value must
+   obey so that it contradicts the keyword. owner: the schema's node; name: the node of the keyword's name. Returns 0 if
+   the negation has fewer alternatives. */
+static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t owner, uint32_t name,
+                                                const struct specdec__keyword *key, uint32_t i)
 {
     const uint32_t node = name + 1;
     specdec__fact branch;
@@ -31930,7 +31943,7 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
             s->facts.count = facts;
             s->pending_terms.count = pending;
             s->types = types;
-            if (!specdec__option_not_keyword(s, owner, at, key, option))
+            if (!specdec__schema_apply_negated_option(s, owner, at, key, option))
                 break;
             if (!i--)
                 return 1;
@@ -53208,45 +53221,46 @@ SPECDEC__FOR_SPEED
  *     of its text, counters. What it decodes never depends on other sequences.
  * ================================================================================================================== */
 
-#define SPECDEC__TEXT_ROOM 1024   /* bytes of a decoded token beyond the vocabulary's longest token */
-#define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
+#define SPECDEC__TOKEN_TEXT_EXTRA 1024 /* bytes for a token's text beyond those of the vocabulary's longest token */
+#define SPECDEC__STREAM_MAX_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS) /* end tokens by settings, at most */
 #define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
 
 struct specdec__engine;
 
 /* A sequence. */
 struct specdec {
-    struct specdec__engine *engine;
-    const specdec__model *model;
+    struct specdec__engine *engine; /* that it is a sequence of */
+    const specdec__model *model; /* the target */
     int at, open;                /* index among the engine's sequences; 1: it is open, 0: the place is free */
     int cancel, late;            /* 1: specdec_cancel was called; 1: it was, before the current call of a prompt */
     specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
 
     int context;                 /* tokens, at most */
-    int room;                    /* context + tree depth + 1 */
+    int room;                    /* of arrays with an item a token, in items: context + tree depth + 1 */
     int32_t *tokens;             /* (2 * room): the sequence; behind it a prompt, or tokens that have slid out */
     int count;                   /* tokens of the sequence */
     int handed_out;              /* of these, prompted or returned by specdec_next or _step; the rest is pending */
-    int from_row;                /* 1: the first token of the answer comes from the prompt's last row, without a step */
+    int from_row;                /* 1: the answer's first token is chosen from the prompt's last row, without a step */
     int answer_from;             /* index of the answer's first token */
     int slid;                    /* tokens of the answer that have slid out of the context */
-    struct {
-        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the values before that */
+    struct {                     /* how the current call has made the sequence slide, in case that it is undone */
+        int count;               /* tokens that slid out in this call; 0: none */
+        int answer_from, slid, placed; /* the sequence's values before that */
     } before;
     int finished;                /* 1: the answer has ended */
     int complete_at;             /* count at which the constraint allows nothing but an end; 0: not reached */
     int cancelled;               /* 1: the last call was cancelled */
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
-    size_t text_room;
-    unsigned char *part_bytes;   /* (2 * text room + stop room): bytes that the splitter looks at */
+    size_t text_room;            /* bytes of a token's text, at most */
+    unsigned char *part_bytes;   /* (2 * text room + stop room): the piece of text that the splitter divides */
     int inside, parts;           /* 1: the prompt ends in a thought; 1: the answer is taken in parts (2: to its end) */
     int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
     size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
     float *logprobs;             /* (context + tree depth + 1): log-probability of each token; 1: prompted */
     specdec_candidate *best;     /* (context + tree depth + 1, best_count): the most probable tokens in its place */
-    int best_count;
+    int best_count;              /* config.logprobs */
     float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
 
     /* forks */
@@ -53255,35 +53269,36 @@ struct specdec {
     int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
                                     those before it slid */
     int placed;
-    int forced_count;
+    int forced_count;            /* 0: no fork is pending */
     int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
 
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
-    specdec_error error;
-    specdec_splitter splitter;   /* of the answer, where parts is set */
-    specdec__text_stream stream;
-    specdec__view view;          /* in the target's cache */
+    specdec_error error;         /* of the last call that failed */
+    specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
+    specdec__text_stream stream; /* decodes the answer's tokens to text */
+    specdec__view view;          /* its keys and values in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
-    specdec__stop_scan stop;     /* its strings lie in stop_bytes, too */
-    unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES) */
-    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS): end tokens by settings */
+    specdec__stop_scan stop;     /* searches the answer's text for stop strings, which lie in stop_bytes, too */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of the settings */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens by settings */
     int end_count;
     specdec__constrained constrained; /* the constraint, and its state */
     specdec_stats stats;
-    double prompted_at;          /* clock of the last call of a prompt; 0: its first token was decoded */
+    double prompted_at;          /* clock, seconds: the last call of a prompt; 0: the answer has tokens since */
 
     /* its part in the current step */
     int prefill_count, decodes;  /* tokens that are prefilled; 1: a tree with its root is verified behind them */
     int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
     int first, row;              /* index of its first node; the row of logits of its root */
-    specdec__merged merged;      /* the tree */
-    int length;
+    specdec__merged merged;      /* the tree that the step verifies */
+    int length;                  /* nodes of the accepted path, the root included */
     int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
 };
 
 SPECDEC__FOR_SIZE
 
-/* How many fork places a sequence has room for: one a token, before it slides and after that. */
+/* How many fork places a sequence has room for, at most config.forks: one a token, before it slides and after that.
+   room: tokens. */
 static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
@@ -53296,7 +53311,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
 {
     const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
-    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
+    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TOKEN_TEXT_EXTRA;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
     specdec__merged merged;
@@ -53309,7 +53324,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     specdec__context_init_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
-    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
+    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_MAX_ENDS);
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_fork_limit(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
@@ -53344,9 +53359,10 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->constrained.state = states;
 }
 
-/* Checks settings. *stop becomes a scan for their stop strings. */
-static specdec_result specdec__stream_check(const specdec_settings *settings, specdec__stop_scan *stop,
-                                            specdec_error *error)
+/* Checks a sequence's settings, except slide, log-probabilities and constraints. *stop becomes a scan for their stop
+   strings. */
+static specdec_result specdec__stream_check_settings(const specdec_settings *settings, specdec__stop_scan *stop,
+                                                     specdec_error *error)
 {
     specdec_result result;
     int i;
@@ -53382,7 +53398,7 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
 
 /* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
    neither. */
-static int specdec__stream_logprobs(const specdec *t)
+static int specdec__stream_logprob_count(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
 
@@ -53421,7 +53437,7 @@ SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specd
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of specdec__stream_constraint; 0: there is none. */
+/* The hash of the constraint that settings give the next token, specdec__stream_constraint; 0: they give none. */
 SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
     const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
@@ -53429,14 +53445,14 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Whether settings have the constraint that a sequence has now. */
+/* Whether settings give a sequence's next token the constraint that the sequence has now. */
 static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
            specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* The constraint's state of a sequence; NULL: it has no constraint. */
+/* The state of a sequence's constraint; NULL: the sequence has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
     return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
@@ -53462,7 +53478,8 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
         specdec__masker_build_trie(c->masker);
 }
 
-/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the copies. */
+/* Copies the stop strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the
+   copies. */
 static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
@@ -53472,8 +53489,8 @@ static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop
         settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
 }
 
-/* The control token that is spelled so; -1: there is none. */
-static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes spelled)
+/* The control token whose text is `spelled`; -1: the vocabulary has none. */
+static int32_t specdec__stream_find_control_token(const specdec__vocab *v, specdec__bytes spelled)
 {
     uint32_t i;
 
@@ -53485,8 +53502,8 @@ static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes s
     return -1;
 }
 
-/* Sets the settings of a sequence, which were checked; stop: the scan made for them. */
-static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
+/* Sets the settings of a sequence, which were checked. stop: the scan for their stop strings. */
+static void specdec__stream_set_settings(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
 
@@ -53497,11 +53514,11 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
     for (i = 0; i < stop->count; i++)
-        t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+        t->ends[t->end_count++] = specdec__stream_find_control_token(&t->model->vocab, stop->strings[i]);
     t->constrained.end_count = t->end_count;
 }
 
-/* Whether a token ends an answer. */
+/* Whether a token ends the sequence's answer: it is an end token of the settings or of the vocabulary. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -53512,8 +53529,8 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     return specdec__vocab_token_ends_text(&t->model->vocab, token);
 }
 
-/* How many tokens the answer has. */
-SPECDEC__INLINE int specdec__stream_written(const specdec *t)
+/* How many tokens the sequence's answer has, pending ones and those that have slid out included. */
+SPECDEC__INLINE int specdec__stream_answer_length(const specdec *t)
 {
     return t->slid + t->count - t->answer_from;
 }
@@ -53524,7 +53541,8 @@ static int specdec__stream_depends_on_begin(const specdec_settings *settings)
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Whether two settings choose the same tokens. 0 where biases or end tokens may differ. */
+/* Whether two settings choose the same tokens from the same logits: 1, or 0: they may choose others, as where biases or
+   end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
     return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
@@ -53533,7 +53551,7 @@ static int specdec__stream_samples_alike(const specdec_settings *a, const specde
 
 /* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
    the new scan does not hold back lie at the front of t->piece, for specdec_next. */
-static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
+static void specdec__stream_rescan_held(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
 {
     size_t freed;
 
@@ -53564,8 +53582,8 @@ static void specdec__stream_begin_answer(specdec *t)
                                t->settings.show_special);
 }
 
-/* Whether, and why, the answer ends with the first `count` tokens of the sequence. */
-static specdec_stop specdec__stream_ended(const specdec *t, int count)
+/* Why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end there. */
+static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
 
@@ -53582,8 +53600,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
 
 /* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
    where the splitter of parts needs them. */
-static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
-                                             size_t *more, specdec_error *error)
+static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_stream *stream, int32_t token,
+                                                   size_t *more, specdec_error *error)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int mark = t->parts && !t->settings.show_special &&
@@ -53594,8 +53612,8 @@ static specdec_result specdec__stream_decode(const specdec *t, specdec__text_str
     return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
-/* Reverses the order of `count` items of `size` bytes. */
-static void specdec__stream_reverse(unsigned char *items, size_t size, int count)
+/* Reverses the order of the `count` items of an array; size: bytes of an item. */
+static void specdec__stream_reverse_items(unsigned char *items, size_t size, int count)
 {
     unsigned char *last = items + (size_t)specdec__max_int(count - 1, 0) * size;
     size_t i;
@@ -53609,32 +53627,33 @@ static void specdec__stream_reverse(unsigned char *items, size_t size, int count
         }
 }
 
-/* Exchanges the first `count` items, of `size` bytes, with the `behind` items behind them. */
-static void specdec__stream_rotate(void *items, size_t size, int count, int behind)
+/* Exchanges, in an array of items of `size` bytes, the first `count` items with the `behind` items behind them. */
+static void specdec__stream_exchange_items(void *items, size_t size, int count, int behind)
 {
     unsigned char *first = (unsigned char *)items;
 
     if (!count || !behind)
         return;
-    specdec__stream_reverse(first, size, count);
-    specdec__stream_reverse(first + (size_t)count * size, size, behind);
-    specdec__stream_reverse(first, size, count + behind);
+    specdec__stream_reverse_items(first, size, count);
+    specdec__stream_reverse_items(first + (size_t)count * size, size, behind);
+    specdec__stream_reverse_items(first, size, count + behind);
 }
 
-/* As specdec__stream_rotate, for tokens of a sequence from `from` on, with their log-probabilities and surprise. */
-static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
+/* As specdec__stream_exchange_items, for a sequence's tokens from index `from` on: exchanges the first `count` with the
+   `behind` tokens behind them, and their log-probabilities and mirostat's limits likewise. */
+static void specdec__stream_exchange_tokens(specdec *t, int from, int count, int behind)
 {
-    specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
-    specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
+    specdec__stream_exchange_items(t->tokens + from, sizeof *t->tokens, count, behind);
+    specdec__stream_exchange_items(t->surprise + from, sizeof *t->surprise, count, behind);
     if (!t->logprobs)
         return;
-    specdec__stream_rotate(t->logprobs + from, sizeof *t->logprobs, count, behind);
-    specdec__stream_rotate(t->best + (size_t)from * (size_t)t->best_count, (size_t)t->best_count * sizeof *t->best,
-                           count, behind);
+    specdec__stream_exchange_items(t->logprobs + from, sizeof *t->logprobs, count, behind);
+    specdec__stream_exchange_items(t->best + (size_t)from * (size_t)t->best_count,
+                                   (size_t)t->best_count * sizeof *t->best, count, behind);
 }
 
-/* Checks tokens[count] that are to be appended to the first `keep` tokens of a sequence. */
-static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
+/* Checks a prompt's tokens[count], which are to be appended to the first `keep` tokens of a sequence. */
+static specdec_result specdec__stream_check_prompt(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
 
@@ -53651,7 +53670,7 @@ static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const i
 }
 
 /* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
-static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
+static int specdec__stream_common_tokens(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;
 
@@ -53668,83 +53687,90 @@ SPECDEC__FOR_SPEED
  * ================================================================================================================== */
 
 #define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that one draft run extends, at most */
-#define SPECDEC__AHEAD_CUTOFF 0.02f        /* a draft token whose path is less probable is not extended */
+#define SPECDEC__AHEAD_CUTOFF 0.02f        /* first cutoff: a draft token whose path is less probable is not extended */
 #define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor of the cutoff after each draft run of a step */
 #define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor of the cutoff after a step that kept no draft token */
 #define SPECDEC__AHEAD_CUTOFF_LEAST 0.002f /* lowest cutoff */
-#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial ends when it has lost or won this share of the time before it */
+#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial of a mode ends when it has lost or saved this share of the time
+                                              that the other mode took before it */
 #define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode */
-#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never overlapped */
+#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never asynchronous */
 #define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials, at most */
 
 /* Time and tokens of all steps made in one mode: synchronous, or asynchronous. */
 typedef struct specdec__ahead_mode {
-    double seconds, drafting; /* of all steps; of these, seconds in which the target waited for drafts */
-    double tokens;            /* mean of accepted and of expected tokens, which varies less than either */
+    double seconds;  /* of all these steps */
+    double drafting; /* of these, seconds in which the target waited for drafts */
+    double tokens;   /* of all these steps: the mean of decoded and expected ones, which varies less than either */
 } specdec__ahead_mode;
 
 /* A draft run of the lane, which the caller's thread may look at while it runs. */
 typedef struct specdec__draft_flight {
     int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that it extends */
-    int count, nodes;                         /* nodes: of the tree when the run began */
-    double begun;                             /* clock, seconds */
+    int count;
+    int nodes;                                /* of the draft tree when the run began */
+    double begun;                             /* clock, seconds: when the run began */
 } specdec__draft_flight;
 
 /* A drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
 typedef struct specdec__ahead {
-    specdec__lane lane;
-    specdec__drafter *drafter; /* NULL: no drafter is asynchronous */
+    specdec__lane lane;        /* the threads that draft while the others verify */
+    specdec__drafter *drafter; /* that drafts on the lane; NULL: none does */
     int threads;               /* of the lane; the target has the others */
     int active;                /* 1: the lane drafts during the current step */
     specdec *sequence;         /* that the lane drafts for */
     int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens; `copied` are valid */
-    int copied;
+    int copied;                /* first tokens of the sequence that `tokens` has */
     specdec__proposal p;       /* the lane's copy of the sequence's proposal */
     specdec__tune_drafter acceptance; /* the lane's copy of what was measured of the drafter */
-    int levels, nodes, width;  /* limits: levels of the tree, extended draft tokens in all, and in one run */
+    int levels;                /* limit: levels of the draft tree */
+    int nodes, width;          /* limits: draft tokens that are extended in all, and in one draft run */
     float cutoff, first_cutoff; /* least path probability of an extended draft token: now, and at a step's begin */
     int flight_count;          /* draft runs begun in the current step; the last one is flights[flight_count % 2] */
     specdec__draft_flight flights[2];
     int prefills;              /* 1: the lane prefills the sequence, which may take several steps */
-    specdec__tune_mean run_time; /* of a draft run of the lane */
+    specdec__tune_mean run_time; /* seconds of a draft run of the lane */
     double usual_seconds;      /* run_time when the step began */
-    specdec_result result;
-    specdec_error error;
+    specdec_result result;     /* of the lane's job */
+    specdec_error error;       /* of the lane's job */
     /* choice of the faster mode */
-    specdec__ahead_mode modes[2]; /* synchronous, asynchronous */
+    specdec__ahead_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
     double slowdown;           /* time of a target's step while the lane drafts over its time alone; 0: not measured */
     double overlap_pace;       /* levels that the lane drafts while all threads would draft one */
-    int mode, trial;           /* index of the current mode; 1: it is on trial against the other one */
+    int mode;                  /* of the current steps: 0: synchronous; 1: asynchronous */
+    int trial;                 /* 1: this mode is tried, to be compared with the other one */
     int steps_left, steps_between; /* steps until the next choice of a mode, and from the last one to that */
     int probe;                 /* 1: the current step measures slowdown and overlap_pace */
     int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown */
 } specdec__ahead;
 
-#define SPECDEC__PIPE_RUNS 16     /* runs that are not returned yet, at most */
-#define SPECDEC__PIPE_NODES 8     /* nodes of a run, at most */
+#define SPECDEC__PIPE_RUNS 16     /* runs that were sent and have not returned, at most */
+#define SPECDEC__PIPE_NODES 8     /* nodes of a pipelined run, at most */
 #define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that are not cancelled, at most */
 #define SPECDEC__PIPE_CUTOFF 0.01f /* a draft token whose path is less probable is not sent */
-#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* of the time between two runs: the longest wait for the rows of the oldest run */
+#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* a run is sent later, to wait for the oldest run, by at most this share of the
+                                        time between two runs */
 
+/* Kinds of orders: run nodes, commit the keys of accepted nodes, drop all nodes. */
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
 /* A command to the target's stages. All stages obey all orders in the same sequence, so an order finds the keys of
    every run that was sent before it. Nodes behind the committed tokens are numbered from 0 in the order of sending. */
 typedef struct specdec__order {
-    int kind;
+    int kind;   /* SPECDEC__ORDER_... */
     int first;  /* how many nodes have numbers before this order; RUN: its nodes get the next ones */
     int n;      /* RUN: nodes to run; KEEP: nodes whose keys are committed; DROP: unused, all nodes are dropped */
     int stay;   /* KEEP: nodes that are renumbered from 0 on, the others are dropped; -1: all stay, as number - n */
-    int32_t tokens[SPECDEC__PIPE_NODES];  /* RUN */
-    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: numbers of earlier nodes; -1: the last committed token */
+    int32_t tokens[SPECDEC__PIPE_NODES];  /* RUN: (n): tokens of its nodes */
+    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: (n): numbers of earlier nodes; -1: the last committed token */
     int path[SPECDEC__PIPE_NODES + SPECDEC__PIPE_KEPT_NODES]; /* KEEP: (n + stay): accepted nodes, then others */
 } specdec__order;
 
 /* A stage of the target: a stretch of its layers, on this machine or on another one. */
 typedef struct specdec__stage {
-    specdec__context *context;
-    specdec__view *view;
-    int failed; /* 1: a run found no room; later runs are not made until an order has dropped all nodes */
+    specdec__context *context; /* cache and buffers of these layers */
+    specdec__view *view;       /* of the sequence whose runs these are */
+    int failed; /* 1: the cache had no room for a run; later runs are not made until an order has dropped all nodes */
 } specdec__stage;
 
 struct specdec__pipe;
@@ -53758,7 +53784,7 @@ enum {
     SPECDEC__PIPE_DRAFTED = 8
 };
 
-/* The functions of a lane. */
+/* The functions of a lane of pipelined runs: threads of this machine, or other ranks, execute them. */
 typedef struct specdec__pipe_kind {
     /* Sends an order, of which the lane takes a copy. */
     void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
@@ -53773,28 +53799,28 @@ typedef struct specdec__pipe_kind {
 
 /* A run that was sent and has not been taken. */
 typedef struct specdec__pipe_run {
-    int n;           /* nodes that were sent */
+    int n;           /* nodes that were sent in the run */
     int first, left; /* numbers [first, first + left): its nodes that can still be accepted */
     int row[SPECDEC__PIPE_NODES]; /* (left): the rows of these nodes in the run */
     int root;        /* 1: its first node is the last token of the sequence, not a draft token */
-    int cancelled;
-    double sent;     /* clock, seconds */
+    int cancelled;   /* 1: its stages were told not to compute it */
+    double sent;     /* clock, seconds: when it was sent */
 } specdec__pipe_run;
 
 /* The lane of a target that begins a run before earlier runs have returned, as a pipeline of stages can. Nodes of a run
    may descend from nodes of earlier runs that are not verified yet: PipeInfer (Butler et al. 2024). */
 typedef struct specdec__pipe {
-    const specdec__pipe_kind *kind;
+    const specdec__pipe_kind *kind; /* its functions */
     int depth;      /* runs between sending and taking, at most */
     specdec__tune stages; /* seconds of a run in the slowest stage, by the run's nodes */
     double stage_seconds; /* of the run taken last, in the slowest stage; 0: not measured */
     double least_probability; /* of one more node of the next run, for the node to pay */
     int32_t *node;  /* (capacity of a proposal): the number of each draft token that was sent as a node; -1: not sent */
     specdec *sequence; /* whose runs these are; the lane changes its view. NULL: no run is on its way */
-    int nodes;      /* that have numbers */
+    int nodes;      /* nodes behind the committed tokens that have numbers */
     int no_room;    /* 1: the cache had no room for the run sent last; only DROP may follow */
-    int count;      /* of runs */
-    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): the oldest first */
+    int count;      /* of runs that were sent and not taken */
+    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): these runs, the oldest first */
     specdec__tune_mean round_trip, draft; /* seconds from sending a run to taking it; of a draft run */
     specdec__tune_mean trip_ratio; /* round trip over the run's time in the slowest stage */
     double free_at; /* clock, seconds: when the first stage is expected to be free; 0: not known */
@@ -53802,29 +53828,29 @@ typedef struct specdec__pipe {
     double idle_since; /* clock, seconds: since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
-/* What a step does next. */
+/* Actions of a step. */
 enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STEP_END, SPECDEC__STEP_WAIT };
 
 /* The current step: it drafts, sends runs to the target's lane and verifies the runs that return. */
 typedef struct specdec__step {
     int several;    /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
-    int act;        /* one run: SPECDEC__STEP_... done last */
-    double start;   /* clock, seconds */
-    specdec_result result;
+    int act;        /* one run: the action done last, SPECDEC__STEP_... */
+    double start;   /* clock, seconds: when the step began */
+    specdec_result result; /* of its last action */
     /* one run */
-    int nodes;
+    int nodes;      /* of the run, prompt tokens included */
     double drafted; /* clock, seconds: when the trees were complete */
     double promise; /* expected tokens of the first member's tree; 0: not computed */
-    specdec_error error;
+    specdec_error error; /* of the run */
     /* several runs */
-    specdec *t;
-    specdec__proposal *p;
+    specdec *t;     /* the sequence that decodes */
+    specdec__proposal *p; /* the sequence's proposal of the drafter */
     int before;     /* tokens of the sequence when the step began */
     int32_t chosen[SPECDEC__PIPE_NODES]; /* (count): draft tokens for the next run */
     int count;
-    int drafts;     /* draft tokens to be extended next; 0: the cutoff is lowered first */
-    int until;      /* SPECDEC__PIPE_... bits that end the wait */
-    double wake_at; /* clock, seconds, that ends it, too; 0: no limit */
+    int drafts;     /* number of draft tokens to be extended next; 0: the cutoff is lowered first */
+    int until;      /* SPECDEC__PIPE_... bits that end a wait for the lane */
+    double wake_at; /* clock, seconds: when that wait ends at the latest; 0: no limit */
 } specdec__step;
 
 struct specdec__engine;
@@ -53839,7 +53865,7 @@ typedef struct specdec__remote {
     void (*drafter)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
     /* Takes this rank's memory from an arena, which may only count, once the engine is laid out. */
     void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
-    /* The hooks.progress of repacking weights; its user_data is the engine. */
+    /* Used as hooks.progress while weights are repacked; its user_data is the engine. */
     int (*loads)(void *engine, const char *what, int done, int total);
     /* Connects to the other ranks. */
     specdec_result (*start)(struct specdec__engine *engine, specdec_error *error);
@@ -53847,6 +53873,7 @@ typedef struct specdec__remote {
     void (*wait)(struct specdec__engine *engine, int *cancel);
     /* Obeys rank 0 until it ends; NULL: this is rank 0. */
     specdec_result (*serve)(specdec *sequence);
+    /* Ends the connections to the other ranks, for specdec_deinit. */
     void (*end)(struct specdec__engine *engine);
 } specdec__remote;
 
@@ -53854,51 +53881,53 @@ typedef struct specdec__remote {
  * >>engine/engine: the members of an engine.
  * ================================================================================================================== */
 
-#define SPECDEC__THREAD_BYTES (4 << 20) /* bytes of weights a step for each thread but the first */
-#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt for each token of the context, at most */
+#define SPECDEC__WEIGHT_BYTES_A_THREAD (4 << 20) /* weights that a step must read for one more thread to pay, bytes */
+#define SPECDEC__PROMPT_BYTES_A_TOKEN 16         /* a prompt's bytes, at most, for each token of the context */
 
-enum { SPECDEC__MAX_MODELS = 4 }; /* that an engine opens: the target's, and those of drafters */
+enum { SPECDEC__MAX_MODELS = 4 }; /* models that an engine opens, at most: the target, and those of drafters */
 
-/* The timing of two ways to read weights, when an engine starts. */
-#define SPECDEC__READING_LARGE (64 << 20)  /* bytes of weights: smaller models are not timed */
-#define SPECDEC__READING_SLICE (128 << 10) /* bytes of the rows of two tiles in one timed slice */
-#define SPECDEC__READING_SLICES 1024       /* slices, at most */
-#define SPECDEC__READING_TRIAL 0.015       /* seconds, at most */
-#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: the other way is taken if it needs less */
+/* When an engine starts, it times the kernels' two orders of reading weights, kernels->reading and ->other_reading, on
+   slices of the target's weights. */
+#define SPECDEC__READING_LEAST_BYTES (64 << 20)  /* weights of a model, in bytes: smaller models are not timed */
+#define SPECDEC__READING_SLICE_BYTES (128 << 10) /* weights of a timed slice, in bytes, for each of two tiles of rows */
+#define SPECDEC__READING_MOST_SLICES 1024        /* timed slices, at most */
+#define SPECDEC__READING_TRIAL_SECONDS 0.015     /* seconds of the timing, at most */
+#define SPECDEC__READING_SWITCH_SHARE 0.98       /* other_reading is used if it takes less than this share of the time
+                                                    that `reading` takes */
 
 /* Keys and values of an ended sequence, kept for sequences that begin with the same tokens. */
 typedef struct specdec__kept {
-    specdec__view view;
-    int32_t *tokens; /* (context): the first view.length are valid */
+    specdec__view view; /* the pages with the keys and values; length 0: the entry is empty */
+    int32_t *tokens;    /* (context): the sequence's tokens; the first view.length are valid */
 } specdec__kept;
 
 /* An engine: models, caches, drafters, and the table of sequences. */
 typedef struct specdec__engine {
-    specdec__ahead *ahead;       /* NULL while memory is only counted */
-    specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
-    const specdec__remote *remote; /* NULL: the engine is on one machine */
+    specdec__ahead *ahead;       /* state of asynchronous drafting; NULL while memory is only counted */
+    specdec__pipe *pipe;         /* the lane of pipelined runs; NULL: the target makes one run at a time */
+    const specdec__remote *remote; /* functions that reach the other ranks; NULL: the engine is on one machine */
     struct specdec__link *link;  /* connection to the other ranks */
-    int nobody;                  /* cancel flag of a run for several sequences */
-    specdec__kernels *kernels;
-    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count): models that it has opened */
+    int nobody;                  /* always 0: the cancel flag of runs that no single sequence can cancel */
+    specdec__kernels *kernels;   /* of the instruction set in use */
+    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count): the models that the engine itself has opened */
     int own_count;
     const specdec__model *target_model;
-    specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* runs the target's steps */
+    specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* makes the target's runs */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
-    specdec__tune *tune;         /* NULL while memory is only counted */
-    specdec_rule rule;           /* of verification, at temperatures above 0 */
-    float *target_distribution;  /* (vocab): for rules of rejection, and for log-probabilities */
-    specdec__chooser chooser;
-    specdec__masker *masker;     /* NULL: no sequence may have a constraint */
-    specdec__chat chat;
-    size_t memory_bytes;
-    int busy;                    /* 1: a call is running */
-    int ended;                   /* 1: by specdec_deinit */
+    specdec__tune *tune;         /* measured times and acceptance; NULL while memory is only counted */
+    specdec_rule rule;           /* that verifies draft tokens at temperatures above 0 */
+    float *target_distribution;  /* (vocab): weights of the target's tokens, for rejection and for log-probabilities */
+    specdec__chooser chooser;    /* chooses a token from a row of logits; set for a sequence before each use */
+    specdec__masker *masker;     /* memory of constraints, shared by all; NULL: no sequence may have a constraint */
+    specdec__chat chat;          /* the chat format of the target, and its marks of calls and thoughts */
+    size_t memory_bytes;         /* of the engine's block */
+    int busy;                    /* 1: a thread is in a call of the API */
+    int ended;                   /* 1: specdec_deinit was called */
 
-    specdec__kv_demand room;
-    specdec *sequences;          /* (room.max_views) */
-    specdec__kept *kept;         /* (room.kept_views) */
+    specdec__kv_demand room;     /* the numbers of sequences, tokens and nodes that the engine is laid out for */
+    specdec *sequences;          /* (room.max_views): the places of open sequences; some are free */
+    specdec__kept *kept;         /* (room.kept_views): the entries of the table of kept sequences; some are empty */
     const specdec *row_of;       /* the sequence of whose last token row 0 of the target's logits is; NULL: none */
     specdec_tree shape;          /* the tree of every step, where the configuration fixes it */
     specdec **members;           /* (member_count, at most room.max_views): the sequences in the current step */
@@ -53906,18 +53935,18 @@ typedef struct specdec__engine {
     int prefill_nodes, roots;    /* of the current step: nodes that prefill prompts; sequences that decode */
     int waiting_count;           /* sequences that have something to do, but got no node in the current step */
     int first_asked;             /* index of the sequence that is first asked whether it takes part in a step */
-    double spare_seconds;        /* that drafters may prefill in this step while other sequences wait; -1: not known */
-    int32_t fork_token, child_token; /* -1: there are none */
+    double spare_seconds;        /* for which drafters may prefill in this step, while sequences wait; -1: not known */
+    int32_t fork_token, child_token; /* a sequence forks behind the first; its child begins with the second; -1: none */
 
     unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of config.settings */
-    void *scratch;               /* of the tokenizer */
+    void *scratch;               /* (scratch_bytes): working memory of the tokenizer and of chat templates */
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes): a rendered conversation */
-    unsigned char *chat_plain;   /* (chat_bytes): bits: which bytes are content, where no control token counts */
-    size_t chat_bytes;
+    unsigned char *chat_plain;   /* (chat_bytes bits): 1: that byte is a message's, and never part of a control token */
+    size_t chat_bytes;           /* of a prompt's text, at most */
 
-    specdec__context target;
-    specdec__pool pool;
+    specdec__context target;     /* the target's cache, and the buffers of its runs */
+    specdec__pool pool;          /* the threads */
     specdec_config config;       /* the caller's, with defaults filled in */
 } specdec__engine;
 
@@ -53928,7 +53957,8 @@ typedef struct specdec__engine {
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Rows of the fields that are whole numbers: their range. The first is a model's, too. */
+/* Rows of the table of ranges: one for each field of a configuration that is an integer or an enumeration. The first
+   one is checked for prepared models, too. */
 #define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
     {#member, (int)offsetof(specdec_config, member), low, high},
 #define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
@@ -53943,7 +53973,7 @@ SPECDEC__FOR_SIZE
 SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
 /* Returns an error if an integer of a configuration is out of range; for_model: checks the first one only. */
-static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
+static specdec_result specdec__engine_check_integers(const specdec_config *c, int for_model, specdec_error *error)
 {
     static const struct {
         const char *name;
@@ -53965,24 +53995,28 @@ static specdec_result specdec__engine_check(const specdec_config *c, int for_mod
 SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
                                            sizeof(specdec_policy) == sizeof(int));
 
-static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
+/* Whether the configuration has a model from this source. */
+static int specdec__source_is_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
 /* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
    drafts. */
 static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
 
 /* Whether this rank of a cluster holds the draft model alone. */
-static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
+static int specdec__engine_only_drafts(const specdec__engine *e)
+{
+    return SPECDEC__PIPE && e->remote && e->remote->drafts;
+}
 
 /* The source of the model of a kind of drafter; NULL: the kind has no model. */
-static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
+static const specdec_source *specdec__engine_drafter_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* The kind of drafter with a public number, or the one that replaces it where another rank drafts. Returns 0 if it is
-   not compiled in. */
-static int specdec__engine_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
+/* Sets *kind to the kind of drafter with the public number SPECDEC_DRAFT_..., or to the kind that replaces it where
+   another rank drafts. Returns 0 if the kind is not compiled in. */
+static int specdec__engine_find_drafter_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
     const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
 
@@ -53992,31 +54026,33 @@ static int specdec__engine_kind(const specdec__engine *e, int drafting, specdec_
 }
 
 /* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
-static int specdec__engine_given(const specdec__engine *e, const specdec__drafter_kind *kind)
+static int specdec__engine_has_drafter_model(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    const specdec_source *source = specdec__engine_source(&e->config, kind);
+    const specdec_source *source = specdec__engine_drafter_source(&e->config, kind);
 
     return kind->nextn ? specdec__nextn_exists(e->target_model)
-                       : !source || kind->optional || specdec__source_given(source);
+                       : !source || kind->optional || specdec__source_is_given(source);
 }
 
-/* Whether the configuration wants a drafter: names it, or is `auto` and has all that the drafter needs. */
-static int specdec__engine_wants(const specdec__engine *e, int drafting)
+/* Whether the configuration wants a drafter, SPECDEC_DRAFT_...: it names the drafter, or is `auto` and has the model
+   that the drafter needs. */
+static int specdec__engine_wants_drafter(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
     specdec__drafter_kind kind;
     int value = 1;
 
-    if ((int)c->drafting == drafting || c->drafting != SPECDEC_DRAFT_AUTO || !specdec__engine_kind(e, drafting, &kind))
+    if ((int)c->drafting == drafting || c->drafting != SPECDEC_DRAFT_AUTO ||
+        !specdec__engine_find_drafter_kind(e, drafting, &kind))
         return (int)c->drafting == drafting;
     if (kind.enabled_by)
         memcpy(&value, (const char *)c + kind.enabled_by, sizeof value);
-    return value && specdec__engine_given(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
+    return value && specdec__engine_has_drafter_model(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
 }
 
 /* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
    where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
-static void specdec__engine_tree_size(specdec__engine *e)
+static void specdec__engine_set_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
     specdec__drafter_kind kind;
@@ -54024,14 +54060,14 @@ static void specdec__engine_tree_size(specdec__engine *e)
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
-        drafters += specdec__engine_wants(e, i);
+        drafters += specdec__engine_wants_drafter(e, i);
     if (!c->tree_size)
         c->tree_size = alone ? kind.size : drafters ? 32 : 1;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? kind.depth : 12, c->tree_size);
 }
 
 /* Fills in the defaults of a configuration and checks it. */
-static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_error *error)
 {
     specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
@@ -54039,7 +54075,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
     c->kv = specdec__kv_types[kv].name;
-    if (specdec__engine_check(c, 0, error))
+    if (specdec__engine_check_integers(c, 0, error))
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
@@ -54061,13 +54097,14 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
     if (specdec__in_cluster(c)) /* before drafting is switched off on ranks other than 0: all ranks have as many rows */
-        specdec__engine_tree_size(e);
+        specdec__engine_set_tree_size(e);
     return SPECDEC_OK;
 }
 
-/* The model of a source: the one that the caller prepared, or one that the engine opens and binds. */
-static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
-                                            const specdec__model **out, specdec__arena *arena, specdec_error *error)
+/* Sets *out to the model of a source: the one that the caller prepared, or one that the engine opens and binds. */
+static specdec_result specdec__engine_open_model(specdec__engine *e, const specdec_source *source,
+                                                 const specdec__model **out, specdec__arena *arena,
+                                                 specdec_error *error)
 {
     specdec__layer_choice cut = {NULL, NULL};
 
@@ -54089,7 +54126,7 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
    tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children. Rules of
    rejection would not: a child that is offered because it is probable is no draw from the draft's distribution; their
    trees are static. */
-static int specdec__engine_grows(const specdec_config *c)
+static int specdec__engine_trees_grow(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
@@ -54101,7 +54138,7 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 }
 
 /* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
-static int specdec__engine_fixed(const specdec__engine *e)
+static int specdec__engine_tree_is_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.level_cost;
 }
@@ -54119,16 +54156,16 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 }
 
 /* Candidates of a drafter's proposal, at most. */
-static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
+static int specdec__engine_candidate_limit(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
         return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
-    return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
+    return kind->extend && specdec__engine_trees_grow(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
                                                              : e->config.tree_size;
 }
 
-/* Takes the arrays of a drafter's proposals from an arena, one proposal a sequence. */
-static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+/* Takes a drafter's proposals, one a sequence, and their arrays from an arena. */
+static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     const int size = e->config.tree_size;
     specdec__proposal counted, *p;
@@ -54138,7 +54175,7 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->request.at = i;
-        specdec__draft_take_proposal(p, specdec__engine_candidates(e, &d->kind), size, arena);
+        specdec__draft_take_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
@@ -54146,7 +54183,7 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
 
 /* Makes the tree of every step, where it is fixed: a chain, or the best tree of its size and depth for a typical
    acceptance. */
-static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
     const int levels = e->drafter_count ? e->drafters[0].levels + 1 : SPECDEC_TREE_MAX_DEPTH;
@@ -54164,7 +54201,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
 }
 
 /* Takes the memory of constraints from an arena, if sequences may have any. */
-static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *arena)
 {
     if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
         return;
@@ -54175,12 +54212,12 @@ static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
 /* Takes the buffers that all sequences share from an arena. A prompt with more bytes than its context can hold is an
    error before it is tokenised. Large buffers that are written before they are read are not zeroed: 200 bytes for each
    token of the context. */
-static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *arena)
 {
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
-    e->chat_bytes = specdec__size_multiply((size_t)e->room.view_keys, SPECDEC__PROMPT_BYTES);
+    e->chat_bytes = specdec__size_multiply((size_t)e->room.view_keys, SPECDEC__PROMPT_BYTES_A_TOKEN);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
@@ -54235,10 +54272,11 @@ static void specdec__engine_set_views(specdec__engine *e)
             e->drafters[i].proposals[k].request.view = &e->sequences[k].view;
 }
 
-/* How many of `threads` threads a model's step keeps busy between two barriers. */
-static int specdec__engine_threads(const specdec__model *model, int threads)
+/* How many of `threads` threads pay for steps of a model: those that have enough weights to read between two barriers.
+   */
+static int specdec__engine_useful_threads(const specdec__model *model, int threads)
 {
-    size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
+    size_t busy = 1 + model->weight_bytes / SPECDEC__WEIGHT_BYTES_A_THREAD;
 
     return busy < (size_t)threads ? (int)busy : threads;
 }
@@ -54265,8 +54303,8 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
 }
 
 /* Opens the NextN block in the target's files as a model of the engine. */
-static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
-                                            specdec_error *error)
+static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
+                                                 specdec_error *error)
 {
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
@@ -54276,12 +54314,13 @@ static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__m
 }
 
 /* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
-static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *named,
-                                          specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_add_drafter(specdec__engine *e, const specdec__drafter_kind *named,
+                                                  specdec_drafting drafting, specdec__arena *arena,
+                                                  specdec_error *error)
 {
     specdec__drafter *d = &e->drafters[e->drafter_count++];
     specdec__drafter_kind *kind = &d->kind;
-    const specdec_source *source = specdec__engine_source(&e->config, named);
+    const specdec_source *source = specdec__engine_drafter_source(&e->config, named);
     specdec__draft_setup setup;
     specdec_result result;
     int i;
@@ -54290,28 +54329,28 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     *kind = *named;
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
-    if (specdec__engine_drafts(e))
+    if (specdec__engine_only_drafts(e))
         d->model = e->target_model;
     for (i = 0; source && i < e->drafter_count - 1; i++)
-        if (specdec__engine_source(&e->config, &e->drafters[i].kind) == source)
+        if (specdec__engine_drafter_source(&e->config, &e->drafters[i].kind) == source)
             d->model = e->drafters[i].model;
-    if (source && !d->model && specdec__source_given(source) &&
-        (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
+    if (source && !d->model && specdec__source_is_given(source) &&
+        (result = specdec__engine_open_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     if (SPECDEC__HEADS && kind->nextn &&
-        (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
+        (result = specdec__engine_open_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     specdec__drafter_fit_kind(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
     if (d->model)
-        setup.threads = specdec__engine_threads(d->model, e->config.threads);
+        setup.threads = specdec__engine_useful_threads(d->model, e->config.threads);
     setup.config = &e->config;
     setup.target = &e->target;
     setup.room = &e->room;
-    specdec__engine_proposals(e, d, arena);
-    setup.capacity = specdec__engine_candidates(e, kind);
+    specdec__engine_lay_out_proposals(e, d, arena);
+    setup.capacity = specdec__engine_candidate_limit(e, kind);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (e->tune && !result) {
         specdec__tune_add_drafter(e->tune, kind->level_cost ? kind->level_cost(d, e->target_model) : 0, kind->ranks);
@@ -54331,7 +54370,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
 
 /* Adds the drafter that the configuration names, or all whose needs are met, and sets the rule of verification. Where
    no drafter draws children from a distribution, the rule is top-k: the target draws its own token. */
-static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
     specdec__drafter_kind kind;
@@ -54340,19 +54379,19 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
 
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
-        if (!specdec__engine_wants(e, i))
+        if (!specdec__engine_wants_drafter(e, i))
             continue;
-        if (!specdec__engine_kind(e, i, &kind))
+        if (!specdec__engine_find_drafter_kind(e, i, &kind))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!specdec__engine_given(e, &kind))
+        if (!specdec__engine_has_drafter_model(e, &kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs %s",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name,
                                  kind.nextn ? "a model whose file has layers that predict (nextn)"
                                             : "a model to draft with");
         if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && !kind.certain)
             continue; /* rules of rejection want the children of a node from one distribution */
-        if ((result = specdec__engine_add(e, &kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
+        if ((result = specdec__engine_add_drafter(e, &kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
     if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind.draws))
@@ -54371,8 +54410,8 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv
     return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }
 
-/* Sets how many sequences there are, of how many tokens, and the nodes of a step: a prompt's batch, a tree, or a root
-   of each sequence, and the root that specdec_logits puts before them. */
+/* Sets e->room: how many sequences there are, of how many tokens, and the nodes of a step, which are a prompt's batch,
+   a tree, or a root of each sequence, and the root that specdec_logits puts before them. */
 static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
@@ -54380,7 +54419,7 @@ static void specdec__engine_set_room(specdec__engine *e)
 
     room->max_views = c->sequences;
     room->view_keys = c->context                  ? c->context
-                      : specdec__engine_drafts(e) ? 4096
+                      : specdec__engine_only_drafts(e) ? 4096
                                                   : specdec__min_int(e->target_model->context, 4096);
     room->all_keys = c->cache ? c->cache
                               : specdec__min_int(room->view_keys, (1 << 30) / room->max_views) * room->max_views;
@@ -54398,7 +54437,7 @@ static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
 {
     static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
 
-    return specdec__engine_drafts(e) ? none : e->room;
+    return specdec__engine_only_drafts(e) ? none : e->room;
 }
 
 /* How many threads lanes need besides the target's. */
@@ -54406,27 +54445,27 @@ static int specdec__engine_lane_threads(const specdec_config *c)
 {
     specdec__drafter_kind kind;
 
-    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) &&
+    return !specdec__in_cluster(c) && specdec__source_is_given(&c->draft) &&
            specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
 /* Lays an engine out in an arena, which may only count: all of the engine's memory is taken here. */
-static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv);
     specdec__kv_demand room;
     specdec_result r;
 
-    if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
+    if ((r = specdec__engine_open_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
     if (!specdec__model_can_decode(e->target_model) || e->target_model->id_count)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
                              specdec__model_can_decode(e->target_model) ? "model of a short vocabulary"
                              : "file of heads");
-    specdec__engine_tree_size(e);
-    c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
+    specdec__engine_set_tree_size(e);
+    c->threads = c->threads ? c->threads : specdec__engine_useful_threads(e->target_model, specdec__os_processors());
     r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
     if (r)
         return r;
@@ -54436,22 +54475,23 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room,
                           room.step_nodes, arena);
     e->target.checks_values = 1;
-    if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
+    if ((r = specdec__engine_add_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
     e->chooser.vocab = &e->target_model->vocab;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
-        specdec__engine_buffers(e, arena);
-    specdec__engine_masker(e, arena);
+        specdec__engine_lay_out_buffers(e, arena);
+    specdec__engine_lay_out_masker(e, arena);
     specdec__engine_lay_out_sequences(e, arena);
     specdec__engine_lay_out_kept(e, arena);
     specdec__engine_set_views(e);
     if (SPECDEC__PIPE && e->remote)
         e->remote->lay_out(e, arena);
-    return specdec__engine_tree(e, arena, error);
+    return specdec__engine_make_fixed_tree(e, arena, error);
 }
 
-/* Takes the large members of an engine from an arena, so that counting memory needs little stack. */
+/* Takes those members of an engine from an arena that are too large for the stack, on which an engine lies while memory
+   is counted. */
 static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
@@ -54470,9 +54510,10 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
-/* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where
-   the instruction set has kernels for bounds and config.settings allow bounds, as planes take longer to read whole. */
-static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
+/* Returns whether the target's output matrix is repacked in planes, from which bounds of logits are computed: 0: no; 1:
+   if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
+   config.settings allow bounds, as planes take longer to read whole. */
+static int specdec__engine_output_planes(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
@@ -54483,7 +54524,7 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
 }
 
 /* Repacks the weights of all models, behind the rest of the block. */
-static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_hooks hooks = e->config.hooks;
     specdec_result r = SPECDEC_OK;
@@ -54496,13 +54537,13 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
         r = specdec__model_repack_matrices(e->own[i],
                                            e->own[i] == e->target_model
-                                           ? specdec__engine_screening(&e->config, e->kernels) : 0, arena, &e->pool,
+                                           ? specdec__engine_output_planes(&e->config, e->kernels) : 0, arena, &e->pool,
                                            &hooks, error);
     return r;
 }
 
 /* Closes the models that the engine has opened. */
-static void specdec__engine_close(specdec__engine *e)
+static void specdec__engine_close_models(specdec__engine *e)
 {
     while (e->own_count)
         specdec__model_deinit(e->own[--e->own_count]);
@@ -54516,22 +54557,22 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Removes the oldest run from the list. */
+/* Removes the oldest run from the lane's list of runs that were sent. */
 static void specdec__pipe_remove_oldest(specdec__pipe *pipe)
 {
     memmove(pipe->runs, pipe->runs + 1, (size_t)--pipe->count * sizeof *pipe->runs);
 }
 
-/* Cancels run number `at` of the list, if it is not cancelled yet. */
-static void specdec__pipe_cancel(specdec__pipe *pipe, int at)
+/* Cancels run number `at` of the lane's list of runs that were sent, 0 being the oldest, if it is not cancelled yet. */
+static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
 {
     if (!pipe->runs[at].cancelled)
         pipe->kind->cancel(pipe, at);
     pipe->runs[at].cancelled = 1;
 }
 
-/* Cancels all runs of the lane and waits until they have returned. The view of their sequence then has no nodes behind
-   its committed tokens, and the engine may use it. */
+/* Cancels all pipelined runs of the engine and waits until they have returned. The view of their sequence then has no
+   nodes behind its committed tokens, and the engine may use it. */
 static void specdec__pipe_drain(const specdec__engine *e)
 {
     specdec__pipe *pipe = e->pipe;
@@ -54541,7 +54582,7 @@ static void specdec__pipe_drain(const specdec__engine *e)
     if (!SPECDEC__PIPE || !pipe || !pipe->sequence)
         return;
     for (i = 0; i < pipe->count; i++)
-        specdec__pipe_cancel(pipe, i);
+        specdec__pipe_cancel_run(pipe, i);
     while (pipe->count) {
         pipe->kind->wait(pipe, SPECDEC__PIPE_RETURNED);
         pipe->kind->take(pipe, NULL);
@@ -54555,13 +54596,14 @@ static void specdec__pipe_drain(const specdec__engine *e)
 }
 
 /* Whether a drafter (d, or any if d is NULL) drafts while the target runs the current step. */
-static int specdec__ahead_on(const specdec__engine *e, const specdec__drafter *d)
+static int specdec__ahead_is_drafting(const specdec__engine *e, const specdec__drafter *d)
 {
     return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
 }
 
-/* Cancels the lane's job and waits for its end. Tokens that the drafter has prefilled stay in its cache. */
-static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
+/* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits for its end. Tokens that
+   the drafter has prefilled stay in its cache. */
+static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
 {
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
@@ -54570,8 +54612,9 @@ static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
     a->prefills = 0;
 }
 
-/* Drops a sequence's runs and its drafts of the lane; only its first `count` tokens are unchanged. */
-static void specdec__ahead_drop(specdec *t, int count)
+/* Drops a sequence's pipelined runs and the draft tokens that a lane has drafted for it, as only its first `count`
+   tokens stay what they are. */
+static void specdec__ahead_drop_drafts(specdec *t, int count)
 {
     specdec__ahead *a = t->engine->ahead;
 
@@ -54579,7 +54622,7 @@ static void specdec__ahead_drop(specdec *t, int count)
     if (!SPECDEC__OS_THREADS || !a->drafter)
         return;
     if (a->lane.busy)
-        specdec__ahead_stop(a, t->engine);
+        specdec__ahead_stop_lane(a, t->engine);
     a->drafter->proposals[t->at].frontier.valid_at = 0;
     if (a->sequence == t)
         a->copied = specdec__min_int(a->copied, count);
@@ -54593,8 +54636,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Drops the target's keys and values of the last of `count` tokens and of all behind it: that token is a root again. */
-static void specdec__engine_reroot(specdec *t, int count)
+/* Drops the target's keys and values of a sequence's token number `count`, counted from 1, and of all tokens behind it:
+   that token is the root of the next tree again. */
+static void specdec__engine_drop_root_keys(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
 
@@ -54607,29 +54651,29 @@ static void specdec__engine_reroot(specdec *t, int count)
 
 /* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
    tokens stay. */
-static void specdec__engine_forget(specdec *t, int count)
+static void specdec__engine_forget_tokens(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_drop(t, count);
+    specdec__ahead_drop_drafts(t, count);
     specdec__constrained_forget_states(&t->constrained, count);
-    specdec__engine_reroot(t, count);
+    specdec__engine_drop_root_keys(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate_sequence)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* Keys and tokens of an open or a kept sequence, which other sequences may share. */
+/* Keys and tokens of an open or a kept sequence, whose beginning other sequences may share. */
 typedef struct specdec__source_keys {
-    specdec__view *view;
-    const int32_t *tokens; /* (view->length) */
+    specdec__view *view;   /* its keys and values */
+    const int32_t *tokens; /* (view->length): the tokens of these keys */
     int at;                /* its index to drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
-/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept
-   one. */
-static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
+/* Keys and tokens of sequence `at`, whose beginning others may share. at: index of a sequence, or the number of
+   sequences plus the index of a kept one. */
+static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
@@ -54639,8 +54683,9 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
     return keys;
 }
 
-/* Lets drafters share the first `length` tokens of sequence `of` with sequence `at`, as far as they have them. */
-static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
+/* Lets drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
+   are indexes as for specdec__engine_source_keys. */
+static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int of, int length)
 {
     int i;
 
@@ -54655,18 +54700,18 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     }
 }
 
-/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and
-   values. */
-static void specdec__engine_share(specdec *t, int of, int length)
+/* Makes the sequence t begin with the first `length` tokens of another sequence: t shares that one's pages of keys and
+   values. of: index of the other one, as for specdec__engine_source_keys. */
+static void specdec__engine_share_prefix(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
-    specdec__view *view = specdec__engine_keys(e, of).view;
+    specdec__view *view = specdec__engine_source_keys(e, of).view;
     int i, missing;
 
-    specdec__engine_forget(t, 0); /* also cancels the lane's job for the other sequence */
+    specdec__engine_forget_tokens(t, 0); /* also cancels the lane's job for the other sequence */
     if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
-    specdec__engine_share_drafts(e, t->at, of, length);
+    specdec__engine_share_draft_prefix(e, t->at, of, length);
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
@@ -54687,10 +54732,10 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
             e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
-/* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
+/* Returns an empty entry of the table of kept sequences, for sequence t; -1: the table has all of its tokens already.
    Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
    view->shared_keys of a dropped entry. */
-static int specdec__engine_kept_place(const specdec *t, int *shared)
+static int specdec__engine_find_kept_place(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
     const specdec__view *oldest;
@@ -54700,7 +54745,7 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
         specdec__view *view = &e->kept[i].view;
         const int least = specdec__min_int(view->length, t->view.length);
 
-        if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
+        if (least && specdec__stream_common_tokens(t, e->kept[i].tokens, least) == least) {
             if (least == t->view.length && specdec__view_has_all_keys(view, &e->target.kv, least)) {
                 specdec__view_mark_used(view, &e->target.kv, 0);
                 return -1;
@@ -54721,15 +54766,15 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
 
 /* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
    Those of children are not kept, as they begin like their parents. */
-static void specdec__engine_retain(specdec *t)
+static void specdec__engine_keep_prefix(specdec *t)
 {
     specdec__engine *e = t->engine;
     int shared, i;
 
     if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_drop(t, t->count);
-    i = specdec__engine_kept_place(t, &shared);
+    specdec__ahead_drop_drafts(t, t->count);
+    i = specdec__engine_find_kept_place(t, &shared);
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
@@ -54738,11 +54783,11 @@ static void specdec__engine_retain(specdec *t)
         return;
     }
     e->kept[i].view.shared_keys = shared;
-    specdec__engine_share_drafts(e, e->room.max_views + i, t->at, t->view.length);
+    specdec__engine_share_draft_prefix(e, e->room.max_views + i, t->at, t->view.length);
 }
 
-/* Makes a free place of the table an empty sequence. */
-static void specdec__engine_open(specdec *t)
+/* Makes a free place of the table of sequences an open, empty sequence with the engine's settings. */
+static void specdec__engine_reset_sequence(specdec *t)
 {
     t->open = 1;
     t->error.code = SPECDEC_OK;
@@ -54754,28 +54799,28 @@ static void specdec__engine_open(specdec *t)
     t->fork_at = t->depth = t->forks = t->placed = t->forced_count = 0;
     t->prompted_at = 0;
     memset(&t->stats, 0, sizeof t->stats);
-    specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
-    specdec__stream_set(t, &t->engine->config.settings, &t->stop);
+    specdec__stream_check_settings(&t->engine->config.settings, &t->stop, NULL);
+    specdec__stream_set_settings(t, &t->engine->config.settings, &t->stop);
     specdec__stream_begin_answer(t);
 }
 
-/* Gives back what an ended sequence holds in caches. Drafters may keep what they learned from it. */
-static void specdec__engine_release(specdec *t)
+/* Gives back the pages and slots of caches that an ended sequence holds. Drafters may keep its n-grams. */
+static void specdec__engine_release_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__engine_retain(t);
+    specdec__engine_keep_prefix(t);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.end_sequence)
             e->drafters[i].kind.end_sequence(&e->drafters[i], t->at, t->tokens);
-    specdec__engine_forget(t, 0);
+    specdec__engine_forget_tokens(t, 0);
 }
 
-/* Makes a sequence's place in the table free. */
+/* Closes a sequence: gives back its caches, and makes its place in the table of sequences free. */
 static void specdec__engine_free_slot(specdec *t)
 {
-    specdec__engine_release(t);
+    specdec__engine_release_sequence(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
@@ -54815,7 +54860,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
 static void specdec__engine_discard_pending(specdec *t)
 {
     specdec__engine_drop_children(t, t->handed_out);
-    specdec__engine_forget(t, t->handed_out);
+    specdec__engine_forget_tokens(t, t->handed_out);
     t->count = t->handed_out;
     t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
@@ -54828,7 +54873,7 @@ static void specdec__engine_discard_children(specdec *t)
 }
 
 /* Whether a sequence has open children. */
-static int specdec__engine_is_parent(const specdec *t)
+static int specdec__engine_has_children(const specdec *t)
 {
     int i, found = 0;
 
@@ -54837,7 +54882,7 @@ static int specdec__engine_is_parent(const specdec *t)
     return found;
 }
 
-/* Opens an empty sequence in a free place of t's engine. NULL: no place is free; t->error says so. */
+/* Opens an empty sequence in a free place of t's engine, and returns it. NULL: no place is free; t->error says so. */
 static specdec *specdec__engine_open_free(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -54845,7 +54890,7 @@ static specdec *specdec__engine_open_free(specdec *t)
 
     for (i = 0; i < e->room.max_views; i++)
         if (!e->sequences[i].open) {
-            specdec__engine_open(&e->sequences[i]);
+            specdec__engine_reset_sequence(&e->sequences[i]);
             return &e->sequences[i];
         }
     specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
@@ -54870,8 +54915,9 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of a sequence, with its pending tokens. NULL: no place is free; of->error says so. */
-static specdec *specdec__engine_fork(specdec *of)
+/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL: no place is free; of->error says
+   so. */
+static specdec *specdec__engine_fork_sequence(specdec *of)
 {
     const size_t count = (size_t)of->count;
     specdec *t = specdec__engine_open_free(of);
@@ -54880,7 +54926,7 @@ static specdec *specdec__engine_fork(specdec *of)
         return NULL;
     t->stream = of->stream;
     t->stop = of->stop;
-    specdec__stream_set(t, &of->settings, &t->stop);
+    specdec__stream_set_settings(t, &of->settings, &t->stop);
     t->freed = of->freed;
     t->count = of->count;
     t->handed_out = of->handed_out;
@@ -54908,7 +54954,7 @@ static specdec *specdec__engine_fork(specdec *of)
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
-    specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    specdec__engine_share_prefix(t, of->at, specdec__max_int(t->count - 1, 0));
     t->complete_at = of->complete_at;
     specdec__engine_fork_constraint(t, of);
     return t;
@@ -54917,7 +54963,7 @@ static specdec *specdec__engine_fork(specdec *of)
 /* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
-    specdec *child = specdec__engine_fork(t);
+    specdec *child = specdec__engine_fork_sequence(t);
     int i;
 
     if (!child) {
@@ -54949,8 +54995,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Makes a forward pass of n tokens, or (d not NULL) drafts one level behind one token; both leave the caches as they
-   were. */
+/* Makes a run of the target with n tokens, or, if d is not NULL, lets that drafter draft one level behind one token.
+   The caches are left as they were. */
 static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
@@ -55005,7 +55051,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
 
     for (i = 0; i < e->drafter_count; i++)
         bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
-    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
+    if (!e->drafter_count || specdec__engine_tree_is_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.level_cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
@@ -55015,9 +55061,10 @@ static void specdec__engine_time_steps(specdec__engine *e)
             specdec__tune_add_step(e->tune, n, seconds, 0);
 }
 
-/* Chooses the faster of two ways to read weights, kernels->reading and ->other, by timing slices of weights alternately
-   with all threads; a slice counts as at most twice the least time. The former is kept unless the latter is clearly
-   faster, and for weights that may lie in caches or are not repacked. Results do not depend on it. */
+/* Chooses the faster of two orders of reading weights, kernels->reading and ->other_reading, by timing slices of
+   weights alternately with all threads; a slice counts as at most twice the least time. `reading` is kept unless the
+   other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on the
+   order. */
 static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
@@ -55027,16 +55074,16 @@ static void specdec__engine_time_reading(specdec__engine *e)
     specdec__slices slices;
     int i, better;
 
-    if (!SPECDEC__HAS_READINGS || !(other.one_tile || other.l1_bytes) || m->tile_bytes < SPECDEC__READING_LARGE ||
+    if (!SPECDEC__HAS_READINGS || !(other.one_tile || other.l1_bytes) || m->tile_bytes < SPECDEC__READING_LEAST_BYTES ||
         !m->layers || !m->layer->matrix[SPECDEC__UP].tiles)
         return;
     slices.context = &e->target;
     e->target.columns.n = 1;
     e->target.columns.values = e->target.h;
-    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
+    for (i = 0; i < SPECDEC__READING_MOST_SLICES && now < begin + SPECDEC__READING_TRIAL_SECONDS; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
         slices.number = i / m->layers;
-        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
+        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE_BYTES / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
         specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_multiply_slice, &slices);
         now = specdec__os_seconds();
@@ -55044,7 +55091,7 @@ static void specdec__engine_time_reading(specdec__engine *e)
         sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
     }
     e->target.columns.n = columns;
-    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
+    better = sum[1] < SPECDEC__READING_SWITCH_SHARE * sum[0];
     e->kernels->reading = better ? other : usual;
     specdec__log_line(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
                       better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
@@ -55085,8 +55132,9 @@ static void specdec__engine_log_chat(const specdec__engine *e)
     }
 }
 
-/* Finds the tokens by which sequences fork. */
-static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
+/* Sets the engine's fork_token and child_token, by which sequences fork: those that the configuration names, or those
+   that are called [Fork] and [Child]. */
+static specdec_result specdec__engine_find_fork_tokens(specdec__engine *e, specdec_error *error)
 {
     const specdec__vocab *vocab = &e->target_model->vocab;
     const char *fork = e->config.fork_token, *child = e->config.child_token;
@@ -55106,7 +55154,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
 }
 
 /* Logs the target, the drafters and the engine's sizes. */
-static void specdec__engine_log(const specdec__engine *e)
+static void specdec__engine_log_sizes(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__model *m = e->target_model;
@@ -55131,7 +55179,7 @@ static void specdec__engine_copy_settings(specdec__engine *e)
 {
     specdec__stop_scan stop;
 
-    specdec__stream_check(&e->config.settings, &stop, NULL);
+    specdec__stream_check_settings(&e->config.settings, &stop, NULL);
     specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
 }
 
@@ -55144,8 +55192,8 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_copy_settings(e);
     e->verify = specdec__forward;
     e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
-    specdec__engine_open(&e->sequences[0]);
-    specdec__engine_log(e);
+    specdec__engine_reset_sequence(&e->sequences[0]);
+    specdec__engine_log_sizes(e);
     specdec__engine_log_chat(e);
     if (SPECDEC__PIPE && e->remote)
         result = e->remote->start(e, error);
@@ -55164,10 +55212,11 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Calls the drafters' follow for tokens [from, from + n) of a sequence, which the last step has committed. path (n):
-   their nodes, counted from node `first`; row: of the wanted rows, the one of the last token; -1: it was not wanted. A
-   drafter whose cache is full may miss tokens. */
-static specdec_result specdec__engine_follow(specdec *t, int from, int n, int first, const int *path, int row)
+/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters, which may take
+   hidden states of their nodes: calls the drafters' follow. path (n): the tokens' nodes, counted from node `first`;
+   row: index of the last token's hidden state among the rows of the run; -1: it is not there. A drafter whose cache is
+   full may miss tokens. */
+static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -55188,13 +55237,14 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* As specdec__engine_follow, for a batch of a prompt: tokens [at, at + n) of the sequence `text`. */
-static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
+/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_tokens does, once a
+   batch of its prompt is prefilled. */
+static specdec_result specdec__engine_report_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_follow(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_report_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
 /* Calls the drafters' prepare for a sequence that is part of the next step. */
@@ -55208,8 +55258,8 @@ static void specdec__engine_prepare_drafters(specdec *t)
             e->drafters[i].kind.prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
-/* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
-   it becomes row 0. */
+/* Prefills tokens [t->view.length, count) of a sequence, in batches, and stores the logits and hidden states that
+   `rows` asks for. If the last token's logits are wanted, they become row 0 of the target's logits. */
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__prefill_rows *rows)
 {
     specdec__engine *e = t->engine;
@@ -55219,7 +55269,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 
     specdec__pipe_drain(e);
     specdec__engine_prepare_drafters(t);
-    committed.batch_done = specdec__engine_follow_batch;
+    committed.batch_done = specdec__engine_report_batch;
     committed.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
@@ -55234,8 +55284,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* The sequence with index in [from, end) that begins with most of t's tokens, at least `least`; -1: none does. *length:
-   how many. Of equals it is one that was shared before, so that all share one; of those the one used last. */
+/* The index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with `least`
+   tokens. *length: how many tokens agree. Of equals it is one that was shared before, so that all share one; of those
+   the one used last. */
 static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
@@ -55243,8 +55294,9 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     int i, best = -1;
 
     for (i = from, *length = least; i < end; i++) {
-        const specdec__source_keys keys = specdec__engine_keys(e, i);
-        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
+        const specdec__source_keys keys = specdec__engine_source_keys(e, i);
+        const int most = specdec__min_int(keys.view->length, t->count - 1);
+        const int common = specdec__stream_common_tokens(t, keys.tokens, most);
         const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
 
         if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
@@ -55257,9 +55309,9 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     return best;
 }
 
-/* Shares the beginning of another sequence, open or kept, if it has more of t's tokens than were computed for t. The
-   kept one counts as used, even where an open one has more. */
-static void specdec__engine_adopt(specdec *t)
+/* Lets t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
+   kept sequence is marked as used, even where an open one has more tokens. */
+static void specdec__engine_share_longest_prefix(specdec *t)
 {
     specdec__engine *e = t->engine;
     const int before = t->view.length, views = e->room.max_views;
@@ -55271,18 +55323,18 @@ static void specdec__engine_adopt(specdec *t)
     open = specdec__engine_longest_shared(t, 0, views, least, &length);
     kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
     if (kept >= 0)
-        specdec__view_mark_used(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+        specdec__view_mark_used(specdec__engine_source_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
-        specdec__engine_share(t, open, length);
+        specdec__engine_share_prefix(t, open, length);
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
     } else if (kept >= 0) {
-        specdec__engine_share(t, kept, kept_length);
+        specdec__engine_share_prefix(t, kept, kept_length);
         t->stats.cached_tokens += specdec__max_int(t->view.length - before, 0);
     }
 }
 
-/* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
-   unless rows are wanted. */
+/* Prefills a sequence's prompt, which lies behind its first `before` tokens. Where the engine has several sequences,
+   the next steps will prefill it, unless logits or hidden states are wanted (wanted not NULL). */
 static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__prefill_rows *wanted)
 {
     specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
@@ -55290,30 +55342,30 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
     if (t->engine->room.max_views > 1 && !wanted) {
-        specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
-        specdec__engine_adopt(t);
+        specdec__engine_drop_root_keys(t, t->count); /* drops the last row, too, if nothing was appended */
+        specdec__engine_share_longest_prefix(t);
         return SPECDEC_OK;
     }
     if (!wanted)
-        specdec__engine_adopt(t);
+        specdec__engine_share_longest_prefix(t);
     t->from_row = 1;
     rows.logits_from = rows.logits ? before : t->count - 1;
     rows.states_from = before;
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Drops what was computed for the tokens behind the first `keep`. follow: 1: tokens follow; 0: none, and the last one
-   is to be run again for its logits. */
-static void specdec__engine_truncate(specdec *t, int keep, int follow)
+/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow:
+   above 0: other tokens will follow these; 0: none will, and the last of them is run again for its logits. */
+static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 {
     specdec__engine *e = t->engine;
     int i;
 
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
-        specdec__engine_retain(t);
-    specdec__ahead_drop(t, keep);
+        specdec__engine_keep_prefix(t);
+    specdec__ahead_drop_drafts(t, keep);
     specdec__constrained_forget_states(&t->constrained, keep);
-    specdec__engine_reroot(t, keep + (follow > 0));
+    specdec__engine_drop_root_keys(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate_sequence)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, keep);
@@ -55322,26 +55374,26 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
 /* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
    may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
    sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
-static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
-                                              const specdec__prefill_rows *wanted)
+static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const int32_t *tokens, int count,
+                                                     const specdec__prefill_rows *wanted)
 {
     const int replaced = t->count - keep, from_row = t->from_row, complete_at = t->complete_at;
     double start = specdec__os_seconds();
-    specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
+    specdec_result result = specdec__stream_check_prompt(t, keep, tokens, count);
     int i;
 
     if (result)
         return result;
     if (replaced)
-        specdec__engine_truncate(t, keep, count);
+        specdec__engine_truncate_sequence(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
+    specdec__stream_exchange_items(t->tokens + keep, sizeof *t->tokens, replaced, count);
     t->count = keep + count;
     result = specdec__engine_prefill_or_defer(t, keep, count ? wanted : NULL);
     if (result) {
-        specdec__engine_forget(t, keep);
-        specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
+        specdec__engine_forget_tokens(t, keep);
+        specdec__stream_exchange_items(t->tokens + keep, sizeof *t->tokens, count, replaced);
         t->count = keep + replaced;
         t->from_row = from_row;
         t->complete_at = complete_at;
@@ -55360,11 +55412,12 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     return SPECDEC_OK;
 }
 
-/* Appends tokens[count] to what was returned, and prefills them. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count,
-                                             const specdec__prefill_rows *wanted)
+/* Appends a prompt's tokens[count] to the sequence's prompted and returned tokens, and prefills them. wanted: as for
+   specdec__engine_replace_tokens. */
+static specdec_result specdec__engine_append_prompt(specdec *t, const int32_t *tokens, int count,
+                                                    const specdec__prefill_rows *wanted)
 {
-    return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
+    return specdec__engine_replace_tokens(t, t->handed_out, tokens, count, wanted);
 }
 
 SPECDEC__FOR_SPEED
@@ -55383,14 +55436,14 @@ static int specdec__engine_slide_count(const specdec *t)
     const int others = t->context - t->settings.slide;
 
     if (!t->settings.slide || others < 2 || t->before.count || t->count != t->handed_out || t->count != t->context ||
-        t->parent || specdec__engine_is_parent(t))
+        t->parent || specdec__engine_has_children(t))
         return 0;
     return others / 2;
 }
 
-/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides
-   back. */
-static void specdec__engine_save_forks(specdec *t, int back)
+/* Moves the fork places of a sequence that slides to the end of their array. back: 1: the slide is undone, and they are
+   moved back. */
+static void specdec__engine_move_fork_places(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
     int32_t *end = t->fork_places + specdec__stream_fork_limit(&t->engine->config, t->room) - count;
@@ -55401,7 +55454,8 @@ static void specdec__engine_save_forks(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
-/* Stores the state of the constraint behind all tokens, so that tokens which slide out still count. */
+/* Stores the state of the sequence's constraint behind all its tokens, so that the constraint continues from there once
+   some of them have slid out. */
 static void specdec__engine_anchor_constraint(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
@@ -55422,19 +55476,20 @@ static void specdec__engine_resume_constraint(specdec *t)
     t->complete_at = 0;
 }
 
-/* Removes `gone` tokens behind the first settings.slide ones. All keys behind these are computed again, as for a
-   prompt: so the sequence continues as one that was prompted with the tokens which are left. */
-static void specdec__engine_slide(specdec *t, int gone)
+/* Lets a full sequence slide: removes `gone` tokens behind the first settings.slide ones. All keys behind these are
+   computed again, as for a prompt: so the sequence continues as one that was prompted with the tokens which are left.
+   */
+static void specdec__engine_slide_sequence(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
     specdec__engine_anchor_constraint(t);
-    specdec__engine_forget(t, keep);
+    specdec__engine_forget_tokens(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
     t->before.slid = t->slid;
     memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_rotate_tokens(t, keep, gone, t->count - keep - gone);
+    specdec__stream_exchange_tokens(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
     specdec__engine_resume_constraint(t);
@@ -55442,15 +55497,15 @@ static void specdec__engine_slide(specdec *t, int gone)
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    specdec__engine_save_forks(t, 0); /* forks count as before, though their tokens moved */
+    specdec__engine_move_fork_places(t, 0); /* forks count as before, though their tokens moved */
     t->from_row = t->engine->room.max_views == 1;
     if (!t->from_row)
-        specdec__engine_adopt(t);
+        specdec__engine_share_longest_prefix(t);
 }
 
-/* Undoes a slide, as its call has failed. Tokens decoded since are dropped, and so are log-probabilities that they have
-   overwritten. */
-static void specdec__engine_unslide(specdec *t)
+/* Undoes the slide of a sequence in the current call, as the call has failed. Tokens decoded since are dropped, and so
+   are log-probabilities that they have overwritten. */
+static void specdec__engine_undo_slide(specdec *t)
 {
     const int gone = t->before.count, keep = t->settings.slide;
     int i;
@@ -55458,15 +55513,15 @@ static void specdec__engine_unslide(specdec *t)
     if (!gone)
         return;
     specdec__engine_drop_children(t, 0);
-    specdec__engine_forget(t, keep);
+    specdec__engine_forget_tokens(t, keep);
     for (i = t->context - gone; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->count = t->handed_out = t->context;
     memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_rotate_tokens(t, keep, t->context - keep - gone, gone);
+    specdec__stream_exchange_tokens(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
-    specdec__engine_save_forks(t, 1);
+    specdec__engine_move_fork_places(t, 1);
     specdec__engine_resume_constraint(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
@@ -55480,7 +55535,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Takes a sequence out of the step with an error, which the next call on the sequence returns. */
+/* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_drain(t->engine);
@@ -55490,8 +55545,8 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Whether specdec_cancel was called for a sequence: then it has failed with CANCELLED. */
-static int specdec__engine_cancelled(specdec *t)
+/* Lets a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
+static int specdec__engine_check_cancel(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
         return 0;
@@ -55499,9 +55554,9 @@ static int specdec__engine_cancelled(specdec *t)
     return 1;
 }
 
-/* How many tokens have to be prefilled before the last one can be the root of a tree. 0 for a sequence that has runs on
-   their way. */
-static int specdec__engine_pending(const specdec *t)
+/* How many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a sequence
+   that has pipelined runs. */
+static int specdec__engine_tokens_to_prefill(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
 
@@ -55511,11 +55566,11 @@ static int specdec__engine_pending(const specdec *t)
 /* Prepares a sequence for a step; a pending fork is made first. Returns 0 if the sequence takes no part: it has no
    prompt, has ended or failed, or has enough pending tokens. Children decode whether their tokens are taken or not, and
    try again after an error of memory, as no caller may ask for that error. */
-static int specdec__engine_make_ready(specdec *t)
+static int specdec__engine_prepare_sequence(specdec *t)
 {
     if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_FULL))
         t->failed = SPECDEC_OK;
-    if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
+    if (!t->open || !t->count || t->failed || specdec__stream_end_reason(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__PENDING_TOKENS && !t->parent))
         return 0;
     if (SPECDEC__SEQUENCES && t->forced_count)
@@ -55523,7 +55578,7 @@ static int specdec__engine_make_ready(specdec *t)
     return !t->failed;
 }
 
-/* Nodes of all trees of a step, at most. */
+/* How many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
@@ -55541,23 +55596,24 @@ static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
     for (i = t ? -1 : 0; i < views; i++) {
         specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
-        if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
+        if ((x == t && i >= 0) || !specdec__engine_prepare_sequence(x) || specdec__engine_check_cancel(x))
             continue;
         if (e->member_count == specdec__engine_node_limit(e)) {
             e->first_asked = x->at;
             return;
         }
         if (x->from_row)
-            specdec__engine_reroot(x, x->count);
+            specdec__engine_drop_root_keys(x, x->count);
         x->from_row = x->prefill_count = 0;
         specdec__engine_prepare_drafters(x);
-        e->roots += specdec__engine_pending(x) == 0;
+        e->roots += specdec__engine_tokens_to_prefill(x) == 0;
         e->members[e->member_count++] = x;
     }
 }
 
-/* How many tokens of prompts a step may prefill: all that fit while no sequence decodes; else config.prefill_chunk, or
-   as many as keep the step's time near that of a step without (`tune`). */
+/* Sets *slice to the limits of a step's prefilling. The step may prefill all tokens of prompts that fit while no
+   sequence decodes; else config.prefill_chunk tokens, or as many as keep the step's time near that of a step without
+   prompts (see >>speculation/tune). */
 static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
 {
     slice->row = 1;
@@ -55585,7 +55641,7 @@ static void specdec__engine_share_prefill(specdec__engine *e)
     specdec__engine_prefill_limits(e, &slice);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
-        const int pending = specdec__engine_pending(t);
+        const int pending = specdec__engine_tokens_to_prefill(t);
 
         const int wanted = pending ? pending + slice.root : 0;
         const int taken = specdec__tune_admit_tokens(load, &slice, specdec__min_int(wanted, room), t->view.length);
@@ -55607,8 +55663,8 @@ static void specdec__engine_share_prefill(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts a member's nodes from the totals of the step, when it is taken out. */
-static void specdec__engine_remove_member(specdec__engine *e, const specdec *t)
+/* Subtracts the nodes of a member that is taken out of a step from the step's totals. */
+static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
 {
     int i;
 
@@ -55630,13 +55686,13 @@ SPECDEC__FOR_SIZE
 /* Sets the plan for a sequence's tree: its limit, and the step's times by its nodes. times (nodes): seconds of a step;
    base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other sequences;
    spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate. */
-static int specdec__engine_plan(const specdec *t, const double *times, int base, double others, double spent,
-                                specdec__plan *plan)
+static int specdec__engine_plan_tree(const specdec *t, const double *times, int base, double others, double spent,
+                                     specdec__plan *plan)
 {
     const specdec__engine *e = t->engine;
     int i;
 
-    plan->fixed = specdec__engine_fixed(e);
+    plan->fixed = specdec__engine_tree_is_fixed(e);
     plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size,
                                   specdec__engine_node_limit(e) - base + 1);
     plan->other_tokens = others;
@@ -55649,8 +55705,9 @@ static int specdec__engine_plan(const specdec *t, const double *times, int base,
     return 1;
 }
 
-/* Seconds that a drafter needs to prefill `behind` tokens: measured, or estimated from the target's prefilling. */
-static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, int behind)
+/* Seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or estimated from
+   the target's prefilling. 0 for few tokens, which a draft run takes with it. */
+static double specdec__engine_drafter_prefill_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
     double each = known->token_prefill.seconds;
@@ -55662,7 +55719,7 @@ static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, in
 
 /* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
    if the drafter is not asked in this step. */
-static int specdec__engine_shape(const specdec *t, int drafter, int behind, specdec__plan *plan)
+static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__plan *plan)
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
@@ -55676,7 +55733,7 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         tree->n = e->shape.n;
     } else {
         rate = specdec__tune_shape_tree(&e->tune->drafters[drafter], p, plan,
-                                        specdec__engine_catch_up_seconds(t, drafter, behind));
+                                   specdec__engine_drafter_prefill_seconds(t, drafter, behind));
         if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
             tree->n = 1;
         if (tree->n > 1)
@@ -55685,10 +55742,10 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
     return tree->n > 1;
 }
 
-/* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
-   probabilities of the most probable *held ones, falling. */
-static int specdec__engine_best_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
-                                      double *worth, int *held, double *rate)
+/* How many nodes of a proposal's tree give a step the best rate (*rate, tokens a second). drafting: seconds spent on
+   it. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
+static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
+                                           double *worth, int *held, double *rate)
 {
     int i;
 
@@ -55700,16 +55757,16 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 
 /* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
    acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
-   far; level: seconds of the next level. Returns how many, at most `room`. */
-static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__tune_drafter *t,
-                                           const specdec__plan *plan, double drafting, double level, int room)
+   far; level: seconds of the next level. p->frontier.chosen receives the tokens. Returns how many, at most `room`. */
+static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const specdec__tune_drafter *t,
+                                                 const specdec__plan *plan, double drafting, double level, int room)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
-    specdec__engine_best_count(p, plan, drafting, worth, &held, &now);
+    specdec__engine_best_node_count(p, plan, drafting, worth, &held, &now);
     specdec__tune_acceptance(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
@@ -55725,9 +55782,9 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
     return count;
 }
 
-/* How many draft tokens may still be extended. Those of a tree kept from an earlier step do not count against the
-   limit. */
-static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
+/* How many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier step do
+   not count against the limit. */
+static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
                        : e->config.tree_size - 1 - p->drafts.extended_count;
@@ -55739,7 +55796,7 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
                                                 double drafting, double *rate)
 {
     double worth[SPECDEC__MAX_TREE];
-    int held, n = specdec__engine_best_count(p, plan, drafting, worth, &held, rate);
+    int held, n = specdec__engine_best_node_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
     result = specdec_tree_grow(&t->merged.tree, p->outcome.kept, p->drafts.tree.parents, p->frontier.probability,
@@ -55751,8 +55808,8 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
 /* Drafts a tree level by level as long as the expected rate rises, and keeps its most probable nodes. EAGLE-2 (Li et
    al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of Sequoia (Chen
    et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: d, the levels drafted. */
-static specdec_result specdec__engine_grow(specdec *t, int drafter, const specdec__plan *plan, int *levels,
-                                           double *rate)
+static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+                                                double *rate)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
@@ -55770,7 +55827,8 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
         specdec__tune_set_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
-            count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
+            count = specdec__engine_choose_extended_nodes(p, known, plan, drafting, level,
+                                                          specdec__engine_extensions_left(e, p));
         if (!count || *levels == deepest + stays)
             break;
         p->frontier.level = p->drafts.tree.n;
@@ -55782,10 +55840,10 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter fill its tree. The whole tree is kept; of a tree whose shape the drafter chose, the nodes with the
-   best rate. */
-static specdec_result specdec__engine_fill(specdec *t, int drafter, const specdec__plan *plan, int *levels,
-                                           double *rate)
+/* Lets a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
+   the drafter chose, the nodes that give the best rate (*rate). *levels: levels of the tree that were drafted. */
+static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+                                                double *rate)
 {
     specdec__drafter *d = &t->engine->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
@@ -55805,8 +55863,9 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
-/* How many of the `behind` tokens a drafter may prefill in this step, so that other sequences do not wait long. */
-static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
+/* How many of the `behind` tokens of a sequence that a drafter lacks it may prefill in this step, so that other
+   sequences do not wait long. */
+static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
@@ -55831,9 +55890,9 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
     return tokens;
 }
 
-/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this
-   step. */
-static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behind, int tokens)
+/* Lets a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
+   seconds. The drafter proposes nothing in this step. */
+static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;
     specdec__tune_drafter *known = &e->tune->drafters[drafter];
@@ -55862,9 +55921,9 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into chosen[count], the `most` draft tokens with the highest probability[...], falling. Returns
-   the new count. */
-static int specdec__ahead_insert(const float *probability, int32_t *chosen, int count, int most, int i)
+/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest probability, the most probable
+   first, at most `most`. probability: by draft token. Returns the new count. */
+static int specdec__ahead_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
@@ -55884,7 +55943,7 @@ static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__p
 /* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
    least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
    or the tree is full. */
-static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, int now)
+static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__proposal *p, int now)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
@@ -55900,15 +55959,16 @@ static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, 
     for (i = 1; i < drafts->tree.n; i++)
         if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
             (!now || specdec__ahead_can_extend(a->drafter, p, i)))
-            count = specdec__ahead_insert(probability, chosen, count, most, i);
+            count = specdec__ahead_insert_token(probability, chosen, count, most, i);
     while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
 }
 
-/* Extends the chosen draft tokens of p, which is the proposal of a->sequence or the lane's copy of it. */
-static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal *p, const specdec__tune_drafter *known,
-                                            int count, specdec_error *error)
+/* Lets the drafter extend the `count` draft tokens p->frontier.chosen by one level: a draft run. p: the proposal of
+   a->sequence, or the lane's copy of it. */
+static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__proposal *p,
+                                                   const specdec__tune_drafter *known, int count, specdec_error *error)
 {
     const int from = p->drafts.tree.n;
     specdec_result result;
@@ -55929,7 +55989,7 @@ static void specdec__ahead_draft_job(void *argument)
     specdec__proposal *p = &a->p;
     int count;
 
-    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose(a, p, 1)) > 0) {
+    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose_tokens(a, p, 1)) > 0) {
         const int root = p->frontier.chosen[0] == 0;
         specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
@@ -55939,7 +55999,7 @@ static void specdec__ahead_draft_job(void *argument)
         flight->begun = specdec__os_seconds();
         SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
         SPECDEC__PAUSE();
-        a->result = specdec__ahead_extend(a, p, &a->acceptance, count, &a->error);
+        a->result = specdec__ahead_extend_tokens(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
@@ -55956,7 +56016,7 @@ static void specdec__ahead_prefill_job(void *argument)
 }
 
 /* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
-static void specdec__ahead_begin(specdec *t)
+static void specdec__ahead_begin_job(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -55985,10 +56045,10 @@ static void specdec__ahead_begin(specdec *t)
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
-/* Follows tokens[count] from the root of a tree whose nodes have the tokens `held`. path (count): the nodes. Returns
-   how many of the tokens were found. */
-static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
-                               int32_t *path)
+/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes. path (count):
+   receives the path's nodes. Returns how many of the tokens were found. */
+static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
+                                    int32_t *path)
 {
     int i, k, at = 0;
 
@@ -56004,8 +56064,8 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
 
 /* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
    target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
-static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
-                                     double anew)
+static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens,
+                                         int count, double anew)
 {
     const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
     specdec_tree tree = p->drafts.tree; /* its arrays are the lane's; n is the size when the step began */
@@ -56015,7 +56075,7 @@ static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal 
     if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
-    length = specdec__ahead_path(&tree, p->drafts.tokens, tokens, count, path);
+    length = specdec__ahead_find_path(&tree, p->drafts.tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
         return 1;
@@ -56030,13 +56090,13 @@ static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal 
 
 /* Moves the drafter's root to the last of tokens[count], which the target has just decoded. Draft tokens behind it are
    kept, all others are dropped. */
-static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
+static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int count)
 {
     specdec__ahead *a = t->engine->ahead;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
+    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
     if (length == count && p->drafts.extended[path[length - 1]] && d->kind.count_behind(d, t->at, t->count) <= count) {
@@ -56050,9 +56110,9 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     }
 }
 
-/* Ends the lane's job of a step, once the target has decoded tokens[count]: waits for the current draft run, or cancels
-   it if it is useless, and keeps the draft tokens behind the last one. */
-static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
+/* Ends the drafting that the lane does during a step, once the target has decoded tokens[count]: waits for the current
+   draft run, or cancels it if it is useless, and keeps the draft tokens behind the last one. */
+static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -56064,8 +56124,8 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     if (a->prefills)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_is_useless(a, p, tokens, count, specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters],
-                                                                                   plain)))
+    if (specdec__ahead_run_is_useless(a, p, tokens, count,
+                                      specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
@@ -56075,12 +56135,12 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
     p->drafts = a->p.drafts;
-    specdec__ahead_settle(t, tokens, count);
+    specdec__ahead_move_root(t, tokens, count);
 }
 
-/* The asynchronous drafter's part of a sequence's tree: the draft tokens kept from the last step, and further levels as
-   long as they pay. Nothing while the lane prefills. */
-static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__plan *plan)
+/* Makes the asynchronous drafter's tree for a sequence in this step: the draft tokens kept from the last step, and
+   further levels as long as they raise the rate. The drafter proposes nothing while the lane prefills. */
+static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -56094,22 +56154,22 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
     if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
     if (a->prefills)
-        specdec__ahead_stop(a, e);
+        specdec__ahead_stop_lane(a, e);
     stays = p->frontier.valid_at != 0;
     behind = stays ? 0 : d->kind.count_behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
+    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape_tree(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }
-    result = specdec__engine_grow(t, drafter, plan, &levels, &rate);
+    result = specdec__engine_grow_tree(t, drafter, plan, &levels, &rate);
     if (rate > plan->rate)
         plan->rate = rate;
     specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, 0);
     return result;
 }
 
-/* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
-   constraint. */
+/* Whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
+   verification and no constraint. */
 static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
@@ -56148,7 +56208,7 @@ static void specdec__ahead_begin_step(specdec__engine *e)
     if (e->tune->async && !a->times_estimated)
         specdec__ahead_estimate_times(a, e->tune);
     if (a->sequence && (!a->active || a->sequence != e->members[0]))
-        specdec__ahead_drop(a->sequence, a->copied);
+        specdec__ahead_drop_drafts(a->sequence, a->copied);
 }
 
 /* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
@@ -56160,8 +56220,9 @@ static double specdec__ahead_seconds_saved(const specdec__ahead *a)
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose a mode: after a->steps_left steps, or when a trial has lost or won
-   SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time. */
+/* Whether it is time to choose between synchronous and asynchronous steps: after a->steps_left steps, or when a trial
+   has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time.
+   */
 static int specdec__ahead_trial_ends(const specdec__ahead *a)
 {
     const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
@@ -56169,8 +56230,8 @@ static int specdec__ahead_trial_ends(const specdec__ahead *a)
     return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* Sets slowdown and overlap_pace from the step of a probe: `width` nodes, `seconds`. A draft run that was not finished
-   counts as long as the step. */
+/* Sets a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and took
+   `seconds`. A draft run that was not finished counts as long as the step. */
 static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
 {
     specdec__ahead *a = e->ahead;
@@ -56213,8 +56274,8 @@ static void specdec__ahead_choose_mode(specdec__ahead *a)
     memset(&a->modes[a->mode], 0, sizeof a->modes[0]);
 }
 
-/* Adds a step to the measurements of its mode. drafting: seconds before the target ran; tokens: as in
-   specdec__ahead_mode. */
+/* Adds a step to the measurements of its mode, synchronous or asynchronous, and chooses a mode if it is time to.
+   seconds: of the step; drafting: of these, before the target ran; tokens: as in specdec__ahead_mode. */
 static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;
@@ -56244,10 +56305,11 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP_LEVEL: then it drafts at every step, and is judged by the tree
-   that it drafted. */
-static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
-                                    const specdec__plan *plan)
+/* Whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step: then it
+   drafts at every step, and the tree that it drafted decides whether the tree is verified. grows: 1: its trees grow
+   level by level; behind: tokens that it has to prefill first. */
+static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
+                                            const specdec__plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
@@ -56256,8 +56318,9 @@ static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int g
             specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
 
-/* Asks a drafter for draft tokens of a sequence, if its expected rate pays; plan->rate becomes the best rate so far. */
-static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan *plan)
+/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the rate, tokens a second. plan->rate
+   becomes the best rate of the drafters asked so far. */
+static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
@@ -56266,24 +56329,24 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->frontier.grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
-    if (specdec__ahead_on(e, d))
-        return specdec__ahead_propose(t, drafter, plan);
+    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow(&e->config) || specdec__ahead_is_drafting(e, d));
+    if (specdec__ahead_is_drafting(e, d))
+        return specdec__ahead_make_tree(t, drafter, plan);
     p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
     behind = d->kind.count_behind ? d->kind.count_behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_is_cheap(e, drafter, p->frontier.grows, behind, plan);
+    light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_skips_estimate(e->tune, drafter, t->count)) ||
-        (!light && !specdec__engine_shape(t, drafter, behind, plan)))
+        (!light && !specdec__engine_shape_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
-    readable = d->kind.prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
+    readable = d->kind.prefill ? specdec__engine_drafter_prefill_tokens(t, drafter, behind) : behind;
     if (readable < behind)
-        return specdec__engine_catch_up(t, drafter, behind, readable);
+        return specdec__engine_prefill_drafter(t, drafter, behind, readable);
     specdec__tune_begin_drafting(&p->books);
-    result = p->frontier.grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
-                      : specdec__engine_fill(t, drafter, plan, &levels, &rate);
+    result = p->frontier.grows ? specdec__engine_grow_tree(t, drafter, plan, &levels, &rate)
+                      : specdec__engine_fill_tree(t, drafter, plan, &levels, &rate);
     if (!result && light && p->outcome.kept_count > 1) {
         if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
             specdec__draft_keep_first(p, 1);
@@ -56295,8 +56358,8 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
 }
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
-   trees. A drafter whose cache is full proposes nothing. */
-static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, int speculate)
+   trees. speculate: 0: asks no drafter, the tree is the root. A drafter whose cache is full proposes nothing. */
+static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -56309,7 +56372,7 @@ static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, i
         e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
-        result = specdec__engine_ask(t, i, plan);
+        result = specdec__engine_ask_drafter(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].drafts.tree.n = 1;
             specdec__draft_keep_first(&e->drafters[i].proposals[t->at], 1);
@@ -56323,7 +56386,7 @@ static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, i
 
 /* The probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter that proposed
    it as draft token `candidate`. m->worth holds the parent's probability. */
-static double specdec__engine_probability_by(const specdec *t, int i, int drafter, int candidate)
+static double specdec__engine_node_probability_by(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -56337,10 +56400,10 @@ static double specdec__engine_probability_by(const specdec *t, int i, int drafte
            chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
-   its parent's. For children drawn without replacement it is also at most that of the sibling drawn before, which is
-   verified first. */
-static float specdec__engine_probability(const specdec *t, int i)
+/* The probability that node i of a sequence's tree is accepted, from those of all drafters that proposed it, taken as
+   independent; at most its parent's. For children drawn without replacement it is also at most that of the sibling
+   drawn before, which is verified first. */
+static float specdec__engine_node_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -56350,7 +56413,7 @@ static float specdec__engine_probability(const specdec *t, int i)
 
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
-            missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
+            missed *= 1 - specdec__engine_node_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
             above--;
@@ -56366,7 +56429,7 @@ static double specdec__engine_expected_tokens(specdec *t)
 
     m->worth[0] = 1;
     for (i = 1; i < m->tree.n; i++) {
-        m->worth[i] = specdec__engine_probability(t, i);
+        m->worth[i] = specdec__engine_node_probability(t, i);
         tokens += (double)m->worth[i];
     }
     return tokens;
@@ -56374,7 +56437,7 @@ static double specdec__engine_expected_tokens(specdec *t)
 
 /* Prunes the trees of all sequences together: keeps the most probable draft tokens, as many as give the step the best
    rate. times (nodes): seconds of a step. */
-static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, const double *times)
+static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, const double *times)
 {
     const int base = e->roots + e->prefill_nodes;
     double worth[SPECDEC__MAX_TREE + 1], rate;
@@ -56391,7 +56454,7 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
 
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
-            m->worth[i] = specdec__engine_probability(e->members[k], i);
+            m->worth[i] = specdec__engine_node_probability(e->members[k], i);
             held = specdec__tune_insert_value(worth, held, plan.most, (double)m->worth[i]);
         }
     }
@@ -56403,7 +56466,7 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
 
 /* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
    trees before it. */
-static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
+static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
 {
     const int least = e->roots + e->prefill_nodes;
     double times[SPECDEC__MAX_TREE + 1], others = e->roots - 1, spent = 0;
@@ -56419,14 +56482,14 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const double start = specdec__os_seconds();
-        const int speculate = t->decodes && specdec__engine_plan(t, times, base, others, spent, &plan);
+        const int speculate = t->decodes && specdec__engine_plan_tree(t, times, base, others, spent, &plan);
         specdec_result result;
 
         e->pool.cancel = &t->cancel;
-        result = specdec__engine_propose(t, &plan, speculate);
+        result = specdec__engine_make_tree(t, &plan, speculate);
         if (result) {
             specdec__engine_fail_sequence(t, result);
-            specdec__engine_remove_member(e, t);
+            specdec__engine_subtract_member(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -56439,8 +56502,8 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
     }
     e->member_count = kept;
     if ((SPECDEC__SEQUENCES || SPECDEC__OTHER_DRAFTERS) && (kept > 1 || e->drafter_count > 1) && base > least &&
-        !specdec__engine_fixed(e))
-        specdec__engine_share_out(e, times);
+        !specdec__engine_tree_is_fixed(e))
+        specdec__engine_prune_trees(e, times);
 }
 
 SPECDEC__FOR_SPEED
@@ -56451,10 +56514,10 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Reserves slots of the cache for the nodes of all members: first for prompt tokens and roots, then for draft tokens. A
-   member fails where there is no room for the former; its tree is pruned to the root where there is none for the
-   latter. */
-static void specdec__engine_reserve(specdec__engine *e)
+/* Reserves slots of the target's cache for the nodes of all members: first for prompt tokens and roots, then for draft
+   tokens. A member fails where there is no room for the former; its tree is pruned to the root where there is none for
+   the latter. */
+static void specdec__engine_reserve_slots(specdec__engine *e)
 {
     int i, kept = 0;
 
@@ -56471,7 +56534,7 @@ static void specdec__engine_reserve(specdec__engine *e)
         specdec__engine_fail_sequence(
             t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                              "no room in the cache, which all texts share, for %d more tokens", needed));
-        specdec__engine_remove_member(e, t);
+        specdec__engine_subtract_member(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
@@ -56485,8 +56548,9 @@ static void specdec__engine_reserve(specdec__engine *e)
     }
 }
 
-/* The batch of a step: for each member its prompt tokens, then its tree. */
-static specdec__batch specdec__engine_batch(specdec__engine *e)
+/* Makes the batch of a step's run: for each member the nodes of its prompt tokens, then those of its tree. Sets
+   t->first and t->row of the members. */
+static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 {
     specdec__context *c = &e->target;
     specdec__batch batch;
@@ -56520,8 +56584,9 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     return batch;
 }
 
-/* Counts the children of an accepted node for statistics and tuning. child: the number of the accepted one, or -1;
-   token: the target's choice. */
+/* Counts the children of an accepted node, and which of them is accepted, in the statistics of the sequence and in the
+   measured acceptance of drafters. child: index among the children of the accepted one; -1: none is. token: the token
+   that the target has chosen behind the node. */
 static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
@@ -56545,20 +56610,22 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
 }
 
-/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. */
+/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. Returns the
+   chooser. */
 static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
 
     chooser->sampling = &t->settings.sampling;
     chooser->constrained = specdec__stream_constrained(t);
-    chooser->surprise = specdec__stream_written(t) > 0 ? t->surprise[t->count - 1] : 0;
+    chooser->surprise = specdec__stream_answer_length(t) > 0 ? t->surprise[t->count - 1] : 0;
     return chooser;
 }
 
-/* Verifies the children of a node, whose tokens are children[count], by a rule of rejection. */
-static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
-                                  specdec_verdict *verdict)
+/* Verifies the draft tokens children[count] of a node by the engine's rule of rejection. logits (vocab): the node's
+   row. *verdict: the accepted child, or none, and the token that the sequence gets. */
+static void specdec__engine_verify_by_rule(specdec *t, int node, const float *logits, const int32_t *children,
+                                           int count, specdec_verdict *verdict)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
@@ -56591,7 +56658,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
-    const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
+    const int vocab = e->target_model->vocab_size, k = specdec__stream_logprob_count(t);
     specdec_candidate *best = t->best + (size_t)t->count * (size_t)t->best_count;
     double total = 0;
     float highest;
@@ -56614,8 +56681,9 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
     t->logprobs[t->count] = (float)((double)(specdec__sample_clean_logit(logits[token]) - highest) - total);
 }
 
-/* Appends a token that was chosen from a row of logits to the sequence. */
-static void specdec__engine_write(specdec *t, const float *logits, int32_t token)
+/* Appends a token, which was chosen from a row of logits (vocab), to the sequence, with its log-probability where those
+   are kept, and advances the sequence's constraint. */
+static void specdec__engine_append_token(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
         specdec__engine_note_logprobs(t, logits, token);
@@ -56635,17 +56703,17 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Forbidden tokens, and their logits. */
+/* Tokens that must not be chosen from a row of logits, and their own logits, which the row gets back afterwards. */
 typedef struct specdec__forbidden {
     int count;
-    int32_t token[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
-    float logit[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
+    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids */
+    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];   /* (count): logits of the model */
 } specdec__forbidden;
 
-/* Sets the logits of tokens[count] to -infinity, and stores the former ones in *own. Ids outside the vocabulary are
-   skipped. */
-static void specdec__engine_forbid(const specdec *t, float *logits, const int32_t *tokens, int count,
-                                   specdec__forbidden *own)
+/* Forbids tokens[count]: sets their logits to -infinity, and adds the tokens and their former logits to *own. Ids
+   outside the vocabulary are skipped. */
+static void specdec__engine_forbid_list(const specdec *t, float *logits, const int32_t *tokens, int count,
+                                        specdec__forbidden *own)
 {
     int i;
 
@@ -56658,29 +56726,30 @@ static void specdec__engine_forbid(const specdec *t, float *logits, const int32_
     }
 }
 
-/* Forbids the tokens that must not be chosen here: the child token, the fork token where no fork is possible, end
-   tokens of an answer that is too short or ignores them. */
-static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbidden *own)
+/* Forbids, in a row of logits (vocab), the tokens that must not be the sequence's next one: the child token, the fork
+   token where no fork is possible, end tokens while the answer is shorter than settings.min_tokens or ignores them.
+   *own becomes the list of these tokens. */
+static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden *own)
 {
     const specdec__engine *e = t->engine;
     const specdec__vocab *v = &t->model->vocab;
-    const int brief = specdec__stream_written(t) < t->settings.min_tokens;
+    const int brief = specdec__stream_answer_length(t) < t->settings.min_tokens;
 
     own->count = 0;
     if (brief)
-        specdec__engine_forbid(t, logits, t->ends, t->end_count, own);
+        specdec__engine_forbid_list(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
-        specdec__engine_forbid(t, logits, v->ends, v->end_count, own);
+        specdec__engine_forbid_list(t, logits, v->ends, v->end_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
-    specdec__engine_forbid(t, logits, &e->child_token, 1, own);
+    specdec__engine_forbid_list(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
         specdec__vocab_token_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
-        specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
+        specdec__engine_forbid_list(t, logits, &e->fork_token, 1, own);
 }
 
-/* Restores the logits of forbidden tokens, as log-probabilities are those of the model. */
-static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
+/* Restores the logits of forbidden tokens in their row, as log-probabilities are those of the model. */
+static void specdec__engine_restore_logits(float *logits, const specdec__forbidden *own)
 {
     int i;
 
@@ -56714,7 +56783,7 @@ static int specdec__engine_note_fork(specdec *t)
 
 /* Returns mirostat's limit of surprise behind a token that was chosen from a row of logits, in bits; 0: mirostat is
    off. */
-static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t token)
+static float specdec__engine_mirostat_limit(specdec *t, const float *logits, int32_t token)
 {
     const specdec_sampling *s = &t->settings.sampling;
     const specdec__chooser *chooser;
@@ -56731,8 +56800,8 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
     return most > 0 || most < 0 ? most : 1e-30f;
 }
 
-/* Chooses the next token from a row of logits, without draft tokens or with coupled verification. */
-static int32_t specdec__engine_choose(specdec *t, const float *logits)
+/* Chooses a sequence's next token from a row of logits (vocab), without draft tokens or with coupled verification. */
+static int32_t specdec__engine_choose_token(specdec *t, const float *logits)
 {
     specdec__engine *e = t->engine;
     specdec_candidate best;
@@ -56742,28 +56811,29 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
     return best.token;
 }
 
-/* Whether a step decodes nothing behind the sequence's last token: the sequence ends, or it forks. Tokens beyond
-   max_tokens are kept, as the limit may be raised, unless they may be forks. */
-static int specdec__engine_ends_step(specdec *t)
+/* Whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence forks
+   there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
+static int specdec__engine_ends_or_forks(specdec *t)
 {
     const specdec__engine *e = t->engine;
-    const specdec_stop why = specdec__stream_ended(t, t->count);
+    const specdec_stop why = specdec__stream_end_reason(t, t->count);
 
     if (why == SPECDEC_STOP_NONE)
         return specdec__engine_note_fork(t);
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether bounds suffice for the next token of a sequence with a constraint: nothing but the constraint forbids or
-   alters tokens. */
-static int specdec__engine_bounds_suffice(const specdec *t)
+/* Whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest are
+   then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
+   forbids tokens or alters their logits. */
+static int specdec__engine_bounds_can_choose(const specdec *t)
 {
     return !specdec__constrained_is_limited(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
             !specdec__sample_alters_logits(&t->settings.sampling));
 }
 
-/* Whether a step needs no logits of a sequence: it only prefills, or its constraint forces the next token. */
+/* Whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next token. */
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
@@ -56771,7 +56841,8 @@ static int specdec__engine_needs_no_logits(specdec *t)
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
-/* Which rows of logits a step computes: SPECDEC__SCREEN_NOTHING, _BOUNDS or _LOGITS; see >>speculation/settle. */
+/* What a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the logits, see
+   >>speculation/settle) or _LOGITS (all). */
 static int specdec__engine_screen_kind(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
@@ -56784,7 +56855,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
-        bounds = bounds && specdec__engine_bounds_suffice(t) &&
+        bounds = bounds && specdec__engine_bounds_can_choose(t) &&
                  specdec__settle_find_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
@@ -56795,7 +56866,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
     return e->target.screen.pause_left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether the constraint allows the best token of a row (`column` of the last step). */
+/* Whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last run. */
 static int specdec__engine_best_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
@@ -56807,10 +56878,11 @@ static int specdec__engine_best_is_allowed(specdec *t, int column)
     return specdec__constrained_keep_allowed(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
-/* Turns bounds of a row of logits (`column` of the last step) into the logits from which the next token is chosen.
-   Nothing is done where a constraint forces that token. Otherwise its mask is applied first, except where noise alone
-   chooses: then only the best token is checked, and all logits of the row are computed if the constraint forbids it. */
-static void specdec__engine_settle(specdec *t, int column)
+/* Turns a row of upper bounds of logits, row `column` of the last run, into a row from which the sequence's next token
+   is chosen: the logits that may decide are computed exactly. Nothing is done where a constraint forces that token.
+   Otherwise its mask is applied first, except where noise alone chooses: then only the best token is checked, and all
+   logits of the row are computed if the constraint forbids it. */
+static void specdec__engine_settle_row(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
@@ -56840,8 +56912,8 @@ static void specdec__engine_settle(specdec *t, int column)
 
 /* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
    appends the token to the sequence. */
-static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
-                                             specdec_verdict *verdict)
+static specdec_result specdec__engine_verify_node(void *text, int node, const int32_t *children, int count,
+                                                  specdec_verdict *verdict)
 {
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
@@ -56851,25 +56923,26 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec__forbidden own;
 
     if (e->target.screen.computed)
-        specdec__engine_settle(t, t->row + node);
+        specdec__engine_settle_row(t, t->row + node);
     result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
-    specdec__engine_mask(t, logits, &own);
+    specdec__engine_forbid_tokens(t, logits, &own);
     if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
-        specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
+        specdec_verify_match(verdict, children, count, specdec__engine_choose_token(t, logits));
     else
-        specdec__engine_judge(t, node, logits, children, count, verdict);
-    t->surprise[t->count] = specdec__engine_mirostat(t, logits, verdict->token);
-    specdec__engine_unmask(logits, &own);
+        specdec__engine_verify_by_rule(t, node, logits, children, count, verdict);
+    t->surprise[t->count] = specdec__engine_mirostat_limit(t, logits, verdict->token);
+    specdec__engine_restore_logits(logits, &own);
     specdec__engine_note_children(t, node, verdict->child, verdict->token);
-    specdec__engine_write(t, logits, verdict->token);
-    if (specdec__engine_ends_step(t))
+    specdec__engine_append_token(t, logits, verdict->token);
+    if (specdec__engine_ends_or_forks(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
 
-/* Counts a step by the nodes and levels of its tree. A new kind of tree replaces the rarest where the table is full. */
+/* Counts a step in the statistics' table of trees, by the nodes and levels of its tree. A new kind of tree replaces the
+   rarest where the table is full. */
 static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
@@ -56888,19 +56961,20 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
-/* A row of a sequence has values that are no numbers: the sequence fails, keys of the step are dropped. Tokens accepted
-   before that row stay, and are run again. before: tokens before the step. */
-static void specdec__engine_fail_row(specdec *t, int before, specdec_result result)
+/* Lets a sequence fail with `result`, as a row of its logits has values that are no numbers: the keys of the step are
+   dropped. Tokens accepted before that row stay, and are run again. before: tokens of the sequence before the step. */
+static void specdec__engine_fail_rows(specdec *t, int before, specdec_result result)
 {
-    if (specdec__ahead_on(t->engine, NULL))
-        specdec__ahead_drop(t, t->count);
+    if (specdec__ahead_is_drafting(t->engine, NULL))
+        specdec__ahead_drop_drafts(t, t->count);
     t->stats.tokens += t->count - before;
     t->length = t->merged.tree.n = 0;
     specdec__engine_fail_sequence(t, result);
 }
 
-/* Calls the drafters' see_logits with the tree of a sequence, which had `before` tokens before the step. */
-static void specdec__engine_show_logits(specdec *t, int before)
+/* Calls the drafters' see_logits with the verified tree of a sequence and its rows of logits. before: tokens of the
+   sequence before the step. */
+static void specdec__engine_show_drafters_logits(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
     specdec__verified judged;
@@ -56926,7 +57000,7 @@ static void specdec__engine_show_logits(specdec *t, int before)
 
 /* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
    accepted nodes, and reports them to the drafters. */
-static void specdec__engine_accept(specdec *t)
+static void specdec__engine_verify_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     const int before = t->count, from = t->view.length;
@@ -56939,9 +57013,9 @@ static void specdec__engine_accept(specdec *t)
     result = specdec__forward_check_step(&e->target, t->first, t->first + t->prefill_count, &t->error);
     if (!result && t->merged.tree.n)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
-                                     specdec__engine_decide, t, &t->error);
+                                     specdec__engine_verify_node, t, &t->error);
     if (result) {
-        specdec__engine_fail_row(t, before, result);
+        specdec__engine_fail_rows(t, before, result);
         return;
     }
     for (i = 0; i < t->prefill_count; i++)
@@ -56951,18 +57025,19 @@ static void specdec__engine_accept(specdec *t)
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
     specdec__view_free_reserved(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (specdec__ahead_on(e, &e->drafters[i]))
-            specdec__ahead_end(t, t->tokens + before, t->count - before);
+        if (specdec__ahead_is_drafting(e, &e->drafters[i]))
+            specdec__ahead_end_job(t, t->tokens + before, t->count - before);
         else
             specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    specdec__engine_show_logits(t, before);
-    specdec__engine_follow(t, from, t->prefill_count + t->length, t->first, e->target.path,
-                           t->length ? t->row + t->path[t->length - 1] : -1);
+    specdec__engine_show_drafters_logits(t, before);
+    specdec__engine_report_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
+                                  t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
     t->stats.prefilled_tokens += t->prefill_count;
 }
 
-/* Adds the nodes, accepted nodes and drafting seconds of each drafter in a sequence's tree to *outcome. */
+/* Adds to *outcome what each drafter has in a sequence's verified tree: its nodes, its accepted nodes, and the seconds
+   of its drafting. */
 static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
@@ -56986,7 +57061,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     }
 }
 
-/* Adds the costs of a step of `width` nodes to tuning, and updates the drafters' credit. */
+/* Adds the time of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
 static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
@@ -57018,8 +57093,9 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     specdec__tune_update_credit(e->tune, &outcome);
 }
 
-/* Adds the seconds of a step to a member's statistics. drafting, verifying: parts of `seconds`. */
-static void specdec__engine_count(specdec *t, int width, double seconds, double drafting, double verifying)
+/* Counts a step in a member's statistics. width: nodes of the run; seconds: of the step; drafting, verifying: of these,
+   those before the run, and those of the run. */
+static void specdec__engine_count_step(specdec *t, int width, double seconds, double drafting, double verifying)
 {
     const int nodes = t->merged.tree.n;
     int i;
@@ -57040,7 +57116,7 @@ static void specdec__engine_count(specdec *t, int width, double seconds, double 
     t->stats.steps++;
 }
 
-/* Sets the time to the first token of an answer. */
+/* Sets the statistic first_token_seconds, if the answer's first token is decoded at the clock time `now`. */
 static void specdec__engine_note_first_token(specdec *t, double now)
 {
     if (t->prompted_at > 0)
@@ -57048,24 +57124,25 @@ static void specdec__engine_note_first_token(specdec *t, double now)
     t->prompted_at = 0;
 }
 
-/* Ends a step for a member: its pending fork is made; a child that has ended is released. */
+/* Ends a step for a member: makes its pending fork, and releases the caches of a child whose answer has ended. */
 static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_note_first_token(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
-    if (t->parent && specdec__stream_ended(t, t->count))
-        specdec__engine_release(t);
+    if (t->parent && specdec__stream_end_reason(t, t->count))
+        specdec__engine_release_sequence(t);
 }
 
-/* The run of a step has failed: the first member gets the error, or those that were cancelled (in a cluster, a step for
-   several sequences can be). The others try again. */
+/* Ends a step whose run has failed with `error`: the first member gets the error, or, of an error CANCELLED, the
+   members that were cancelled (in a cluster, a step for several sequences can be). The others take part in the next
+   step. */
 static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
 
-    specdec__ahead_drop(e->members[0], e->members[0]->count);
+    specdec__ahead_drop_drafts(e->members[0], e->members[0]->count);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
@@ -57078,19 +57155,19 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
 
 /* Runs the trees of all members as one batch of the target, while the lane's drafter may extend one of them. The run
    has returned when this does. */
-static void specdec__engine_send(specdec__engine *e, specdec__step *s)
+static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
     s->promise = specdec__ahead_may_choose(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
-    batch = specdec__engine_batch(e);
+    batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
     e->row_of = NULL;
-    e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
-    if (specdec__ahead_on(e, NULL))
-        specdec__ahead_begin(e->members[0]);
+    e->target.threads = e->config.threads - (specdec__ahead_is_drafting(e, NULL) ? e->ahead->threads : 0);
+    if (specdec__ahead_is_drafting(e, NULL))
+        specdec__ahead_begin_job(e->members[0]);
     e->target.screen.needed = specdec__engine_screen_kind(e);
     s->result = e->verify(&e->target, &batch, &s->error);
     if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
@@ -57101,8 +57178,8 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads;
 }
 
-/* Verifies the trees of all members by the run's logits, and measures the step. */
-static void specdec__engine_take(specdec__engine *e, specdec__step *s)
+/* Verifies the trees of all members by the logits of the run that has returned, and measures the step. */
+static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
 {
     double verified, now;
     int i;
@@ -57114,7 +57191,7 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
     verified = specdec__os_seconds();
     e->pool.cancel = &e->nobody; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
-        specdec__engine_accept(e->members[i]);
+        specdec__engine_verify_tree(e->members[i]);
     specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
@@ -57123,24 +57200,24 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        specdec__engine_count(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
+        specdec__engine_count_step(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
         t->stats.steps_beside += e->ahead->active;
         specdec__engine_finish_step(t, now);
     }
 }
 
-/* Chooses a token from a row of logits, without draft tokens or with coupled verification, and appends it to the
-   sequence. */
-static int32_t specdec__engine_draw(specdec *t, float *logits)
+/* Chooses a sequence's next token from a row of logits (vocab), without draft tokens or with coupled verification, and
+   appends it to the sequence. Returns the token. */
+static int32_t specdec__engine_decode_row(specdec *t, float *logits)
 {
     specdec__forbidden own;
     int32_t token;
 
-    specdec__engine_mask(t, logits, &own);
-    token = specdec__engine_choose(t, logits);
-    t->surprise[t->count] = specdec__engine_mirostat(t, logits, token);
-    specdec__engine_unmask(logits, &own);
-    specdec__engine_write(t, logits, token);
+    specdec__engine_forbid_tokens(t, logits, &own);
+    token = specdec__engine_choose_token(t, logits);
+    t->surprise[t->count] = specdec__engine_mirostat_limit(t, logits, token);
+    specdec__engine_restore_logits(logits, &own);
+    specdec__engine_append_token(t, logits, token);
     return token;
 }
 
@@ -57149,8 +57226,8 @@ static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
 
-    specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_ends_step(t) && SPECDEC__SEQUENCES && t->forced_count)
+    specdec__engine_decode_row(t, t->engine->target.logits);
+    if (specdec__engine_ends_or_forks(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -57169,10 +57246,11 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Obeys an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not computed, but its nodes get
-   their slots in the cache, as nodes of later runs may descend from them. Errors: FULL, CANCELLED. */
-SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
-                                                            int cancelled, specdec_error *error)
+/* Lets a stage of the target obey an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not
+   computed, but its nodes get their slots in the cache, as nodes of later runs may descend from them. Errors: FULL,
+   CANCELLED. */
+SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage *stage, const specdec__order *order,
+                                                                  int cancelled, specdec_error *error)
 {
     specdec__context *c = stage->context;
     const int end = order->first + order->n;
@@ -57217,10 +57295,10 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
-/* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
-   twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one are assumed to cost
-   no more than that, wider ones are ruled out. */
-static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
+/* Sets times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above that
+   of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one
+   are assumed to cost no more than that, wider ones are ruled out. */
+static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
 
@@ -57234,15 +57312,16 @@ static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the chosen draft tokens, the most probable first, the next run holds: as many as give the most tokens for
-   its cost. pipe->least_probability becomes what one node more would need. */
-static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
+/* How many of the draft tokens chosen[count], the most probable first, the next run holds: as many as give the most
+   tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
+static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
+                                         int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
     specdec__plan plan;
     int i, n;
 
-    specdec__pipe_costs(pipe, plan.times);
+    specdec__pipe_run_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
         worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
@@ -57253,7 +57332,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
 
 /* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first. Returns how
    many. */
-static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
+static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
     const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.max_nodes - pipe->nodes);
@@ -57261,13 +57340,13 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
 
     for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__ahead_insert(p->frontier.probability, chosen, count, most, i);
+            count = specdec__ahead_insert_token(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
-    return count ? specdec__pipe_best_count(pipe, p, chosen, count) : 0;
+    return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the chosen draft tokens as a run. Error in s->result: FULL. */
-static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
+/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. Error in s->result: FULL. */
+static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
     const int32_t *chosen = s->chosen;
@@ -57299,8 +57378,8 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
 
 /* Verifies a returned run: decodes the token of each row as long as the tokens before are nodes of the run. *order
    becomes the order that commits the keys of these nodes. */
-static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
-                                 specdec__order *order)
+static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
+                                     specdec__order *order)
 {
     specdec__engine *e = t->engine;
     const specdec__pipe *pipe = e->pipe;
@@ -57313,13 +57392,13 @@ static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const s
     order->first = pipe->nodes;
     while (pipe->node[at] >= run->first && pipe->node[at] < run->first + run->left) {
         const size_t row = (size_t)run->row[pipe->node[at] - run->first] * (size_t)e->target_model->vocab_size;
-        const int32_t token = specdec__engine_draw(t, e->target.logits + row);
+        const int32_t token = specdec__engine_decode_row(t, e->target.logits + row);
         const int count = t->count - before;
 
         order->path[order->n++] = pipe->node[at];
         specdec__tune_count_children(&e->tune->drafters[drafter], p, at, -1, token);
-        if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
-            specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
+        if (specdec__engine_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
+            specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
@@ -57328,8 +57407,8 @@ static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const s
 /* Completes an order of KEEP. root: the draft token that is now the last token of the sequence; -1: none is, and no
    node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the order lists the
    nodes that stay. */
-static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
-                                      specdec__order *order)
+static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
+                                            specdec__order *order)
 {
     const int goes_on = root >= 0 && pipe->node[root] >= 0;
     int i, at;
@@ -57343,8 +57422,8 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
     }
 }
 
-/* The number of a node once an order of KEEP is obeyed; -1: the node is dropped. */
-static int specdec__pipe_number(const specdec__order *order, int node)
+/* The number that a node has once an order of KEEP is obeyed; -1: the order drops the node. node: its number before. */
+static int specdec__pipe_new_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
@@ -57358,7 +57437,7 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 
     run->first = run->left = 0;
     for (i = 0; i < left; i++) {
-        node = specdec__pipe_number(order, first + i);
+        node = specdec__pipe_new_number(order, first + i);
         if (node < 0)
             continue;
         run->first = run->left ? run->first : node;
@@ -57368,16 +57447,16 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 
 /* Renumbers all draft tokens and runs after an order of KEEP, with the new root (-1: none was drafted), and cancels
    runs that have no node behind the sequence's last token. */
-static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
+static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_new_number(order, pipe->node[root]);
     int i, k, alive;
 
-    specdec__ahead_settle(t, t->tokens + t->count - order->n, order->n);
+    specdec__ahead_move_root(t, t->tokens + t->count - order->n, order->n);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
-            pipe->node[p->drafts.moved[i]] = specdec__pipe_number(order, pipe->node[i]);
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_new_number(order, pipe->node[i]);
     p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
@@ -57387,13 +57466,13 @@ static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, c
         for (k = alive = 0; k < p->drafts.tree.n && node >= 0; k++)
             alive |= pipe->node[k] >= run->first && pipe->node[k] < run->first + run->left;
         if (!alive)
-            specdec__pipe_cancel(pipe, i);
+            specdec__pipe_cancel_run(pipe, i);
     }
     pipe->nodes = order->stay < 0 ? order->first - order->n : order->stay;
 }
 
 /* Takes the oldest run, which has returned: verifies it, commits the accepted nodes and counts them. */
-static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
+static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
     specdec__proposal *p = s->p;
@@ -57414,15 +57493,15 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
         specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
-    specdec__pipe_verify(t, p, &run, &order);
+    specdec__pipe_verify_run(t, p, &run, &order);
     if (!order.n)
         return;
     specdec__tune_decay(e->tune);
-    found = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    found = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
     root = found < order.n ? -1 : path[order.n - 1];
-    specdec__pipe_choose_kept(pipe, p, root, e->target.max_nodes, &order);
+    specdec__pipe_choose_kept_nodes(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit(pipe, &order);
-    specdec__pipe_renumber(t, p, root, &order);
+    specdec__pipe_renumber_nodes(t, p, root, &order);
     t->length = order.n;
     t->stats.tokens += order.n;
     t->stats.steps++;
@@ -57432,21 +57511,21 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to draft now for the next run. *count: how many draft tokens are extended (frontier.chosen); 0: the cutoff
-   has to fall first. */
+/* Whether to make a draft run now, for the target's next run. *count: how many draft tokens are extended
+   (frontier.chosen); 0: the cutoff has to fall first. */
 static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
     const double least = e->pipe->least_probability;
 
-    *count = specdec__ahead_choose(a, p, 1);
+    *count = specdec__ahead_choose_tokens(a, p, 1);
     if (*count)
         return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
     return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Extends the chosen draft tokens once, or lowers the cutoff if none was chosen. */
-static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
+/* Extends the s->drafts chosen draft tokens by one level, or lowers the cutoff if none was chosen. */
+static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
     const double start = specdec__os_seconds();
@@ -57456,13 +57535,14 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
         a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
         return;
     }
-    s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
+    s->result = specdec__ahead_extend_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
+                                             &s->t->error);
     specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs: the time of the slowest stage. */
-static double specdec__pipe_interval(const specdec__pipe *pipe)
+/* Seconds between two runs of the target: the time of its slowest stage. */
+static double specdec__pipe_run_interval(const specdec__pipe *pipe)
 {
     return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
                                         : pipe->round_trip.seconds / pipe->depth;
@@ -57482,14 +57562,14 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
 /* Seconds by which sending the chosen run is delayed, so that a draft run may fill it up: worth it if the expected
    tokens gained, over those of the run, are more than these seconds over the time between two runs. Drafts of another
    rank are compared with the time of a stage, as they would otherwise be one run later. 0: no delay. */
-static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
-                                  double now)
+static double specdec__pipe_send_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
+                                       double now)
 {
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind.seconds_until_more != NULL;
-    const double slot = specdec__pipe_interval(pipe);
+    const double slot = specdec__pipe_run_interval(pipe);
     const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
@@ -57499,7 +57579,7 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)probability[chosen[i]];
-    for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
+    for (i = 0, n = specdec__ahead_choose_tokens(e->ahead, p, !remote); i < n; i++) {
         const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;
@@ -57512,28 +57592,28 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
 static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
-    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_interval(pipe);
+    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_run_interval(pipe);
     const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_return_time(pipe) : last;
 
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether a draft run may begin, when a run of `count` nodes is to be sent in `left` seconds. */
+/* Whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
 static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until one of the step's bits is set, or until its time. */
-static void specdec__pipe_wait(specdec__pipe *pipe, const specdec__step *s)
+/* Waits until the lane's state has one of the bits s->until, or until the clock shows s->wake_at. */
+static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
     pipe->kind->wait(pipe, s->until);
     pipe->wake_at = 0;
 }
 
-/* Prepares a step with several runs for its only member. Draft tokens kept from earlier steps stay. */
-static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
+/* Begins a step with several runs of its only member. Draft tokens kept from earlier steps stay. */
+static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
     specdec__pipe *pipe = e->pipe;
@@ -57545,9 +57625,9 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
     s->before = t->count;
 
     if (a->lane.busy)
-        specdec__ahead_stop(a, e);
+        specdec__ahead_stop_lane(a, e);
     if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
-        specdec__ahead_drop(a->sequence, a->copied);
+        specdec__ahead_drop_drafts(a->sequence, a->copied);
     if (a->sequence != t)
         a->copied = 0;
     a->sequence = t;
@@ -57566,9 +57646,9 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
     a->cutoff = a->first_cutoff;
 }
 
-/* Ends a step. Where the cache of the target or the drafter is full, the step is made again with one run. Returns the
-   next action. */
-static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
+/* Ends a step with several runs. Where the cache of the target or the drafter is full, the step is made again with one
+   run. Returns the next action. */
+static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
 
@@ -57583,32 +57663,32 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
         specdec__engine_fail_sequence(t, s->result);
     if (t->count == s->before)
         return SPECDEC__STEP_END;
-    if (t->forced_count || specdec__stream_ended(t, t->count))
+    if (t->forced_count || specdec__stream_end_reason(t, t->count))
         specdec__pipe_drain(e);
     t->stats.seconds += specdec__os_seconds() - s->start;
     specdec__engine_finish_step(t, specdec__os_seconds());
     return SPECDEC__STEP_END;
 }
 
-/* The next action of a step with several runs, until the sequence has a new token: take a run that has returned, send a
-   run if the first stage is free, else draft, else wait. */
-static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
+/* Returns the next action of a step with several runs, SPECDEC__STEP_..., until the sequence has a new token: take a
+   run that has returned, send a run if the first stage is free, else draft, else wait. */
+static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
     const int remote = e->ahead->drafter->kind.seconds_until_more != NULL;
     int state, goes, sends;
     double now, due, holds;
 
-    if (s->result || s->t->count != s->before || specdec__engine_cancelled(s->t))
-        return specdec__pipe_end(e, s);
+    if (s->result || s->t->count != s->before || specdec__engine_check_cancel(s->t))
+        return specdec__pipe_end_step(e, s);
     state = pipe->kind->wait(pipe, 0);
     now = specdec__os_seconds();
-    s->count = specdec__pipe_choose(e, s->p, s->chosen);
+    s->count = specdec__pipe_choose_nodes(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
     pipe->idle_since = !goes ? 0 : pipe->idle_since > 0 ? pipe->idle_since : now;
     due = specdec__pipe_send_time(pipe, now);
     sends = goes && due <= now;
-    holds = sends ? specdec__pipe_delay(e, s->p, s->chosen, s->count, now) : 0;
+    holds = sends ? specdec__pipe_send_delay(e, s->p, s->chosen, s->count, now) : 0;
     if (pipe->count && (state & SPECDEC__PIPE_RETURNED))
         return SPECDEC__STEP_TAKE;
     if (sends && !(holds > 0))
@@ -57630,17 +57710,17 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* The next action of a step with one run: draft, send, take, end. */
+/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, one after the other. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
     return e->member_count ? ++s->act : SPECDEC__STEP_END;
 }
 
-/* Makes the trees of all members and reserves slots for their nodes. */
-static void specdec__engine_fill_trees(specdec__engine *e)
+/* Drafts the trees of all members of a step and reserves slots of the cache for their nodes. */
+static void specdec__engine_make_trees(specdec__engine *e)
 {
-    specdec__engine_draft(e);
-    specdec__engine_reserve(e);
+    specdec__engine_draft_trees(e);
+    specdec__engine_reserve_slots(e);
 }
 
 /* Runs one step of the members: drafts, sends runs to the target's lane, waits, and takes the runs that return. The
@@ -57657,19 +57737,19 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     if (SPECDEC__PIPE && e->remote)
         e->remote->wait(e, t ? &t->cancel : NULL);
     if (SPECDEC__PIPE && s.several)
-        specdec__pipe_begin(e, &s);
+        specdec__pipe_begin_step(e, &s);
     else
         specdec__pipe_drain(e);
     do {
-        act = SPECDEC__PIPE && s.several ? specdec__pipe_next(e, &s) : specdec__engine_next_action(e, &s);
+        act = SPECDEC__PIPE && s.several ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
-            SPECDEC__PIPE && s.several ? specdec__pipe_draft(e, &s) : specdec__engine_fill_trees(e);
+            SPECDEC__PIPE && s.several ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
         else if (act == SPECDEC__STEP_SEND)
-            SPECDEC__PIPE && s.several ? specdec__pipe_send(e->pipe, &s) : specdec__engine_send(e, &s);
+            SPECDEC__PIPE && s.several ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
         else if (act == SPECDEC__STEP_TAKE)
-            SPECDEC__PIPE && s.several ? specdec__pipe_take(e, &s) : specdec__engine_take(e, &s);
+            SPECDEC__PIPE && s.several ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
         else if (SPECDEC__PIPE && act == SPECDEC__STEP_WAIT)
-            specdec__pipe_wait(e->pipe, &s);
+            specdec__pipe_wait_for_lane(e->pipe, &s);
     } while (act != SPECDEC__STEP_END);
     if (SPECDEC__PIPE && e->remote)
         e->remote->wait(e, NULL);
@@ -57690,7 +57770,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     if (t && e->room.max_views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
         const specdec__prefill_rows rows = specdec__prefill_rows_from(t->count - t->from_row);
 
-        if (t->from_row || specdec__engine_pending(t) > 0)
+        if (t->from_row || specdec__engine_tokens_to_prefill(t) > 0)
             result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
         if (result)
             return result;
@@ -57713,7 +57793,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* Clears the cancellation by which a call has ended. */
+/* Ends a call on a sequence that a cancellation has ended: clears the cancellation. result: of the call; is returned.
+   */
 static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;
@@ -58093,7 +58174,7 @@ static specdec_result specdec__cluster_choose_layers(specdec__model *m, const sp
    other drafter is left. */
 static specdec_result specdec__cluster_configure_draft_rank(specdec_config *c, specdec_error *error)
 {
-    if (!specdec__source_given(&c->draft))
+    if (!specdec__source_is_given(&c->draft))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
                              "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
     c->target = c->draft;
@@ -59543,7 +59624,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     ranks->stage.view = &pipe->sequence->view;
     link->renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
     link->overlaps_runs = 1;
-    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
+    result = specdec__stage_obey_order(&ranks->stage, order, 0, &ranks->error);
     link->overlaps_runs = 0;
     pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
@@ -59958,7 +60039,7 @@ SPECDEC__FOR_SIZE
 /* Takes the memory of a rank that only drafts from an arena. */
 static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *arena)
 {
-    const int candidates = specdec__engine_candidates(e, &e->drafters[0].kind);
+    const int candidates = specdec__engine_candidate_limit(e, &e->drafters[0].kind);
     specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
     specdec__draft_rank_sequence *sequences = SPECDEC__TAKE(arena, specdec__draft_rank_sequence, e->room.max_views);
     int i;
@@ -60017,7 +60098,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->drafts.tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
+    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
     memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
@@ -60025,7 +60106,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
         specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
     if (e->link->draft_rank->sequence == t)
-        specdec__ahead_settle(t, tokens, n);
+        specdec__ahead_move_root(t, tokens, n);
     else if (p->drafts.extended[0])
         e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
@@ -60210,11 +60291,11 @@ static int specdec__draft_rank_extend(specdec *t)
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
-    count = specdec__ahead_choose(a, p, 1);
+    count = specdec__ahead_choose_tokens(a, p, 1);
     from = p->drafts.tree.n;
     if (!count)
         return 0;
-    result = specdec__ahead_extend(a, p, known, count, &t->error);
+    result = specdec__ahead_extend_tokens(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
         p->frontier.valid_at = p->request.count = 0;
@@ -60308,7 +60389,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     const specdec_cluster *cluster = e->config.cluster;
     specdec__link *link = specdec__link_lay_out(cluster, &e->target, &e->room, arena);
     specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
-    const int candidates = e->drafter_count ? specdec__engine_candidates(e, &e->drafters[0].kind) : 0;
+    const int candidates = e->drafter_count ? specdec__engine_candidate_limit(e, &e->drafters[0].kind) : 0;
     int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
     int i;
 
@@ -60428,11 +60509,11 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* Bytes of a block whose layout used `used` bytes, for a block of any alignment. */
+/* The size in bytes of a memory block of any alignment that has room for a layout of `used` bytes. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
-/* An arena over a block, from its first aligned byte; it is full exactly when the block is below
-   specdec__block_bytes. */
+/* An arena over the caller's memory block, from the block's first aligned byte on. It has room for a layout exactly if
+   the block has specdec__block_bytes of the layout. */
 static specdec__arena specdec__block_arena(void *memory, size_t bytes)
 {
     specdec__arena arena;
@@ -60444,7 +60525,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* *bytes: the size of a block for what an arena has counted; unchanged after an error. */
+/* Sets *bytes to the size of a block that holds what an arena has counted. *bytes is unchanged after an error. */
 static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
@@ -60455,18 +60536,20 @@ static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t
     return SPECDEC_OK;
 }
 
-static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_error *error)
+/* Returns the error for a block of `bytes` bytes where `needed` are needed. */
+static specdec_result specdec__fail_small_block(size_t bytes, size_t needed, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
 /* Returns the error of a call in which a required pointer is NULL. */
-static specdec_result specdec__is_missing(specdec_error *error)
+static specdec_result specdec__fail_missing(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Returns an error for a call on NULL, on a closed sequence, or without a required argument (given 0). */
+/* Checks the arguments of a call: returns an error if the sequence t is NULL or closed, or only serves a cluster, or if
+   a required argument is missing. given: 1: all required arguments are there. */
 static specdec_result specdec__check_call(specdec *t, int given)
 {
     if (!t)
@@ -60475,22 +60558,21 @@ static specdec_result specdec__check_call(specdec *t, int given)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
     if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
-    return given ? SPECDEC_OK : specdec__is_missing(&t->error);
+    return given ? SPECDEC_OK : specdec__fail_missing(&t->error);
 }
 
-/* Checks config.settings. A function of its own, so that the 2 KB of a scan for stop strings are on the stack only
-   here. */
-static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
+/* Checks config.settings of an engine. The 2 KB of a scan for stop strings are on the stack only in this function. */
+static SPECDEC__NOINLINE specdec_result specdec__engine_check_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
     specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
     result = result ? result : specdec__stream_check_constraint(&c->settings, 1, error);
-    return result ? result : specdec__stream_check(&c->settings, &stop, error);
+    return result ? result : specdec__stream_check_settings(&c->settings, &stop, error);
 }
 
 /* Makes the engine a rank of the configuration's cluster. */
-static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_error *error)
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
@@ -60503,25 +60585,26 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     specdec_result result;
 
     specdec__engine_take_parts(e, arena);
-    if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
-        (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
+    if ((result = specdec__engine_fill_config(e, error)) == SPECDEC_OK &&
+        (result = specdec__engine_join_cluster(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
+        (result = specdec__engine_check_settings(&e->config, error)) == SPECDEC_OK &&
+        (result = specdec__engine_lay_out(e, arena, error)) == SPECDEC_OK &&
         (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.view_keys, error)) ==
             SPECDEC_OK &&
-        (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
+        (result = specdec__engine_find_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose_format(&e->chat, e->target_model->chat, &e->target_model->vocab,
                                               e->config.chat_format, error)) == SPECDEC_OK)
-        result = specdec__engine_repack(e, arena, error);
+        result = specdec__engine_repack_weights(e, arena, error);
     return result;
 }
 
-/* Counts the memory of an engine. The engine lies on the stack, in parts of several frames, as no frame may be large;
-   this is the innermost. */
-static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model **own,
-                                                         specdec__kernels *kernels, specdec__drafter *drafters,
-                                                         size_t *bytes, specdec_error *error)
+/* Sets *bytes to the size of the block of an engine with this configuration, by laying the engine out without memory.
+   own, kernels, drafters: large parts of that engine, which lie in the frames of the callers, as no frame may be
+   large. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_config *config, specdec__model **own,
+                                                              specdec__kernels *kernels, specdec__drafter *drafters,
+                                                              size_t *bytes, specdec_error *error)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec__engine engine;
@@ -60536,44 +60619,47 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     result = specdec__engine_build(&engine, &arena, error);
     if (!result)
         result = specdec__counted_bytes(&arena, bytes, error);
-    specdec__engine_close(&engine);
+    specdec__engine_close_models(&engine);
     return result;
 }
 
-/* As specdec__measure; its frame holds the kernels. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_config *config, specdec__model **own,
-                                                                 specdec__drafter *drafters, size_t *bytes,
-                                                                 specdec_error *error)
+/* As specdec__count_memory; the frame of this function holds the kernels. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const specdec_config *config,
+                                                                      specdec__model **own,
+                                                                      specdec__drafter *drafters, size_t *bytes,
+                                                                      specdec_error *error)
 {
     specdec__kernels kernels;
 
-    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+    return specdec__count_memory(config, own, &kernels, drafters, bytes, error);
 }
 
-/* As specdec__measure; its frame holds the drafters. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
-                                                                  size_t *bytes, specdec_error *error)
+/* As specdec__count_memory; the frame of this function holds the drafters. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const specdec_config *config,
+                                                                       specdec__model **own, size_t *bytes,
+                                                                       specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 
     memset(drafters, 0, sizeof drafters);
-    return specdec__measure_kernels(config, own, drafters, bytes, error);
+    return specdec__count_memory_kernels(config, own, drafters, bytes, error);
 }
 
-/* As specdec__measure; its frame holds one of the models that the engine opens, `left` of which have no frame yet. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
-                                                                int left, size_t *bytes, specdec_error *error)
+/* As specdec__count_memory. Its frame holds one of the models that the engine opens; it calls itself for the `left` - 1
+   others. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specdec_config *config, specdec__model **own,
+                                                                     int left, size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
     own[left - 1] = &model;
-    return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
-                    : specdec__measure_drafters(config, own, bytes, error);
+    return left > 1 ? specdec__count_memory_models(config, own, left - 1, bytes, error)
+                    : specdec__count_memory_drafters(config, own, bytes, error);
 }
 
 /* Whether the engine opens the model of a source: the source is given and has no prepared model. */
-static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
+static int specdec__source_is_opened(const specdec_source *s) { return specdec__source_is_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
@@ -60581,10 +60667,10 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
-        return specdec__is_missing(error);
-    models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+        return specdec__fail_missing(error);
+    models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
     models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
-    return specdec__measure_models(config, own, models, bytes, error);
+    return specdec__count_memory_models(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -60596,30 +60682,31 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     specdec_result result;
 
     if (!engine)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *engine = NULL;
     result = specdec_memory_needed(config, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, error);
+        return specdec__fail_small_block(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     e = SPECDEC__TAKE(&arena, specdec__engine, 1);
     e->config = *config;
     e->memory_bytes = needed;
     result = specdec__engine_build(e, &arena, error);
     if (!result)
-        result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, error) /* a file has changed */
+        result = arena.used == SIZE_MAX ? specdec__fail_small_block(bytes, needed, error) /* a file has changed */
                                         : specdec__engine_start(e, error);
     if (result) {
         specdec__pool_deinit(&e->pool);
-        specdec__engine_close(e);
+        specdec__engine_close_models(e);
         return result;
     }
     *engine = &e->sequences[0];
     return SPECDEC_OK;
 }
 
+/* The body of specdec_serve. */
 static specdec_result specdec__call_serve(specdec *t)
 {
     const specdec__remote *remote = t ? t->engine->remote : NULL;
@@ -60630,19 +60717,20 @@ static specdec_result specdec__call_serve(specdec *t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
-/* Opens an empty sequence, or (fork 1) a copy of t. */
+/* The body of specdec_open: opens an empty sequence in t's engine, or (fork: 1) a copy of the sequence t. */
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
-        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork(t) : specdec__engine_open_free(t);
+    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_free(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
+/* The body of specdec_fork. */
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
@@ -60674,91 +60762,97 @@ specdec *specdec_child(specdec *t, int i)
     return found;
 }
 
-/* Appends bytes to the joined text, as far as there is room; *length counts all. */
-static void specdec__restore_bytes(const unsigned char *from, size_t count, char *bytes, size_t room, size_t *length)
+/* Appends from[count] to the text that specdec_join_forks writes to out[room], as far as there is room. *length: bytes
+   of the text so far, also of those without room. */
+static void specdec__join_append(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
 {
     if (*length < room)
-        memcpy(bytes + *length, from, count < room - *length ? count : room - *length);
+        memcpy(out + *length, from, count < room - *length ? count : room - *length);
     *length += count;
 }
 
-/* How many bytes of a sequence's own answer were returned, so that no stop string can end the answer within them. */
-static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
+/* How many bytes of a sequence's own answer, without its children's, were returned to the caller. No stop string can
+   end the answer within them. stream: a decoder at the answer's begin. */
+static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
     int i;
 
     for (i = t->answer_from; i < t->handed_out; i++, known += more)
-        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
+        specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
     return known < back ? 0 : known - back;
 }
 
-/* The joined text so far, and what a sequence adds to it. */
-typedef struct specdec__restoring {
-    unsigned char *piece; /* memory for a piece, of the sequence on which the call is made */
-    char *bytes;
-    size_t room, *length;
-    size_t known;
-    specdec__stop_scan stop;
-} specdec__restoring;
+/* How specdec_join_forks writes one sequence's answer behind the text that it has joined so far: from the answer of the
+   sequence on which it was called, and from its children's answers, at their forks. */
+typedef struct specdec__answer_join {
+    unsigned char *piece;    /* (2 * text room + stop room): working memory for a piece of text */
+    char *out;               /* (room): the caller's buffer, which receives the joined text */
+    size_t room;             /* bytes of the buffer */
+    size_t *length;          /* bytes of the joined text so far, also of those that the buffer has no room for */
+    size_t returned_left;    /* next bytes of this answer that the caller has had: no stop string is searched in them */
+    specdec__stop_scan stop; /* searches the bytes behind these for stop strings */
+} specdec__answer_join;
 
-/* Appends the first `count` bytes of t->token_text, up to a stop string that ends the answer. */
-static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t count)
+/* Appends the first `count` bytes of t->token_text to the joined text, up to a stop string that ends the answer. */
+static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t count)
 {
-    const size_t out = r->known < count ? r->known : count;
+    const size_t plain = r->returned_left < count ? r->returned_left : count;
     size_t written;
 
-    r->known -= out;
-    specdec__restore_bytes(t->token_text, out, r->bytes, r->room, r->length);
-    r->stop.stopped = t->stop.taken_bytes && out < count;
-    specdec__stop_push_bytes(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
-    specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
+    r->returned_left -= plain;
+    specdec__join_append(t->token_text, plain, r->out, r->room, r->length);
+    r->stop.stopped = t->stop.taken_bytes && plain < count;
+    specdec__stop_push_bytes(&r->stop, t->token_text + plain, count - plain, r->piece, 2 * t->text_room, &written,
+                             NULL);
+    specdec__join_append(r->piece, written, r->out, r->room, r->length);
 }
 
-/* Appends the bytes that the scan for stop strings holds back. */
-static void specdec__restore_held(specdec__restoring *r)
+/* Appends the bytes that the scan for stop strings holds back to the joined text: the answer or its part ends here. */
+static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__restore_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->bytes, r->room, r->length);
+        specdec__join_append(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
 }
 
-/* Appends a sequence's answer, with the answers of its children at their forks. A stop string ends an answer, but not
-   across a fork. */
-static void specdec__join_forks(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
+/* Appends a sequence's answer to the joined text out[room], *length bytes of which are written, with the answers of its
+   children at their forks. A stop string ends an answer, but not across a fork. piece: memory for a piece of text. */
+static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_stream stream;
-    specdec__restoring r;
+    specdec__answer_join r;
     size_t more;
     int i, k = 0;
 
     r.piece = piece;
-    r.bytes = bytes;
+    r.out = out;
     r.room = room;
     r.length = length;
-    specdec__stream_check(&t->settings, &r.stop, NULL);
+    specdec__stream_check_settings(&t->settings, &r.stop, NULL);
     specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
                                t->settings.show_special);
-    r.known = specdec__restore_known(t, stream);
+    r.returned_left = specdec__join_returned_bytes(t, stream);
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
-        if (i >= t->handed_out && specdec__stream_ended(t, i))
-            break; /* by settings that came later */
-        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
-        specdec__restore_text(t, &r, more);
+        if (i >= t->handed_out && specdec__stream_end_reason(t, i))
+            break; /* by settings that were set later */
+        specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
+        specdec__join_token_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
-            specdec__restore_held(&r);
-            specdec__join_forks(child, piece, bytes, room, length);
+            specdec__join_held_bytes(&r);
+            specdec__join_forks(child, piece, out, room, length);
             child = specdec_child(t, ++k);
         }
     }
     if (!r.stop.stopped)
-        specdec__restore_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
-    specdec__restore_held(&r);
+        specdec__join_token_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
+    specdec__join_held_bytes(&r);
 }
 
+/* The body of specdec_join_forks. */
 static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
@@ -60772,8 +60866,8 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
                                            "for %zu", *length, room);
 }
 
-/* The engine's index of n-grams; NULL, and an error: it has none. */
-static specdec__ngram *specdec__seen(specdec *t)
+/* The engine's index of n-grams, from which it drafts; NULL, and an error in t->error: it has none. */
+static specdec__ngram *specdec__find_ngram_index(specdec *t)
 {
     const specdec__engine *e = t->engine;
     int i;
@@ -60785,26 +60879,28 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
+/* The body of specdec_save_history. */
 static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
     if (!t || !bytes)
-        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
-    index = specdec__seen(t);
+        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
     return specdec__ngram_save_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), data, room, bytes,
                                     &t->error);
 }
 
+/* The body of specdec_load_history. */
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
     if (!t || !data)
-        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
-    index = specdec__seen(t);
+        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
     return specdec__ngram_load_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), t->model->vocab_size,
@@ -60812,6 +60908,7 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
                                     size, &t->error);
 }
 
+/* The body of specdec_set. */
 static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
     specdec_result result = specdec__check_call(t, settings != NULL);
@@ -60819,7 +60916,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     specdec__stop_scan stop;
     size_t count = 0;
 
-    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
+    if (result || (result = specdec__stream_check_settings(settings, &stop, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
@@ -60829,15 +60926,15 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
     specdec__engine_discard_children(t); /* children that fork later have the new settings */
-    if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
+    if (!t->stop.stopped) { /* bytes that the last call freed may begin a stop string of the new settings */
         count = t->freed;
         memcpy(held, t->piece, count);
         t->freed = 0;
     }
     count += specdec__stop_end_text(&t->stop, held + count);
-    specdec__ahead_drop(t, t->count);
-    specdec__stream_set(t, settings, &stop);
-    specdec__stream_rescan(t, &stop, held, count);
+    specdec__ahead_drop_drafts(t, t->count);
+    specdec__stream_set_settings(t, settings, &stop);
+    specdec__stream_rescan_held(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
     return SPECDEC_OK;
 }
@@ -60848,35 +60945,37 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What a prompt is appended to: the first `keep` tokens of the sequence, and `fresh` tokens that lie behind it in its
-   buffer. The latter spell the returned part of a token within which a stop string begins. */
-typedef struct specdec__head {
-    int keep, fresh;
-} specdec__head;
+/* The tokens to which a prompt is appended. */
+typedef struct specdec__prompt_head {
+    int keep;  /* the first tokens of the sequence, so many */
+    int fresh; /* then so many tokens that lie behind the sequence in its buffer: they spell the returned part of a
+                  token within which a stop string begins */
+} specdec__prompt_head;
 
-/* The head with all tokens of the sequence that were returned. */
-static specdec__head specdec__whole_head(const specdec *t)
+/* The head of all tokens of the sequence that were prompted or returned: pending tokens are dropped by a prompt. */
+static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
 {
-    specdec__head head;
+    specdec__prompt_head head;
 
     head.keep = t->handed_out;
     head.fresh = 0;
     return head;
 }
 
-/* The last token that a prompt is appended to; -1: there is none. */
-static int32_t specdec__head_last(const specdec *t, specdec__head head)
+/* The last token of the head to which a prompt is appended; -1: the head is empty. */
+static int32_t specdec__prompt_head_last(const specdec *t, specdec__prompt_head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* Tokenises a text behind `head` into the sequence's token buffer, behind the head's own tokens. special: flags of the
-   tokenizer; plain: as for the tokenizer. */
-static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
-                                           const unsigned char *plain, int *read)
+/* Tokenizes a prompt's text that follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
+   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read:
+   the number of tokens. Errors: CONTEXT. */
+static specdec_result specdec__prompt_tokenize(specdec *t, specdec__prompt_head head, const char *text, size_t length,
+                                               int special, const unsigned char *plain, int *read)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const int32_t last = specdec__head_last(t, head);
+    const int32_t last = specdec__prompt_head_last(t, head);
     const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
                       : specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)last)) ? 0
                                                                                            : SPECDEC_TOKENIZE_INSIDE;
@@ -60896,52 +60995,58 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
     return result;
 }
 
-/* Tokenises a text behind `head` and prefills its tokens. */
-static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
-                                           const unsigned char *plain)
+/* Appends a prompt's text to `head`: tokenizes it as specdec__prompt_tokenize does, and prefills its tokens. */
+static specdec_result specdec__prompt_append(specdec *t, specdec__prompt_head head, const char *text, size_t length,
+                                             int special, const unsigned char *plain)
 {
     int count = 0;
-    specdec_result result = specdec__prompt_read(t, head, text, length, special, plain, &count);
+    specdec_result result = specdec__prompt_tokenize(t, head, text, length, special, plain, &count);
 
     if (result)
         return result;
-    result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
+    result = specdec__engine_replace_tokens(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
     return specdec__engine_end_cancel(t, result);
 }
 
+/* The body of specdec_prompt. */
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, specdec__whole_head(t), text, length, 0, NULL);
+    return result ? result : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, 0, NULL);
 }
 
+/* The body of specdec_prompt_special. */
 static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result
-                  : specdec__prompt_text(t, specdec__whole_head(t), text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
+                  : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, SPECDEC_TOKENIZE_SPECIAL,
+                                           NULL);
 }
 
+/* The body of specdec_prompt_tokens. */
 static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, NULL));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, NULL));
 }
 
+/* The body of specdec_prompt_logits. */
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
+/* The body of specdec_prompt_states. */
 static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
                                                   int layer_count, float *states)
 {
@@ -60958,12 +61063,13 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
-/* For an answer that a stop string has ended: the index of the token in which the stop string begins, `back` bytes
-   before the answer's end. *part: the bytes of that token before the stop string, which are left in t->token_text. */
-static int specdec__cut_at(specdec *t, size_t back, size_t *part)
+/* For an answer that a stop string has ended: returns the index of the token in which the stop string begins. back:
+   bytes from there to the answer's end. *part: how many bytes the token has before the stop string; they lie in
+   t->token_text. */
+static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
 {
     specdec__text_stream stream;
     size_t all = 0, sure, more, held;
@@ -60974,7 +61080,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
-            specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
+            specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
             memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
             if (all + more + (size_t)stream.held_count <= sure)
                 continue;
@@ -60989,19 +61095,19 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-/* The head that keeps the returned part of an answer which a stop string has ended; all of any other answer. Errors:
-   CONTEXT, MEMORY. */
-static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
+/* Sets *head to the tokens before the stop string that has ended the answer: the returned part of a token within which
+   the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT, MEMORY. */
+static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prompt_head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
     specdec_result result;
     size_t part, count = 0;
     int after_special;
 
-    *head = specdec__whole_head(t);
+    *head = specdec__prompt_head_whole(t);
     if (!t->stop.stopped || !t->stop.taken_bytes)
         return SPECDEC_OK;
-    head->keep = specdec__cut_at(t, t->stop.taken_bytes, &part);
+    head->keep = specdec__stop_find_token(t, t->stop.taken_bytes, &part);
     after_special = head->keep &&
                     specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
@@ -61013,16 +61119,18 @@ static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
     return result;
 }
 
+/* The body of specdec_cut_stop. */
 static specdec_result specdec__call_cut_stop(specdec *t)
 {
     specdec_result result = specdec__check_call(t, 1);
-    specdec__head head;
+    specdec__prompt_head head;
     int i;
 
-    if (result || !t->stop.stopped || !t->stop.taken_bytes || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+    if (result || !t->stop.stopped || !t->stop.taken_bytes ||
+        (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, head.keep);
-    specdec__engine_forget(t, head.keep);
+    specdec__engine_forget_tokens(t, head.keep);
     memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
     t->count = t->handed_out = head.keep + head.fresh;
     for (i = head.keep; t->logprobs && i < t->count; i++)
@@ -61032,7 +61140,8 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Decodes until a token is pending; work 0: without a step. */
+/* Makes steps until a token of t is pending. work: 0: makes no step, and returns PENDING where one is needed. Returns
+   DONE if the answer has ended. */
 static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
@@ -61042,10 +61151,10 @@ static specdec_result specdec__next_token(specdec *t, int work)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
     t->cancelled = 0;
     for (;;) {
-        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
+        if (specdec__stream_end_reason(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
             (gone = specdec__engine_slide_count(t)) > 0)
-            specdec__engine_slide(t, gone);
-        t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
+            specdec__engine_slide_sequence(t, gone);
+        t->finished = specdec__stream_end_reason(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
             specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
@@ -61065,13 +61174,14 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
+/* The body of specdec_work. */
 static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
     if (t->engine->room.max_views > 1)
         return specdec__engine_step(t->engine, NULL);
-    if (!specdec__engine_make_ready(t)) /* the only sequence */
+    if (!specdec__engine_prepare_sequence(t)) /* the only sequence */
         return SPECDEC_DONE;
     t->failed = specdec__engine_step(t->engine, t);
     if (t->failed == SPECDEC_ERROR_CANCELLED) /* the next call returns this error, and no other call */
@@ -61079,6 +61189,7 @@ static specdec_result specdec__call_work(specdec *t)
     return SPECDEC_OK;
 }
 
+/* The body of specdec_step. */
 static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
     specdec_result result = specdec__check_call(t, tokens && count);
@@ -61089,19 +61200,20 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     t->before.count = 0;
     result = specdec__next_token(t, 1);
     if (result && result != SPECDEC_DONE)
-        specdec__engine_unslide(t);
+        specdec__engine_undo_slide(t);
     from = t->handed_out;
     *tokens = t->tokens + from;
     *count = 0;
     if (result)
         return result;
-    while (t->handed_out < t->count && !specdec__stream_ended(t, t->handed_out))
+    while (t->handed_out < t->count && !specdec__stream_end_reason(t, t->handed_out))
         t->handed_out++;
     *count = t->handed_out - from;
     return SPECDEC_OK;
 }
 
-/* Writes the next piece of text that is not empty to t->piece. */
+/* Decodes tokens until their text is not empty, and writes that text, *written bytes, to t->piece. work: as for
+   specdec__next_token. */
 static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
@@ -61120,7 +61232,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         }
         if (result)
             return result;
-        result = specdec__stream_decode(t, &t->stream, t->tokens[t->handed_out], &more, &t->error);
+        result = specdec__stream_decode_token(t, &t->stream, t->tokens[t->handed_out], &more, &t->error);
         if (result)
             return result;
         t->handed_out++;
@@ -61130,7 +61242,8 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
     return result;
 }
 
-static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piece)
+/* Returns the next piece of text to the caller, for specdec_next (work: 1) and specdec_take (0: without a step). */
+static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
     specdec_result result = specdec__check_call(t, piece != NULL);
     specdec__text_stream stream;
@@ -61150,7 +61263,7 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     t->before.count = 0;
     result = specdec__next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
-        specdec__engine_unslide(t);
+        specdec__engine_undo_slide(t);
         t->stream = stream; /* tokens whose bytes were held back are pending again */
         t->stop = stop;
         t->handed_out = handed_out;
@@ -61159,16 +61272,16 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     return result;
 }
 
-static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 1, piece); }
 
-static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
 {
     specdec_stop stop = SPECDEC_STOP_NONE;
 
     if (t && t->finished)
-        stop = specdec__stream_ended(t, t->handed_out);
+        stop = specdec__stream_end_reason(t, t->handed_out);
     else if (t && t->cancelled)
         stop = SPECDEC_STOP_CANCELLED;
     if (which)
@@ -61186,6 +61299,7 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
+/* The body of specdec_rewind. */
 static specdec_result specdec__call_rewind(specdec *t, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
@@ -61197,8 +61311,8 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
     if (count < t->handed_out) { /* else the stock stays */
         specdec__engine_drop_children(t, count);
         if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
-            specdec__engine_retain(t);
-        specdec__engine_forget(t, count);
+            specdec__engine_keep_prefix(t);
+        specdec__engine_forget_tokens(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
@@ -61278,6 +61392,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
 
 const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
+/* The body of specdec_get_logprob. */
 static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call(t, logprob != NULL);
@@ -61297,8 +61412,9 @@ static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logp
     return SPECDEC_OK;
 }
 
-/* Checks nodes of the caller that are to be run behind a sequence. */
-static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
+/* Checks the caller's nodes, tokens[count] with parents[count] (-1: the sequence's last token), that are to be run
+   behind a sequence. */
+static specdec_result specdec__caller_nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
 {
     const int vocab = t->model->vocab_size;
     int i;
@@ -61315,14 +61431,15 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Makes the last token of a sequence, if there is one, node 0 of a step that leaves the sequence unchanged. */
-static specdec_result specdec__nodes_begin(specdec *t)
+/* Begins a step of the caller's nodes, which leaves the sequence unchanged: prefills the tokens that lack keys, and
+   makes the sequence's last token, if there is one, node 0. */
+static specdec_result specdec__caller_nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
     const specdec__prefill_rows none = specdec__prefill_rows_from(t->handed_out);
     specdec_result result = SPECDEC_OK;
 
-    specdec__engine_reroot(t, t->handed_out);
+    specdec__engine_drop_root_keys(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
         result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
@@ -61332,8 +61449,8 @@ static specdec_result specdec__nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs the n nodes of a step that leaves the sequence unchanged. */
-static specdec_result specdec__nodes_run(specdec *t, int n)
+/* Runs n nodes, the caller's and node 0, whose logits then lie in the target's context. The sequence is unchanged. */
+static specdec_result specdec__caller_nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
     specdec__batch batch = specdec__forward_make_view_batch(c, &t->view, 0, n);
@@ -61348,6 +61465,7 @@ static specdec_result specdec__nodes_run(specdec *t, int n)
     return result;
 }
 
+/* The body of specdec_logits. */
 static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
                                            float *logits)
 {
@@ -61356,17 +61474,17 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     size_t row;
     int i, root;
 
-    if (result || (result = specdec__nodes_check(t, tokens, parents, count)) != SPECDEC_OK)
+    if (result || (result = specdec__caller_nodes_check(t, tokens, parents, count)) != SPECDEC_OK)
         return result;
     c = &t->engine->target;
     root = t->handed_out > 0;
-    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK)
+    if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK)
         return result;
     for (i = 0; i < count; i++) {
         c->tokens[root + i] = tokens[i];
         c->parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
     }
-    result = specdec__nodes_run(t, count + root);
+    result = specdec__caller_nodes_run(t, count + root);
     if (result || !logits)
         return result;
     row = (size_t)t->model->vocab_size;
@@ -61376,8 +61494,9 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Tokenises labels into chains behind the sequence's last token, in nodes from 1 on. *nodes: the number of nodes. */
-static specdec_result specdec__score_nodes(specdec *t, const char *const *labels, int count, int *nodes)
+/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label a
+   chain of nodes behind it. *nodes: the number of nodes, node 0 included. */
+static specdec_result specdec__score_make_nodes(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
@@ -61407,8 +61526,9 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token, from a row of logits. */
-static double specdec__score_token(const float *logits, int vocab, int32_t token, const specdec__kernels *kernels)
+/* The log-probability of a token, from its row of logits (vocab). */
+static double specdec__score_token_of_row(const float *logits, int vocab, int32_t token,
+                                          const specdec__kernels *kernels)
 {
     const float highest = kernels->largest(logits, vocab);
     double total = 0;
@@ -61419,6 +61539,7 @@ static double specdec__score_token(const float *logits, int vocab, int32_t token
     return (double)(specdec__sample_clean_logit(logits[token]) - highest) - specdec__log_double(total);
 }
 
+/* The body of specdec_score. */
 static specdec_result specdec__call_score(specdec *t, const char *const *labels, int count, double *scores)
 {
     specdec_result result = specdec__check_call(t, labels && scores);
@@ -61426,22 +61547,23 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     int i, node, nodes, label = -1;
 
     for (i = 0; !result && i < count; i++)
-        result = labels[i] ? SPECDEC_OK : specdec__is_missing(&t->error);
+        result = labels[i] ? SPECDEC_OK : specdec__fail_missing(&t->error);
     if (result)
         return result;
     if (count < 1 || !t->handed_out)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
                              t->handed_out);
-    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK ||
-        (result = specdec__score_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
-        (result = specdec__nodes_run(t, nodes)) != SPECDEC_OK)
+    if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK ||
+        (result = specdec__score_make_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
+        (result = specdec__caller_nodes_run(t, nodes)) != SPECDEC_OK)
         return result;
     c = &t->engine->target;
     for (node = 1; node < nodes; node++) {
         if (!c->parents[node])
             scores[++label] = 0;
-        scores[label] += specdec__score_token(c->logits + (size_t)c->parents[node] * (size_t)t->model->vocab_size,
-                                              t->model->vocab_size, c->tokens[node], t->engine->kernels);
+        scores[label] += specdec__score_token_of_row(c->logits +
+                                                         (size_t)c->parents[node] * (size_t)t->model->vocab_size,
+                                                     t->model->vocab_size, c->tokens[node], t->engine->kernels);
     }
     return SPECDEC_OK;
 }
@@ -61454,8 +61576,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
-/* Appends what the format has behind an answer and the sequence lacks: all of it if a limit or a stop string ended the
-   answer, else the part behind the end token. last: the answer's last token. */
+/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of the text
+   if a limit or a stop string ended the answer, else the part behind the end token. last: the answer's last token. */
 static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
@@ -61488,8 +61610,8 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
     return SPECDEC_OK;
 }
 
-/* Renders messages in the model's chat format, or by its template, behind the end of the turn before, whose last token
-   is `last`; -1: there is none. */
+/* Renders messages[count] into *out, in the model's chat format or by its template, behind the end of the turn before.
+   last: that turn's last token; -1: there is none. */
 static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
                                             specdec__chat_text *out)
 {
@@ -61518,12 +61640,13 @@ static specdec__chat_text specdec__chat_room(const specdec *t)
     return out;
 }
 
+/* The body of specdec_chat. */
 static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec_result result = specdec__check_call(t, messages != NULL);
     const specdec__vocab *v;
     specdec__chat_text out;
-    specdec__head head;
+    specdec__prompt_head head;
     int32_t last;
 
     if (result)
@@ -61533,10 +61656,10 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
-        (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+        (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     v = &t->model->vocab;
-    last = specdec__head_last(t, head);
+    last = specdec__prompt_head_last(t, head);
     out = specdec__chat_room(t);
     result = specdec__chat_text_of(t, last, messages, count, &out);
     if (result == SPECDEC_ERROR_BUFFER)
@@ -61546,8 +61669,8 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
         return result;
     if (last >= 0 && specdec__vocab_token_strips_space(v, specdec__vocab_token_text(v, (uint32_t)last)))
         specdec__chat_drop_leading_space(&out); /* the last token takes the white space behind it with it */
-    result = specdec__prompt_text(t, head, out.text, out.needed,
-                                  specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+    result = specdec__prompt_append(t, head, out.text, out.needed,
+                                    specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
     if (!result)
         t->inside = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     return result;
@@ -61555,14 +61678,15 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
 /* ---- Whole conversations. */
 
-/* How far two lists of tokens have the same bytes. */
+/* How far a sequence's tokens and those of a new conversation spell the same bytes. */
 typedef struct specdec__common {
-    int held, fresh; /* tokens of the one and of the other that spell the same */
+    int held;  /* first tokens of the sequence, so many */
+    int fresh; /* first tokens of the conversation, so many: they spell the same bytes as those of the sequence */
 } specdec__common;
 
-/* Compares held[held_count] with fresh[fresh_count] byte by byte, control tokens as tokens: a model may decode other
-   tokens than the tokenizer for the same bytes. *common: the last place that ends a token in both lists. room: twice
-   the bytes of a token. */
+/* Compares a sequence's tokens held[held_count] with a conversation's fresh[fresh_count] byte by byte, control tokens
+   as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place at
+   which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
 static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
                                               const int32_t *fresh, int fresh_count, unsigned char *room,
                                               size_t longest)
@@ -61635,7 +61759,8 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
     return specdec__conversation_cut_end(input->messages[input->count - 1].content, out, &t->error);
 }
 
-/* Appends to a prompt the beginning of a call that must follow, at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+/* Appends to a conversation's text *out the beginning of the tool call that must follow, where input->tool_choice
+   requires one. *begun: its bytes, at most SPECDEC__STOP_MAX_BYTES - 1; 0: no call is required. */
 static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
                                                  size_t *begun)
 {
@@ -61667,7 +61792,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     const specdec__vocab *v = &t->model->vocab;
     specdec__chat_text out = specdec__chat_room(t);
     specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
-    const specdec__head empty = {0, 0};
+    const specdec__prompt_head empty = {0, 0};
     specdec__common common;
     int count = 0, inside;
     size_t begun = 0;
@@ -61680,9 +61805,9 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
     if (!result)
-        result = specdec__prompt_read(t, empty, out.text, out.needed,
-                                      specdec__chat_tokenize_flags(&t->engine->chat, v, &out, 0),
-                                      input->special ? NULL : out.plain, &count);
+        result = specdec__prompt_tokenize(t, empty, out.text, out.needed,
+                                          specdec__chat_tokenize_flags(&t->engine->chat, v, &out, 0),
+                                          input->special ? NULL : out.plain, &count);
     if (result)
         return result;
     if (!count)
@@ -61690,7 +61815,8 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     inside = !begun && specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
                                     (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
-    result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
+    result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
+                                            NULL);
     if (result)
         return specdec__engine_end_cancel(t, result);
     t->inside = inside;
@@ -61700,7 +61826,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     return SPECDEC_OK;
 }
 
-/* An arena over the engine's scratch memory. */
+/* An arena over the engine's working memory, e->scratch. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -61711,6 +61837,7 @@ static specdec__arena specdec__scratch_arena(const specdec *t)
     return arena;
 }
 
+/* The body of specdec_chat_messages. */
 static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat_input *input)
 {
     specdec_result result = specdec__check_call(t, input != NULL);
@@ -61722,6 +61849,7 @@ static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat
     return specdec__engine_converse(t, input, &arena);
 }
 
+/* The body of specdec_chat_json. */
 static specdec_result specdec__call_chat_json(specdec *t, const char *json, size_t length)
 {
     specdec_result result = specdec__check_call(t, json != NULL);
@@ -61738,7 +61866,7 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Sets the control tokens by which the model's format marks calls. JSON and Python calls have none. */
+/* Sets m->marks: the control tokens by which the model's format marks tool calls. JSON and Python calls have none. */
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -61784,7 +61912,8 @@ static void specdec__part_obeys(specdec *t)
         specdec__part_marks(t, t->constrained.masker);
 }
 
-/* Returns the next part of the answer. Bytes of the answer that were returned by other calls are split first. */
+/* Returns the next part of the sequence's answer, for specdec_next_part (work: 1) and specdec_take_part (0: without a
+   step). */
 static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call(t, part != NULL);
@@ -61805,7 +61934,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
             return SPECDEC_OK;
         if (SPECDEC__CONSTRAINTS && t->parts == 1)
             specdec__part_obeys(t);
-        result = specdec__hand_out(t, work, &piece);
+        result = specdec__return_piece(t, work, &piece);
         if (result != SPECDEC_OK && result != SPECDEC_DONE)
             return result;
         if (piece.length) {
@@ -61850,6 +61979,8 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* Opens config->target as *m, and lays out its memory in an arena, which may only count: its indexes, the threads that
+   repack its weights (*pool, which has ended when this returns), and the repacked weights. */
 static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool,
                                             specdec__arena *arena, specdec_error *error)
 {
@@ -61859,7 +61990,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check(config, 1, error)) != SPECDEC_OK ||
+    if ((result = specdec__engine_check_integers(config, 1, error)) != SPECDEC_OK ||
         (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
@@ -61868,7 +61999,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
     result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack_matrices(m, specdec__engine_screening(config, &unused), arena, pool,
+        result = specdec__model_repack_matrices(m, specdec__engine_output_planes(config, &unused), arena, pool,
                                                 &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
@@ -61882,7 +62013,7 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     specdec_result result;
 
     if (!config || !bytes)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model, &pool, &arena, error);
@@ -61902,18 +62033,18 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
     specdec_result result;
 
     if (!model)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *model = NULL;
     result = specdec_model_memory_needed(config, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, error);
+        return specdec__fail_small_block(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     m = SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, m, &pool, &arena, error);
     if (!result && arena.used == SIZE_MAX)
-        result = specdec__too_small(bytes, needed, error);
+        result = specdec__fail_small_block(bytes, needed, error);
     if (result) {
         specdec__model_deinit(m);
         return result;
@@ -61941,7 +62072,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     specdec_result result;
 
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
@@ -61955,7 +62086,8 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     return result;
 }
 
-/* Finds the chat format of a conversation, and counts the bytes of the rendered text. */
+/* Finds the chat format of a conversation (*chat), and renders its messages into *out, as far as out->size bytes have
+   room: out->needed becomes the bytes of the whole text. */
 static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
                                             specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
 {
@@ -61998,7 +62130,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     size_t all = 0, own;
 
     if (!model || !conversation || !count || (capacity > 0 && !tokens) || (bytes && !memory))
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *count = 0;
     memset(&out, 0, sizeof out);
     result = specdec__conversation(model, conversation, &chat, &out, error);
@@ -62038,11 +62170,12 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
                                   specdec_error *error)
 {
     if (!model || !length || (size && !bytes))
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Bytes that specdec_detokenize needs: of all tokens, and of an unfinished character behind them. */
+/* Sets *room to the bytes that specdec_detokenize needs at most: those of all tokens, and three of an unfinished
+   character behind them. special: 1: control tokens are spelled. */
 static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
                                                int special, size_t *room, specdec_error *error)
 {
@@ -62070,7 +62203,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     int i;
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);
@@ -62098,6 +62231,7 @@ SPECDEC__FOR_SPEED
 
 SPECDEC__FOR_SIZE
 
+/* The body of specdec_set_tree. */
 static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tree)
 {
     specdec_result result = specdec__check_call(t, tree != NULL);
@@ -62106,7 +62240,7 @@ static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tre
     if (result)
         return result;
     e = t->engine;
-    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_grows(&e->config))
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_trees_grow(&e->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
     result = specdec_tree_check(tree, &t->error);
     if (result)
@@ -62129,7 +62263,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
     specdec_result result;
 
     if (!gguf || !data)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     file.data = (const unsigned char *)data;
     file.size = size;
     result = specdec__gguf_open(gguf, file, error);
@@ -62148,7 +62282,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
+/* A cursor at byte `place` of a GGUF file; 0 stands for `from`. The cursor is bad if the place is not below `to`. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
@@ -62207,7 +62341,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.is_bad;
 }
 
-/* The address of item i of a value; NULL: there is none, or items have no fixed size. */
+/* The address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed size. */
 static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
@@ -62247,14 +62381,14 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
                                         int64_t *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     return specdec__gguf_get_integer(gguf, key, 0, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
@@ -62265,13 +62399,14 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     specdec_result result;
 
     if (!gguf || !key || !out)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     result = specdec__gguf_get_string(gguf, key, &found, error);
     *out = result || !found.data ? *out : found;
     return result;
 }
 
-/* Fills in the public description of a quantisation type. Returns 0, and zeros, if the type is not known. */
+/* Fills in *type, the public description of the quantisation type `known`. Returns 0, and changes nothing, if either
+   pointer is NULL. */
 static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -62342,7 +62477,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
     size_t size;
 
     if (!bytes)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     if (!specdec__type_of(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
@@ -62355,7 +62490,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
-        return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
     if (specdec__quant_is_left_out(type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
                              type->name);
@@ -62371,7 +62506,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
     specdec_type about;
 
     if (!specdec__type_show(type, &about) || (count && (!values || !out)))
-        return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
     specdec__quant_from_float(type, values, count, out);
@@ -62442,7 +62577,7 @@ SPECDEC__FOR_SPEED
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Checks the source of a constraint. *size: bytes of its strings. */
+/* Checks the caller's source of a constraint. *size: bytes of its texts in all. */
 static specdec_result specdec__constraint_check(const specdec_constraint_source *source, size_t *size,
                                                 specdec_error *error)
 {
@@ -62456,12 +62591,12 @@ static specdec_result specdec__constraint_check(const specdec_constraint_source 
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is nothing to choose from");
         for (i = 0; i < source->choice_count; i++) {
             if (!source->choices[i])
-                return specdec__is_missing(error);
+                return specdec__fail_missing(error);
             *size = specdec__size_add(*size, strlen(source->choices[i]));
         }
     } else if (source->kind != SPECDEC_CONSTRAINT_JSON) {
         if (!source->text)
-            return specdec__is_missing(error);
+            return specdec__fail_missing(error);
         *size = source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
     }
     if (*size > 1u << 26)
@@ -62475,7 +62610,7 @@ specdec_result specdec_constraint_needed(const specdec_constraint_source *source
     size_t size;
 
     if (!source || !bytes)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     result = specdec__constraint_check(source, &size, error);
     if (!result)
         *bytes = ((size_t)16 << 20) + 400 * size;
@@ -62491,17 +62626,17 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
     size_t size, skip;
 
     if (!constraint)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *constraint = NULL;
     if (!source || !memory)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     result = specdec__constraint_check(source, &size, error);
     if (result)
         return result;
     skip = (size_t)(-(uintptr_t)base & 7);
     size = sizeof *b + skip + 8;
     if (bytes < size)
-        return specdec__too_small(bytes, size, error);
+        return specdec__fail_small_block(bytes, size, error);
     bytes = (bytes - size) & ~(size_t)7;
     b = (specdec__build *)(void *)(base + skip + bytes); /* at the end, as all else that is not kept */
     result = specdec__compile_constraint(b, source, base + skip, bytes, error);
@@ -62595,7 +62730,7 @@ specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *byt
     specdec_token_trie trie;
 
     if (!model || !bytes)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     SPECDEC__TAKE(&arena, specdec_token_trie, 1);
@@ -62612,19 +62747,19 @@ specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const sp
     size_t needed;
 
     if (!trie)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *trie = NULL;
     result = specdec_token_trie_needed(model, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, error);
+        return specdec__fail_small_block(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     made = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
     if (made)
         specdec__trie_build(made, &model->vocab, &arena);
     if (arena.used == SIZE_MAX)
-        return specdec__too_small(bytes, needed, error);
+        return specdec__fail_small_block(bytes, needed, error);
     *trie = made;
     return SPECDEC_OK;
 }
@@ -62804,6 +62939,7 @@ static int specdec__field_word_of(const char *words, const char *text, size_t le
     }
 }
 
+/* The index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word(const char *words, const char *text)
 {
     return specdec__field_word_of(words, text, strlen(text));
@@ -62955,7 +63091,7 @@ static int specdec__field_characters(const specdec_field *field, unsigned char *
     return 1;
 }
 
-/* Sets an int, or an enumeration, which has the same size. */
+/* Stores a value in a field's member, an int or an enumeration, which has the same size. Returns 1. */
 static int specdec__field_put(unsigned char *member, int value)
 {
     memcpy(member, &value, sizeof value);
@@ -63009,7 +63145,8 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
     return 0;
 }
 
-/* Sets a field by name in `block`, which holds the bytes of a configuration from offset `from` on. */
+/* Sets the field that is called `name` from a text; NULL: to 0. block: the bytes of a configuration from offset `from`
+   on; settings: 1: only fields of specdec_settings are allowed. */
 static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
                                          specdec_error *error)
 {
@@ -63018,7 +63155,7 @@ static specdec_result specdec__field_set(void *block, size_t from, int settings,
     int i = 0;
 
     if (!block || !name)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     if (!SPECDEC__NAMES)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_NAMES leaves fields by name out of this "
                              "build");
@@ -63134,10 +63271,11 @@ SPECDEC__FOR_SPEED
  *   8        FNV-1a of all bytes before
  * ================================================================================================================== */
 
-#define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
-#define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
+#define SPECDEC__SAVE_HEAD_BYTES 24   /* bytes of the file before the fields */
+#define SPECDEC__SAVE_SAMPLE_BYTES 64 /* bytes of a tensor, at each of three places, that the fingerprint hashes */
 
-/* X(name, largest value). Floats are stored as bits; those of sampling are checked like a caller's. */
+/* The fields of a saved sequence: X(name, largest value). Floats are stored as bits; settings of sampling are checked
+   like a caller's. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
     X(COUNT, 1u << 24)        /* tokens */ \
@@ -63193,7 +63331,7 @@ enum {
     SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED + SPECDEC__SAMPLE_WORDS /* the rest of sampling */
 };
 
-static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
+static const uint32_t specdec__save_field_limits[SPECDEC__SAVE_NAMED] = {
 #define SPECDEC__SAVE_FIELD(name, most) most,
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
@@ -63201,15 +63339,16 @@ static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
 
 SPECDEC__FOR_SIZE
 
-/* The fields of a file. */
-typedef struct specdec__saved {
-    uint32_t field[SPECDEC__SAVE_FIELD_COUNT];
-} specdec__saved;
+/* The fields of a saved sequence's file. */
+typedef struct specdec__saved_fields {
+    uint32_t field[SPECDEC__SAVE_FIELD_COUNT]; /* by SPECDEC__SAVE_LONG ..., then sampling's other words */
+} specdec__saved_fields;
 
-/* Updates a hash by bytes of a tensor: of its beginning, its middle and its end. */
-static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *tensor)
+/* Updates the hash of a model by a tensor's values: by bytes of its beginning, its middle and its end. Returns the new
+   hash. */
+static uint64_t specdec__save_hash_tensor(uint64_t hash, const specdec_gguf_tensor *tensor)
 {
-    const size_t count = tensor->size < SPECDEC__SAVE_SAMPLES ? tensor->size : SPECDEC__SAVE_SAMPLES;
+    const size_t count = tensor->size < SPECDEC__SAVE_SAMPLE_BYTES ? tensor->size : SPECDEC__SAVE_SAMPLE_BYTES;
     const size_t last = tensor->size - count;
 
     hash = specdec__hash(hash, tensor->data, count);
@@ -63217,8 +63356,8 @@ static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *t
     return specdec__hash(hash, tensor->data + last, count);
 }
 
-/* A hash that identifies the model of a file: of its vocabulary, the keys of its architecture, each tensor's name, type
-   and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
+/* A hash that identifies the model of a saved sequence: of the vocabulary, the metadata of the architecture, each
+   tensor's name, type and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
 static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
@@ -63239,43 +63378,44 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
             specdec__store_u64(numbers + 8 * (i + 1), tensor.shape[i]);
         hash = specdec__hash(hash, tensor.name.data, tensor.name.size);
         hash = specdec__hash(hash, numbers, sizeof numbers);
-        hash = specdec__save_sample(hash, &tensor);
+        hash = specdec__save_hash_tensor(hash, &tensor);
     }
     return hash;
 }
 
-/* The first token whose keys of a span are saved. */
-static int specdec__save_from(const specdec__saved *saved, int span)
+/* Index of the first token of a sequence whose keys in layers of this span (whole context, or window) are saved. */
+static int specdec__save_first_key(const specdec__saved_fields *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
 
-/* The bytes of a file with these fields; SIZE_MAX: more than a size_t can hold. */
-static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
+/* The size in bytes of the file of a sequence with these fields; SIZE_MAX: more than a size_t can hold. */
+static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
-    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] +
+    size_t size = SPECDEC__SAVE_HEAD_BYTES + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] +
                   field[SPECDEC__SAVE_HELD] + field[SPECDEC__SAVE_STOP_BYTES];
     int span;
 
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
-                                                                            specdec__save_from(saved, span)));
+                                                                            specdec__save_first_key(saved, span)));
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
 
-/* Whether the sequence uses the RoPE factors of long contexts. */
-static uint32_t specdec__save_long(const specdec *t)
+/* Whether the sequence's keys are rotated by the model's RoPE frequencies for long contexts: 1, or 0: by those for
+   short ones. The value of the field LONG. */
+static uint32_t specdec__save_uses_long_rope(const specdec *t)
 {
     const specdec__context *c = &t->engine->target;
 
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* Stores settings in fields. */
+/* Stores a sequence's settings in the fields of its file. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
@@ -63305,8 +63445,8 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     specdec__sample_convert_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
-/* Sets settings from fields; stops: the saved stop strings. Biases are not changed. Returns 0 if the stop strings do
-   not agree with the fields. */
+/* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
+   Returns 0 if the stop strings do not agree with the fields. */
 static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
@@ -63341,9 +63481,9 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     return 1;
 }
 
-/* Sets the fields that say which keys of a sequence are saved: those before the last token, which becomes a root again.
-   None if pages of a sliding window that they need are free already. */
-static void specdec__save_keys(const specdec *t, uint32_t *field)
+/* Sets the fields KEYS and FROM, which say of which tokens keys and values are saved: of all before the last returned
+   token, which becomes a root again. KEYS is 0 if pages of a sliding window that they need are free already. */
+static void specdec__save_choose_keys(const specdec *t, uint32_t *field)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
@@ -63360,17 +63500,18 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->segment[0].start : 0);
 }
 
-/* Sets the fields of a sequence's file. held: receives the bytes that may begin a stop string. */
-static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsigned char *held)
+/* Sets all fields of a sequence's file. held (SPECDEC__STOP_MAX_BYTES): receives the bytes of the answer that may begin
+   a stop string. */
+static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *saved, unsigned char *held)
 {
     specdec__stop_scan stop = t->stop;
     uint32_t *field = saved->field;
     int i;
 
     memset(saved, 0, sizeof *saved);
-    field[SPECDEC__SAVE_LONG] = specdec__save_long(t);
+    field[SPECDEC__SAVE_LONG] = specdec__save_uses_long_rope(t);
     field[SPECDEC__SAVE_COUNT] = (uint32_t)t->handed_out;
-    specdec__save_keys(t, field);
+    specdec__save_choose_keys(t, field);
     field[SPECDEC__SAVE_ANSWER_FROM] = (uint32_t)t->answer_from;
     field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
     field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
@@ -63393,9 +63534,9 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     specdec__save_settings(&t->settings, field);
 }
 
-/* Writes the file of a sequence. */
-static void specdec__save_write(const specdec *t, const specdec__saved *saved, const unsigned char *held,
-                                unsigned char *data)
+/* Writes the file of a sequence to data[specdec__save_file_bytes]. held: the bytes that may begin a stop string. */
+static void specdec__save_write_file(const specdec *t, const specdec__saved_fields *saved, const unsigned char *held,
+                                     unsigned char *data)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     const uint32_t *field = saved->field;
@@ -63406,7 +63547,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     specdec__store_u32(data + 8, 3);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
-    file.next_byte = data + SPECDEC__SAVE_HEAD;
+    file.next_byte = data + SPECDEC__SAVE_HEAD_BYTES;
     file.loads = 0;
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, field[i]);
@@ -63419,7 +63560,8 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     for (i = 0; i < t->handed_out; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_key(saved, i), (int)field[SPECDEC__SAVE_KEYS],
+                                &file);
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
@@ -63427,8 +63569,9 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__HASH, data, (size_t)(file.next_byte - data)));
 }
 
-/* As specdec__check_call; also an error in a build without saving. */
-static specdec_result specdec__save_check(specdec *t, int given)
+/* Checks the arguments of specdec_save and specdec_load as specdec__check_call does. Also returns an error in a
+   cluster, and in a build without saving. */
+static specdec_result specdec__save_check_call(specdec *t, int given)
 {
     specdec_result result = specdec__check_call(t, given);
 
@@ -63439,11 +63582,12 @@ static specdec_result specdec__save_check(specdec *t, int given)
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
+/* The body of specdec_save. */
 static specdec_result specdec__call_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    specdec_result result = specdec__save_check(t, bytes != NULL);
+    specdec_result result = specdec__save_check_call(t, bytes != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
-    specdec__saved saved;
+    specdec__saved_fields saved;
 
     if (result || !SPECDEC__SAVES)
         return result;
@@ -63452,24 +63596,24 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
     if (specdec__constrained_is_limited(&t->constrained) && t->constrained.anchored)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
                              "of its context");
-    specdec__save_describe(t, &saved, held);
-    *bytes = specdec__save_size(&saved, &t->engine->target.kv);
+    specdec__save_fill_fields(t, &saved, held);
+    *bytes = specdec__save_file_bytes(&saved, &t->engine->target.kv);
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
         return specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", *bytes,
                              room);
-    specdec__save_write(t, &saved, held, (unsigned char *)data);
+    specdec__save_write_file(t, &saved, held, (unsigned char *)data);
     return SPECDEC_OK;
 }
 
-/* Whether data[size] is a complete file of this model. */
-static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
+/* Checks that data[size] is a complete file of a sequence, with keys and values of this engine's type and model. */
+static specdec_result specdec__load_check_file(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     const uint32_t version = size < 12 ? 3 : specdec__load_u32(data + 8);
 
-    if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
+    if (size < SPECDEC__SAVE_HEAD_BYTES + sizeof(specdec__saved_fields) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
     if (version != 3)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (3 is read)",
@@ -63484,16 +63628,17 @@ static specdec_result specdec__load_check(specdec *t, const unsigned char *data,
     return SPECDEC_OK;
 }
 
-/* Reads the fields of a file, and checks them. */
-static specdec_result specdec__load_fields(specdec *t, const unsigned char *data, size_t size, specdec__saved *saved)
+/* Reads the fields of a sequence's file data[size] into *saved, and checks that they fit each other and the engine. */
+static specdec_result specdec__load_fields(specdec *t, const unsigned char *data, size_t size,
+                                           specdec__saved_fields *saved)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     uint32_t *field = saved->field;
     int i, bad = 0, window = kv->span[SPECDEC__WINDOW].bytes ? kv->span[SPECDEC__WINDOW].window : 0;
 
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
-        field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);
-        bad |= i < SPECDEC__SAVE_NAMED && field[i] > specdec__save_most[i];
+        field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD_BYTES + 4 * i);
+        bad |= i < SPECDEC__SAVE_NAMED && field[i] > specdec__save_field_limits[i];
     }
     if (bad || (field[SPECDEC__SAVE_KEYS] && field[SPECDEC__SAVE_KEYS] >= field[SPECDEC__SAVE_COUNT]) ||
         field[SPECDEC__SAVE_ANSWER_FROM] > field[SPECDEC__SAVE_COUNT] ||
@@ -63501,9 +63646,9 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
         ((field[SPECDEC__SAVE_FROM_ROW] || field[SPECDEC__SAVE_SLID]) && !field[SPECDEC__SAVE_COUNT]) ||
         (field[SPECDEC__SAVE_FROM] &&
          (!window || (int)field[SPECDEC__SAVE_FROM] > (int)field[SPECDEC__SAVE_KEYS] + 1 - window)) ||
-        size != specdec__save_size(saved, kv))
+        size != specdec__save_file_bytes(saved, kv))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
-    if (field[SPECDEC__SAVE_LONG] != specdec__save_long(t))
+    if (field[SPECDEC__SAVE_LONG] != specdec__save_uses_long_rope(t))
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text is of a %s context, by its model",
                              field[SPECDEC__SAVE_LONG] ? "long" : "short");
     if (field[SPECDEC__SAVE_COUNT] > (uint32_t)t->context)
@@ -63518,16 +63663,17 @@ static uint64_t specdec__load_constraint_hash(const uint32_t *field)
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
 
-/* Checks that a sequence can be loaded: its tokens and settings are valid, and the cache has pages for it. *stop: a
-   scan for its stop strings. */
-static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
-                                         const specdec_settings *settings, specdec__stop_scan *stop)
+/* Checks that a saved sequence can be loaded into t: its settings are valid, its constraint is t's, its tokens (4 bytes
+   each) are in the vocabulary, and the cache has pages for its keys. *stop becomes a scan for its stop strings. */
+static specdec_result specdec__load_check_contents(specdec *t, const specdec__saved_fields *saved,
+                                                   const unsigned char *tokens, const specdec_settings *settings,
+                                                   specdec__stop_scan *stop)
 {
     const uint32_t *field = saved->field;
     uint32_t i;
     int span;
 
-    if (specdec__stream_check(settings, stop, NULL))
+    if (specdec__stream_check_settings(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
     if (specdec__load_constraint_hash(field) != t->constrained.hash)
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
@@ -63542,15 +63688,16 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
-        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
+        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_first_key(saved, span),
                                           (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
 }
 
-/* Sets the tokens of an empty sequence from a file, and their keys and values. */
-static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const unsigned char *tokens)
+/* Sets the tokens of an empty sequence, and their keys and values, from its file. tokens: the file's bytes from the
+   tokens on. */
+static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved, const unsigned char *tokens)
 {
     specdec__kv *kv = &t->engine->target.kv;
     const int keys = (int)saved->field[SPECDEC__SAVE_KEYS];
@@ -63566,8 +63713,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
     file.next_byte = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
-        specdec__view_assign_slots(&t->view, kv, i, specdec__save_from(saved, i), keys);
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
+        specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_key(saved, i), keys);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_key(saved, i), keys, &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_set_slot(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
@@ -63577,8 +63724,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
     specdec__view_update_tail_slots(&t->view, kv);
 }
 
-/* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a
-   fork hook are not known. */
+/* Sets the number of forks of a loaded sequence, and their places. Places are not saved: those behind the last fork
+   tokens are taken; places where a fork hook forked are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
@@ -63592,9 +63739,10 @@ static void specdec__load_forks(specdec *t, int forks)
             t->fork_places[t->placed++] = at + 1;
 }
 
-/* Sets the rest of a loaded sequence. held: its bytes that are ready to be returned, then those that may begin a stop
-   string, which are scanned again. */
-static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
+/* Sets the state of a loaded sequence's answer, once settings and tokens are set. held: the answer's bytes that are
+   ready to be returned, then those that may begin a stop string, which are scanned again. */
+static void specdec__load_answer_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop,
+                                       const unsigned char *held)
 {
     int i;
 
@@ -63615,7 +63763,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     memcpy(t->piece, held, t->freed);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
-    specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    specdec__stream_rescan_held(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->inside = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
@@ -63627,36 +63775,37 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
         t->complete_at = t->count;
 }
 
+/* The body of specdec_load. */
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
 {
-    specdec_result result = specdec__save_check(t, data != NULL);
+    specdec_result result = specdec__save_check_call(t, data != NULL);
     const unsigned char *held, *tokens;
     specdec_settings settings;
     specdec__stop_scan stop;
-    specdec__saved saved;
+    specdec__saved_fields saved;
 
     if (result || !SPECDEC__SAVES)
         return result;
     if (t->parent)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is a child");
-    if ((result = specdec__load_check(t, (const unsigned char *)data, size)) != SPECDEC_OK ||
+    if ((result = specdec__load_check_file(t, (const unsigned char *)data, size)) != SPECDEC_OK ||
         (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
         return result;
     settings = t->settings;
-    held = (const unsigned char *)data + SPECDEC__SAVE_HEAD + sizeof saved;
+    held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
     if (!specdec__load_settings(saved.field, tokens, &settings))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
-    if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
+    if ((result = specdec__load_check_contents(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, 0);
-    specdec__engine_retain(t);
-    specdec__engine_forget(t, 0);
+    specdec__engine_keep_prefix(t);
+    specdec__engine_forget_tokens(t, 0);
     t->in_call = 0;
-    specdec__stream_set(t, &settings, &stop);
+    specdec__stream_set_settings(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);
-    specdec__load_state(t, saved.field, &stop, held);
+    specdec__load_answer_state(t, saved.field, &stop, held);
     return SPECDEC_OK;
 }
 
@@ -63684,8 +63833,8 @@ static specdec_result specdec__leave(specdec *t, specdec_result result)
     return result;
 }
 
-/* As specdec__enter, for calls of prompts. A cancellation made before such a call was meant for an earlier call: it is
-   cleared, but set again if the call fails. */
+/* Begins a call that prompts a sequence, as specdec__enter does. A cancellation made before such a call was meant for
+   an earlier call: it is cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
 {
     if (!specdec__enter(t))
@@ -63696,7 +63845,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
     return 1;
 }
 
-/* Ends a call of a prompt; returns `result`. */
+/* Ends a call that prompts a sequence; returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
@@ -63884,7 +64033,7 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_drop(t, t->count);   /* ends what a lane does */
+    specdec__ahead_drop_drafts(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept_views; i++)
         specdec__engine_drop_kept(t->engine, i);
     specdec__leave(t, SPECDEC_OK);
@@ -63896,11 +64045,11 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_drop(t, 0);
+    specdec__ahead_drop_drafts(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
         t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
-    specdec__engine_close(t->engine);
+    specdec__engine_close_models(t->engine);
     for (i = 0; i < t->engine->room.max_views; i++)
         t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */

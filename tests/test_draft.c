@@ -335,7 +335,7 @@ static void test_share_out(void)
         wrong += kept > best || kept + equal < best;
         n = merged.tree.n;
         t.merged = merged;
-        specdec__engine_share_out(&e, times);
+        specdec__engine_prune_trees(&e, times);
         merged = t.merged;
         wrong += merged.tree.n != best;
         cut += merged.tree.n < n;
@@ -398,7 +398,7 @@ static specdec *open_engine(specdec_config *c, const int *list, int count, void 
     e->engine->config.drafting = SPECDEC_DRAFT_AUTO;
     for (i = 0; i < count; i++) {
         specdec__drafter_write_kind(&kind, kinds[list[i]]);
-        CHECK_EQUAL_INT(specdec__engine_add(e->engine, &kind, (specdec_drafting)list[i], &arena, &e->error), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__engine_add_drafter(e->engine, &kind, (specdec_drafting)list[i], &arena, &e->error), SPECDEC_OK);
     }
     CHECK(arena.used != SIZE_MAX);
     return e;
@@ -717,7 +717,7 @@ static void test_late(void)
     CHECK(!specdec_init(&first, &c, block, bytes, &failure) && !specdec_open(first, &second));
     first->engine->config.drafting = SPECDEC_DRAFT_AUTO;
     specdec__drafter_write_kind(&kind, late_kind);
-    CHECK(!specdec__engine_add(first->engine, &kind, SPECDEC_DRAFT_MODEL, &arena, &first->error));
+    CHECK(!specdec__engine_add_drafter(first->engine, &kind, SPECDEC_DRAFT_MODEL, &arena, &first->error));
     first->engine->tune->drafters[0].token_prefill.seconds = 1;
     CHECK(!specdec_prompt_tokens(first, prompt, PROMPT) && !specdec_prompt_tokens(second, prompt, PROMPT));
     for (bytes = 0; bytes < 12; bytes++) {

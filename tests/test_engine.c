@@ -601,7 +601,7 @@ static void test_growth(void)
     for (v = 0; v < SPECDEC_RULE_GREEDY; v++) {
         c.rule = (specdec_rule)v;
         CHECK(!open_session(&s, &c));
-        CHECK_EQUAL_INT(specdec__engine_grows(&s.engine->engine->config), v == SPECDEC_RULE_COUPLED || v == SPECDEC_RULE_TOP_K);
+        CHECK_EQUAL_INT(specdec__engine_trees_grow(&s.engine->engine->config), v == SPECDEC_RULE_COUPLED || v == SPECDEC_RULE_TOP_K);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         memset(&a, 0, sizeof a);
         CHECK_EQUAL_INT(read_on(s.engine, &a), SPECDEC_DONE);
@@ -681,7 +681,7 @@ static void test_reading(void)
     CHECK_EQUAL_INT(heard, 0); /* a model this small lies in caches */
     for (way = 0; way < 6; way++) {
         CHECK(!open_session(&s, &c));
-        s.engine->engine->own[0]->tile_bytes = SPECDEC__READING_LARGE;
+        s.engine->engine->own[0]->tile_bytes = SPECDEC__READING_LEAST_BYTES;
         s.engine->engine->target.columns.values = NULL; /* no step of a large model was tried before */
         heard = 0;
         seconds = specdec__os_seconds();

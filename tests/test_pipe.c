@@ -1554,7 +1554,7 @@ static void test_memory(void)
         CHECK_EQUAL_INT(specdec__kv_bytes(&target->kv), 0);
         CHECK_EQUAL_INT(target->model->tile_bytes, specdec__matrix_tile_bytes(&target->model->output) *
                                                        (size_t)specdec__matrix_tiles(&target->model->output));
-        four.ranks[0].text->engine->own[0]->tile_bytes = SPECDEC__READING_LARGE; /* a large head, and no layer to measure */
+        four.ranks[0].text->engine->own[0]->tile_bytes = SPECDEC__READING_LEAST_BYTES; /* a large head, and no layer to measure */
         specdec__engine_time_reading(four.ranks[0].text->engine);
     }
     end_cluster(&four);
@@ -1574,7 +1574,7 @@ static int width_of(specdec__pipe *pipe, float first, float others)
 
     memset(&p, 0, sizeof p);
     p.frontier.probability = probability;
-    return specdec__pipe_best_count(pipe, &p, chosen, 8);
+    return specdec__pipe_best_node_count(pipe, &p, chosen, 8);
 }
 
 static void test_width(void)

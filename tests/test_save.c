@@ -551,7 +551,7 @@ static void test_damage(void)
             }
             f.data[i] = byte;
         }
-        for (i = SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8; i < f.size; i += quick ? 211 : 1) {
+        for (i = SPECDEC__SAVE_HEAD_BYTES + sizeof(specdec__saved_fields) + 8; i < f.size; i += quick ? 211 : 1) {
             file cut = f;
             unsigned char last[8];
 
@@ -583,7 +583,7 @@ static void test_empty_file(void)
     f = save(m.first);
     CHECK_EQUAL_INT(specdec_load(m.first, f.data, f.size), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_stopped(m.first, NULL), SPECDEC_STOP_NONE);
-    fields = f.data + SPECDEC__SAVE_HEAD;
+    fields = f.data + SPECDEC__SAVE_HEAD_BYTES;
     specdec__store_u32(fields + 4 * SPECDEC__SAVE_FINISHED, 1);
     specdec__store_u32(fields + 4 * SPECDEC__SAVE_SLID, 5);
     repair(&f);
@@ -616,7 +616,7 @@ static void test_random_files(void)
         if (i % 4 == 0) {
             for (k = 12; k < (int)wild.size; k++)
                 wild.data[k] = (unsigned char)maker_random(&random);
-        } else if (wild.size > 24 + sizeof(specdec__saved)) {
+        } else if (wild.size > 24 + sizeof(specdec__saved_fields)) {
             for (k = 1 + (int)(maker_random(&random) % 3); k > 0; k--)
                 specdec__store_u32(wild.data + 24 + 4 * (maker_random(&random) % SPECDEC__SAVE_FIELD_COUNT),
                                    sizes[maker_random(&random) % SPECDEC__COUNT(sizes)]);
@@ -813,7 +813,7 @@ static void follow_laps(specdec *t, int keep, int laps)
         specdec_tokens(t, &tokens, &count);
         while (count < t->context && specdec_next(t, &piece) == SPECDEC_OK)
             specdec_tokens(t, &tokens, &count);
-        if (specdec__stream_ended(t, count) == SPECDEC_STOP_END)
+        if (specdec__stream_end_reason(t, count) == SPECDEC_STOP_END)
             return;
         laps_seen++;
         memcpy(before, tokens, (size_t)count * sizeof *before);
@@ -830,7 +830,7 @@ static void follow_laps(specdec *t, int keep, int laps)
             specdec_tokens(t, &tokens, &count);
         }
         memcpy(after, tokens, (size_t)count * sizeof *after);
-        if (specdec__stream_ended(t, count) == SPECDEC_STOP_END)
+        if (specdec__stream_end_reason(t, count) == SPECDEC_STOP_END)
             return;
         CHECK_EQUAL_INT(count, t->context);
         check_follows(after, kept, after + kept, count - kept);

@@ -184,8 +184,8 @@ static int lane_obey(slow_lane *lane)
         return 0;
     broken = lane->queue[i].cancelled && lane->queue[i].order.kind == SPECDEC__ORDER_RUN && lane_dice(lane, 2);
     c->pool->cancel = broken ? &now : cancel;
-    lane->queue[i].result = specdec__stage_obey(&lane->stage, &lane->queue[i].order, lane->queue[i].cancelled && !broken,
-                                                &lane->queue[i].error);
+    lane->queue[i].result = specdec__stage_obey_order(&lane->stage, &lane->queue[i].order, lane->queue[i].cancelled && !broken,
+                                                      &lane->queue[i].error);
     c->pool->cancel = cancel;
     lane->queue[i].obeyed = 1;
     runs_broken += broken;
@@ -782,7 +782,7 @@ static void test_forks(void)
         for (k = 0; k < 30; k++)
             tokens[k] = 5 + (int)(maker_random(&random) % 250);
         CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 30), SPECDEC_OK);
-        while (m.first->count - m.first->answer_from < 40 && !specdec__stream_ended(m.first, m.first->count)) {
+        while (m.first->count - m.first->answer_from < 40 && !specdec__stream_end_reason(m.first, m.first->count)) {
             specdec_text piece;
 
             CHECK(specdec_work(m.first) == SPECDEC_OK);
@@ -1605,8 +1605,8 @@ static void test_families(void)
             specdec_close(copy);
             while (specdec_work(m.first) == SPECDEC_OK)
                 continue;
-            CHECK(specdec_child(child, 0) == copy && specdec__stream_ended(child, child->count));
-            CHECK(specdec__stream_ended(copy, copy->count));
+            CHECK(specdec_child(child, 0) == copy && specdec__stream_end_reason(child, child->count));
+            CHECK(specdec__stream_end_reason(copy, copy->count));
         }
         close_machine(&m);
     }
@@ -1966,7 +1966,7 @@ static void test_most(void)
     while (specdec_work(m.first) == SPECDEC_OK)
         continue;
     for (i = 0; i < c.sequences; i++)
-        ended += specdec__stream_ended(texts[i], texts[i]->count) != SPECDEC_STOP_NONE;
+        ended += specdec__stream_end_reason(texts[i], texts[i]->count) != SPECDEC_STOP_NONE;
     CHECK_EQUAL_INT(ended, c.sequences);
     close_machine(&m);
 }

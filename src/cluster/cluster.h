@@ -37,7 +37,7 @@ static void specdec__cluster_lay_out(specdec__engine *e, specdec__arena *arena)
     const specdec_cluster *cluster = e->config.cluster;
     specdec__link *link = specdec__link_lay_out(cluster, &e->target, &e->room, arena);
     specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
-    const int candidates = e->drafter_count ? specdec__engine_candidates(e, &e->drafters[0].kind) : 0;
+    const int candidates = e->drafter_count ? specdec__engine_candidate_limit(e, &e->drafters[0].kind) : 0;
     int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
     int i;
 

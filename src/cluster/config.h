@@ -78,7 +78,7 @@ static specdec_result specdec__cluster_choose_layers(specdec__model *m, const sp
    other drafter is left. */
 static specdec_result specdec__cluster_configure_draft_rank(specdec_config *c, specdec_error *error)
 {
-    if (!specdec__source_given(&c->draft))
+    if (!specdec__source_is_given(&c->draft))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d has no layers of the target: it needs a draft "
                              "model to draft with (only rank 0 and one that drafts may have none)", c->cluster->rank);
     c->target = c->draft;

@@ -39,7 +39,7 @@ SPECDEC__FOR_SIZE
 /* Takes the memory of a rank that only drafts from an arena. */
 static void specdec__draft_rank_lay_out(specdec__engine *e, specdec__arena *arena)
 {
-    const int candidates = specdec__engine_candidates(e, &e->drafters[0].kind);
+    const int candidates = specdec__engine_candidate_limit(e, &e->drafters[0].kind);
     specdec__draft_rank *draft_rank = SPECDEC__TAKE(arena, specdec__draft_rank, 1);
     specdec__draft_rank_sequence *sequences = SPECDEC__TAKE(arena, specdec__draft_rank_sequence, e->room.max_views);
     int i;
@@ -98,7 +98,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
     const int32_t *tokens = t->tokens + t->count - n;
     const int known = p->drafts.tree.n;
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
+    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, n, path);
     int i;
 
     memset(p->outcome.place, -1, (size_t)known * sizeof *p->outcome.place);
@@ -106,7 +106,7 @@ static void specdec__draft_rank_settle(specdec *t, int n)
         specdec__tune_count_children(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
     specdec__tune_decay(e->tune);
     if (e->link->draft_rank->sequence == t)
-        specdec__ahead_settle(t, tokens, n);
+        specdec__ahead_move_root(t, tokens, n);
     else if (p->drafts.extended[0])
         e->drafters[0].kind.commit_path(&e->drafters[0], t->at, path, length);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* candidates that stay have moved to the front */
@@ -291,11 +291,11 @@ static int specdec__draft_rank_extend(specdec *t)
     if (expanded + a->width > specdec__min_int(SPECDEC__DRAFT_RANK_MAX_EXPANDED, a->nodes))
         return 0;
     a->cutoff = SPECDEC__AHEAD_CUTOFF;
-    count = specdec__ahead_choose(a, p, 1);
+    count = specdec__ahead_choose_tokens(a, p, 1);
     from = p->drafts.tree.n;
     if (!count)
         return 0;
-    result = specdec__ahead_extend(a, p, known, count, &t->error);
+    result = specdec__ahead_extend_tokens(a, p, known, count, &t->error);
     if (result) {
         own->full_at = result == SPECDEC_ERROR_CANCELLED ? 0 : t->count;
         p->frontier.valid_at = p->request.count = 0;

@@ -37,7 +37,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     ranks->stage.view = &pipe->sequence->view;
     link->renumbered_nodes = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
     link->overlaps_runs = 1;
-    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
+    result = specdec__stage_obey_order(&ranks->stage, order, 0, &ranks->error);
     link->overlaps_runs = 0;
     pipe->no_room = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)

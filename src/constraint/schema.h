@@ -107,10 +107,12 @@ enum {
 /* Most branches within each other; most shapes of a conjunction; most patternProperties of an object. */
 enum { SPECDEC__BRANCH_DEPTH_MOST = 48, SPECDEC__SHAPES_MOST = 512, SPECDEC__PATTERNS_MOST = 12 };
 
-/* A keyword of a schema: its kind, the node of its value, the schema that has it (owner), more: 1 if it is negated. For
-   FACT_MEMBER and branches, `more` is a term. */
+/* A keyword of a schema, or its negation. */
 typedef struct specdec__fact {
-    uint32_t kind, node, owner, more;
+    uint32_t kind;  /* SPECDEC__KEY_... or SPECDEC__FACT_... */
+    uint32_t node;  /* JSON node of the keyword's value */
+    uint32_t owner; /* JSON node of the schema that has the keyword */
+    uint32_t more;  /* 1: the keyword is negated. Of FACT_MEMBER, branches: a term, that of the member or branch */
 } specdec__fact;
 
 /* Compiles JSON schemas: their parsed text, the conjunctions found so far, and the shape that is being made. */
@@ -738,9 +740,11 @@ static int specdec__option_not_one_of(specdec__schema *s, uint32_t array, uint32
     return 1;
 }
 
-/* Option i of a negated keyword. */
-static int specdec__option_not_keyword(specdec__schema *s, uint32_t owner, uint32_t name,
-                                       const struct specdec__keyword *key, uint32_t i)
+/* Adds alternative i of a keyword's negation to the shape that is being made: the facts and terms that a value must
+   obey so that it contradicts the keyword. owner: the schema's node; name: the node of the keyword's name. Returns 0 if
+   the negation has fewer alternatives. */
+static int specdec__schema_apply_negated_option(specdec__schema *s, uint32_t owner, uint32_t name,
+                                                const struct specdec__keyword *key, uint32_t i)
 {
     const uint32_t node = name + 1;
     specdec__fact branch;
@@ -843,7 +847,7 @@ static int specdec__option_not_schema(specdec__schema *s, uint32_t owner, uint32
             s->facts.count = facts;
             s->pending_terms.count = pending;
             s->types = types;
-            if (!specdec__option_not_keyword(s, owner, at, key, option))
+            if (!specdec__schema_apply_negated_option(s, owner, at, key, option))
                 break;
             if (!i--)
                 return 1;

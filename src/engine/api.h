@@ -56,11 +56,11 @@ const char *specdec_version(void) { return SPECDEC_VERSION; }
 
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
-/* Bytes of a block whose layout used `used` bytes, for a block of any alignment. */
+/* The size in bytes of a memory block of any alignment that has room for a layout of `used` bytes. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
-/* An arena over a block, from its first aligned byte; it is full exactly when the block is below
-   specdec__block_bytes. */
+/* An arena over the caller's memory block, from the block's first aligned byte on. It has room for a layout exactly if
+   the block has specdec__block_bytes of the layout. */
 static specdec__arena specdec__block_arena(void *memory, size_t bytes)
 {
     specdec__arena arena;
@@ -72,7 +72,7 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
-/* *bytes: the size of a block for what an arena has counted; unchanged after an error. */
+/* Sets *bytes to the size of a block that holds what an arena has counted. *bytes is unchanged after an error. */
 static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
 {
     size_t needed = specdec__block_bytes(arena->used);
@@ -83,18 +83,20 @@ static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t
     return SPECDEC_OK;
 }
 
-static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_error *error)
+/* Returns the error for a block of `bytes` bytes where `needed` are needed. */
+static specdec_result specdec__fail_small_block(size_t bytes, size_t needed, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
 /* Returns the error of a call in which a required pointer is NULL. */
-static specdec_result specdec__is_missing(specdec_error *error)
+static specdec_result specdec__fail_missing(specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* Returns an error for a call on NULL, on a closed sequence, or without a required argument (given 0). */
+/* Checks the arguments of a call: returns an error if the sequence t is NULL or closed, or only serves a cluster, or if
+   a required argument is missing. given: 1: all required arguments are there. */
 static specdec_result specdec__check_call(specdec *t, int given)
 {
     if (!t)
@@ -103,22 +105,21 @@ static specdec_result specdec__check_call(specdec *t, int given)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
     if (SPECDEC__PIPE && t->engine->remote && t->engine->remote->serve)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
-    return given ? SPECDEC_OK : specdec__is_missing(&t->error);
+    return given ? SPECDEC_OK : specdec__fail_missing(&t->error);
 }
 
-/* Checks config.settings. A function of its own, so that the 2 KB of a scan for stop strings are on the stack only
-   here. */
-static SPECDEC__NOINLINE specdec_result specdec__engine_settings(const specdec_config *c, specdec_error *error)
+/* Checks config.settings of an engine. The 2 KB of a scan for stop strings are on the stack only in this function. */
+static SPECDEC__NOINLINE specdec_result specdec__engine_check_settings(const specdec_config *c, specdec_error *error)
 {
     specdec__stop_scan stop;
     specdec_result result = specdec__stream_check_logprobs(&c->settings, c->logprobs, error);
 
     result = result ? result : specdec__stream_check_constraint(&c->settings, 1, error);
-    return result ? result : specdec__stream_check(&c->settings, &stop, error);
+    return result ? result : specdec__stream_check_settings(&c->settings, &stop, error);
 }
 
 /* Makes the engine a rank of the configuration's cluster. */
-static specdec_result specdec__engine_join(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__engine_join_cluster(specdec__engine *e, specdec_error *error)
 {
     if (!SPECDEC__CLUSTER && e->config.cluster)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
@@ -131,25 +132,26 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     specdec_result result;
 
     specdec__engine_take_parts(e, arena);
-    if ((result = specdec__engine_config(e, error)) == SPECDEC_OK &&
-        (result = specdec__engine_join(e, error)) == SPECDEC_OK &&
+    if ((result = specdec__engine_fill_config(e, error)) == SPECDEC_OK &&
+        (result = specdec__engine_join_cluster(e, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_settings(&e->config, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK &&
+        (result = specdec__engine_check_settings(&e->config, error)) == SPECDEC_OK &&
+        (result = specdec__engine_lay_out(e, arena, error)) == SPECDEC_OK &&
         (result = specdec__stream_check_slide(e->target_model, &e->config.settings, e->room.view_keys, error)) ==
             SPECDEC_OK &&
-        (result = specdec__engine_fork_tokens(e, error)) == SPECDEC_OK &&
+        (result = specdec__engine_find_fork_tokens(e, error)) == SPECDEC_OK &&
         (result = specdec__chat_choose_format(&e->chat, e->target_model->chat, &e->target_model->vocab,
                                               e->config.chat_format, error)) == SPECDEC_OK)
-        result = specdec__engine_repack(e, arena, error);
+        result = specdec__engine_repack_weights(e, arena, error);
     return result;
 }
 
-/* Counts the memory of an engine. The engine lies on the stack, in parts of several frames, as no frame may be large;
-   this is the innermost. */
-static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model **own,
-                                                         specdec__kernels *kernels, specdec__drafter *drafters,
-                                                         size_t *bytes, specdec_error *error)
+/* Sets *bytes to the size of the block of an engine with this configuration, by laying the engine out without memory.
+   own, kernels, drafters: large parts of that engine, which lie in the frames of the callers, as no frame may be
+   large. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory(const specdec_config *config, specdec__model **own,
+                                                              specdec__kernels *kernels, specdec__drafter *drafters,
+                                                              size_t *bytes, specdec_error *error)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec__engine engine;
@@ -164,44 +166,47 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     result = specdec__engine_build(&engine, &arena, error);
     if (!result)
         result = specdec__counted_bytes(&arena, bytes, error);
-    specdec__engine_close(&engine);
+    specdec__engine_close_models(&engine);
     return result;
 }
 
-/* As specdec__measure; its frame holds the kernels. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_kernels(const specdec_config *config, specdec__model **own,
-                                                                 specdec__drafter *drafters, size_t *bytes,
-                                                                 specdec_error *error)
+/* As specdec__count_memory; the frame of this function holds the kernels. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_kernels(const specdec_config *config,
+                                                                      specdec__model **own,
+                                                                      specdec__drafter *drafters, size_t *bytes,
+                                                                      specdec_error *error)
 {
     specdec__kernels kernels;
 
-    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+    return specdec__count_memory(config, own, &kernels, drafters, bytes, error);
 }
 
-/* As specdec__measure; its frame holds the drafters. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_drafters(const specdec_config *config, specdec__model **own,
-                                                                  size_t *bytes, specdec_error *error)
+/* As specdec__count_memory; the frame of this function holds the drafters. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_drafters(const specdec_config *config,
+                                                                       specdec__model **own, size_t *bytes,
+                                                                       specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 
     memset(drafters, 0, sizeof drafters);
-    return specdec__measure_kernels(config, own, drafters, bytes, error);
+    return specdec__count_memory_kernels(config, own, drafters, bytes, error);
 }
 
-/* As specdec__measure; its frame holds one of the models that the engine opens, `left` of which have no frame yet. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
-                                                                int left, size_t *bytes, specdec_error *error)
+/* As specdec__count_memory. Its frame holds one of the models that the engine opens; it calls itself for the `left` - 1
+   others. own (SPECDEC__MAX_MODELS): receives the addresses of the models. */
+static SPECDEC__NOINLINE specdec_result specdec__count_memory_models(const specdec_config *config, specdec__model **own,
+                                                                     int left, size_t *bytes, specdec_error *error)
 {
     specdec__model model;
 
     memset(&model, 0, sizeof model);
     own[left - 1] = &model;
-    return left > 1 ? specdec__measure_models(config, own, left - 1, bytes, error)
-                    : specdec__measure_drafters(config, own, bytes, error);
+    return left > 1 ? specdec__count_memory_models(config, own, left - 1, bytes, error)
+                    : specdec__count_memory_drafters(config, own, bytes, error);
 }
 
 /* Whether the engine opens the model of a source: the source is given and has no prepared model. */
-static int specdec__source_opened(const specdec_source *s) { return specdec__source_given(s) && !s->model; }
+static int specdec__source_is_opened(const specdec_source *s) { return specdec__source_is_given(s) && !s->model; }
 
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
@@ -209,10 +214,10 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     int models = 1; /* that of the target, or the place of one that is missing */
 
     if (!config || !bytes)
-        return specdec__is_missing(error);
-    models += specdec__source_opened(&config->draft) + specdec__source_opened(&config->heads);
+        return specdec__fail_missing(error);
+    models += specdec__source_is_opened(&config->draft) + specdec__source_is_opened(&config->heads);
     models += SPECDEC__HEADS && (config->drafting == SPECDEC_DRAFT_AUTO || config->drafting == SPECDEC_DRAFT_MTP);
-    return specdec__measure_models(config, own, models, bytes, error);
+    return specdec__count_memory_models(config, own, models, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
@@ -224,30 +229,31 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     specdec_result result;
 
     if (!engine)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *engine = NULL;
     result = specdec_memory_needed(config, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, error);
+        return specdec__fail_small_block(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     e = SPECDEC__TAKE(&arena, specdec__engine, 1);
     e->config = *config;
     e->memory_bytes = needed;
     result = specdec__engine_build(e, &arena, error);
     if (!result)
-        result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, error) /* a file has changed */
+        result = arena.used == SIZE_MAX ? specdec__fail_small_block(bytes, needed, error) /* a file has changed */
                                         : specdec__engine_start(e, error);
     if (result) {
         specdec__pool_deinit(&e->pool);
-        specdec__engine_close(e);
+        specdec__engine_close_models(e);
         return result;
     }
     *engine = &e->sequences[0];
     return SPECDEC_OK;
 }
 
+/* The body of specdec_serve. */
 static specdec_result specdec__call_serve(specdec *t)
 {
     const specdec__remote *remote = t ? t->engine->remote : NULL;
@@ -258,19 +264,20 @@ static specdec_result specdec__call_serve(specdec *t)
                : specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve");
 }
 
-/* Opens an empty sequence, or (fork 1) a copy of t. */
+/* The body of specdec_open: opens an empty sequence in t's engine, or (fork: 1) a copy of the sequence t. */
 static specdec_result specdec__call_open(specdec *t, int fork, specdec **opened)
 {
     if (!t || !opened)
-        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     *opened = NULL;
     if (!SPECDEC__SEQUENCES)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_SEQUENCES leaves several texts and forks out of this build");
-    *opened = fork ? specdec__engine_fork(t) : specdec__engine_open_free(t);
+    *opened = fork ? specdec__engine_fork_sequence(t) : specdec__engine_open_free(t);
     return *opened ? SPECDEC_OK : SPECDEC_ERROR_MEMORY;
 }
 
+/* The body of specdec_fork. */
 static specdec_result specdec__call_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
@@ -302,91 +309,97 @@ specdec *specdec_child(specdec *t, int i)
     return found;
 }
 
-/* Appends bytes to the joined text, as far as there is room; *length counts all. */
-static void specdec__restore_bytes(const unsigned char *from, size_t count, char *bytes, size_t room, size_t *length)
+/* Appends from[count] to the text that specdec_join_forks writes to out[room], as far as there is room. *length: bytes
+   of the text so far, also of those without room. */
+static void specdec__join_append(const unsigned char *from, size_t count, char *out, size_t room, size_t *length)
 {
     if (*length < room)
-        memcpy(bytes + *length, from, count < room - *length ? count : room - *length);
+        memcpy(out + *length, from, count < room - *length ? count : room - *length);
     *length += count;
 }
 
-/* How many bytes of a sequence's own answer were returned, so that no stop string can end the answer within them. */
-static size_t specdec__restore_known(const specdec *t, specdec__text_stream stream)
+/* How many bytes of a sequence's own answer, without its children's, were returned to the caller. No stop string can
+   end the answer within them. stream: a decoder at the answer's begin. */
+static size_t specdec__join_returned_bytes(const specdec *t, specdec__text_stream stream)
 {
     const size_t back = t->stop.stopped ? t->stop.taken_bytes : t->stop.held;
     size_t known = 0, more;
     int i;
 
     for (i = t->answer_from; i < t->handed_out; i++, known += more)
-        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
+        specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
     if (stream.held_count > t->stream.held_count)
         known += (size_t)(stream.held_count - t->stream.held_count); /* the beginning of a character at the end */
     return known < back ? 0 : known - back;
 }
 
-/* The joined text so far, and what a sequence adds to it. */
-typedef struct specdec__restoring {
-    unsigned char *piece; /* memory for a piece, of the sequence on which the call is made */
-    char *bytes;
-    size_t room, *length;
-    size_t known;
-    specdec__stop_scan stop;
-} specdec__restoring;
+/* How specdec_join_forks writes one sequence's answer behind the text that it has joined so far: from the answer of the
+   sequence on which it was called, and from its children's answers, at their forks. */
+typedef struct specdec__answer_join {
+    unsigned char *piece;    /* (2 * text room + stop room): working memory for a piece of text */
+    char *out;               /* (room): the caller's buffer, which receives the joined text */
+    size_t room;             /* bytes of the buffer */
+    size_t *length;          /* bytes of the joined text so far, also of those that the buffer has no room for */
+    size_t returned_left;    /* next bytes of this answer that the caller has had: no stop string is searched in them */
+    specdec__stop_scan stop; /* searches the bytes behind these for stop strings */
+} specdec__answer_join;
 
-/* Appends the first `count` bytes of t->token_text, up to a stop string that ends the answer. */
-static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t count)
+/* Appends the first `count` bytes of t->token_text to the joined text, up to a stop string that ends the answer. */
+static void specdec__join_token_text(specdec *t, specdec__answer_join *r, size_t count)
 {
-    const size_t out = r->known < count ? r->known : count;
+    const size_t plain = r->returned_left < count ? r->returned_left : count;
     size_t written;
 
-    r->known -= out;
-    specdec__restore_bytes(t->token_text, out, r->bytes, r->room, r->length);
-    r->stop.stopped = t->stop.taken_bytes && out < count;
-    specdec__stop_push_bytes(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
-    specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
+    r->returned_left -= plain;
+    specdec__join_append(t->token_text, plain, r->out, r->room, r->length);
+    r->stop.stopped = t->stop.taken_bytes && plain < count;
+    specdec__stop_push_bytes(&r->stop, t->token_text + plain, count - plain, r->piece, 2 * t->text_room, &written,
+                             NULL);
+    specdec__join_append(r->piece, written, r->out, r->room, r->length);
 }
 
-/* Appends the bytes that the scan for stop strings holds back. */
-static void specdec__restore_held(specdec__restoring *r)
+/* Appends the bytes that the scan for stop strings holds back to the joined text: the answer or its part ends here. */
+static void specdec__join_held_bytes(specdec__answer_join *r)
 {
     if (!r->stop.stopped)
-        specdec__restore_bytes(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->bytes, r->room, r->length);
+        specdec__join_append(r->piece, specdec__stop_end_text(&r->stop, r->piece), r->out, r->room, r->length);
 }
 
-/* Appends a sequence's answer, with the answers of its children at their forks. A stop string ends an answer, but not
-   across a fork. */
-static void specdec__join_forks(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
+/* Appends a sequence's answer to the joined text out[room], *length bytes of which are written, with the answers of its
+   children at their forks. A stop string ends an answer, but not across a fork. piece: memory for a piece of text. */
+static void specdec__join_forks(specdec *t, unsigned char *piece, char *out, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_stream stream;
-    specdec__restoring r;
+    specdec__answer_join r;
     size_t more;
     int i, k = 0;
 
     r.piece = piece;
-    r.bytes = bytes;
+    r.out = out;
     r.room = room;
     r.length = length;
-    specdec__stream_check(&t->settings, &r.stop, NULL);
+    specdec__stream_check_settings(&t->settings, &r.stop, NULL);
     specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
                                t->settings.show_special);
-    r.known = specdec__restore_known(t, stream);
+    r.returned_left = specdec__join_returned_bytes(t, stream);
     for (i = t->answer_from; i < t->count && !r.stop.stopped; i++) {
-        if (i >= t->handed_out && specdec__stream_ended(t, i))
-            break; /* by settings that came later */
-        specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
-        specdec__restore_text(t, &r, more);
+        if (i >= t->handed_out && specdec__stream_end_reason(t, i))
+            break; /* by settings that were set later */
+        specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
+        specdec__join_token_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
-            specdec__restore_held(&r);
-            specdec__join_forks(child, piece, bytes, room, length);
+            specdec__join_held_bytes(&r);
+            specdec__join_forks(child, piece, out, room, length);
             child = specdec_child(t, ++k);
         }
     }
     if (!r.stop.stopped)
-        specdec__restore_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
-    specdec__restore_held(&r);
+        specdec__join_token_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
+    specdec__join_held_bytes(&r);
 }
 
+/* The body of specdec_join_forks. */
 static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t room, size_t *length)
 {
     specdec_result result = specdec__check_call(t, length && (bytes || !room));
@@ -400,8 +413,8 @@ static specdec_result specdec__call_join_forks(specdec *t, char *bytes, size_t r
                                            "for %zu", *length, room);
 }
 
-/* The engine's index of n-grams; NULL, and an error: it has none. */
-static specdec__ngram *specdec__seen(specdec *t)
+/* The engine's index of n-grams, from which it drafts; NULL, and an error in t->error: it has none. */
+static specdec__ngram *specdec__find_ngram_index(specdec *t)
 {
     const specdec__engine *e = t->engine;
     int i;
@@ -413,26 +426,28 @@ static specdec__ngram *specdec__seen(specdec *t)
     return NULL;
 }
 
+/* The body of specdec_save_history. */
 static specdec_result specdec__call_save_history(specdec *t, void *data, size_t room, size_t *bytes)
 {
     const specdec__ngram *index;
 
     if (!t || !bytes)
-        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
-    index = specdec__seen(t);
+        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
     return specdec__ngram_save_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), data, room, bytes,
                                     &t->error);
 }
 
+/* The body of specdec_load_history. */
 static specdec_result specdec__call_load_history(specdec *t, const void *data, size_t size)
 {
     specdec__ngram *index;
 
     if (!t || !data)
-        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
-    index = specdec__seen(t);
+        return t ? specdec__fail_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    index = specdec__find_ngram_index(t);
     if (!SPECDEC__NGRAMS || !index)
         return SPECDEC_ERROR_ARGUMENT;
     return specdec__ngram_load_file(index, specdec__draft_ngram_hash_vocabulary(&t->model->vocab), t->model->vocab_size,
@@ -440,6 +455,7 @@ static specdec_result specdec__call_load_history(specdec *t, const void *data, s
                                     size, &t->error);
 }
 
+/* The body of specdec_set. */
 static specdec_result specdec__call_set(specdec *t, const specdec_settings *settings)
 {
     specdec_result result = specdec__check_call(t, settings != NULL);
@@ -447,7 +463,7 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
     specdec__stop_scan stop;
     size_t count = 0;
 
-    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK ||
+    if (result || (result = specdec__stream_check_settings(settings, &stop, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_slide(t->model, settings, t->context, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_logprobs(settings, t->best_count, &t->error)) != SPECDEC_OK ||
         (result = specdec__stream_check_constraint(settings, t->constrained.masker != NULL, &t->error)) != SPECDEC_OK)
@@ -457,15 +473,15 @@ static specdec_result specdec__call_set(specdec *t, const specdec_settings *sett
                                      !specdec__stream_samples_alike(settings, &t->settings)))
         specdec__engine_discard_pending(t);
     specdec__engine_discard_children(t); /* children that fork later have the new settings */
-    if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
+    if (!t->stop.stopped) { /* bytes that the last call freed may begin a stop string of the new settings */
         count = t->freed;
         memcpy(held, t->piece, count);
         t->freed = 0;
     }
     count += specdec__stop_end_text(&t->stop, held + count);
-    specdec__ahead_drop(t, t->count);
-    specdec__stream_set(t, settings, &stop);
-    specdec__stream_rescan(t, &stop, held, count);
+    specdec__ahead_drop_drafts(t, t->count);
+    specdec__stream_set_settings(t, settings, &stop);
+    specdec__stream_rescan_held(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
     return SPECDEC_OK;
 }
@@ -476,35 +492,37 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* What a prompt is appended to: the first `keep` tokens of the sequence, and `fresh` tokens that lie behind it in its
-   buffer. The latter spell the returned part of a token within which a stop string begins. */
-typedef struct specdec__head {
-    int keep, fresh;
-} specdec__head;
+/* The tokens to which a prompt is appended. */
+typedef struct specdec__prompt_head {
+    int keep;  /* the first tokens of the sequence, so many */
+    int fresh; /* then so many tokens that lie behind the sequence in its buffer: they spell the returned part of a
+                  token within which a stop string begins */
+} specdec__prompt_head;
 
-/* The head with all tokens of the sequence that were returned. */
-static specdec__head specdec__whole_head(const specdec *t)
+/* The head of all tokens of the sequence that were prompted or returned: pending tokens are dropped by a prompt. */
+static specdec__prompt_head specdec__prompt_head_whole(const specdec *t)
 {
-    specdec__head head;
+    specdec__prompt_head head;
 
     head.keep = t->handed_out;
     head.fresh = 0;
     return head;
 }
 
-/* The last token that a prompt is appended to; -1: there is none. */
-static int32_t specdec__head_last(const specdec *t, specdec__head head)
+/* The last token of the head to which a prompt is appended; -1: the head is empty. */
+static int32_t specdec__prompt_head_last(const specdec *t, specdec__prompt_head head)
 {
     return head.fresh ? t->tokens[t->count + head.fresh - 1] : head.keep ? t->tokens[head.keep - 1] : -1;
 }
 
-/* Tokenises a text behind `head` into the sequence's token buffer, behind the head's own tokens. special: flags of the
-   tokenizer; plain: as for the tokenizer. */
-static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const char *text, size_t length, int special,
-                                           const unsigned char *plain, int *read)
+/* Tokenizes a prompt's text that follows `head`, into the sequence's token buffer, behind the head's `fresh` tokens.
+   special: flags of the tokenizer; plain (length bits, or NULL): 1: the byte is never part of a control token. *read:
+   the number of tokens. Errors: CONTEXT. */
+static specdec_result specdec__prompt_tokenize(specdec *t, specdec__prompt_head head, const char *text, size_t length,
+                                               int special, const unsigned char *plain, int *read)
 {
     const specdec__vocab *v = &t->model->vocab;
-    const int32_t last = specdec__head_last(t, head);
+    const int32_t last = specdec__prompt_head_last(t, head);
     const int flags = last < 0                                                             ? SPECDEC_TOKENIZE_BEGIN
                       : specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)last)) ? 0
                                                                                            : SPECDEC_TOKENIZE_INSIDE;
@@ -524,52 +542,58 @@ static specdec_result specdec__prompt_read(specdec *t, specdec__head head, const
     return result;
 }
 
-/* Tokenises a text behind `head` and prefills its tokens. */
-static specdec_result specdec__prompt_text(specdec *t, specdec__head head, const char *text, size_t length, int special,
-                                           const unsigned char *plain)
+/* Appends a prompt's text to `head`: tokenizes it as specdec__prompt_tokenize does, and prefills its tokens. */
+static specdec_result specdec__prompt_append(specdec *t, specdec__prompt_head head, const char *text, size_t length,
+                                             int special, const unsigned char *plain)
 {
     int count = 0;
-    specdec_result result = specdec__prompt_read(t, head, text, length, special, plain, &count);
+    specdec_result result = specdec__prompt_tokenize(t, head, text, length, special, plain, &count);
 
     if (result)
         return result;
-    result = specdec__engine_replace(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
+    result = specdec__engine_replace_tokens(t, head.keep, t->tokens + t->count, head.fresh + count, NULL);
     if (!result)
         t->stats.prompt_tokens -= head.fresh;
     return specdec__engine_end_cancel(t, result);
 }
 
+/* The body of specdec_prompt. */
 static specdec_result specdec__call_prompt(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
-    return result ? result : specdec__prompt_text(t, specdec__whole_head(t), text, length, 0, NULL);
+    return result ? result : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, 0, NULL);
 }
 
+/* The body of specdec_prompt_special. */
 static specdec_result specdec__call_prompt_special(specdec *t, const char *text, size_t length)
 {
     specdec_result result = specdec__check_call(t, text || !length);
 
     return result ? result
-                  : specdec__prompt_text(t, specdec__whole_head(t), text, length, SPECDEC_TOKENIZE_SPECIAL, NULL);
+                  : specdec__prompt_append(t, specdec__prompt_head_whole(t), text, length, SPECDEC_TOKENIZE_SPECIAL,
+                                           NULL);
 }
 
+/* The body of specdec_prompt_tokens. */
 static specdec_result specdec__call_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
 
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, NULL));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, NULL));
 }
 
+/* The body of specdec_prompt_logits. */
 static specdec_result specdec__call_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
     specdec_result result = specdec__check_call(t, logits || count <= 0);
     specdec__prefill_rows wanted = specdec__prefill_rows_from(0);
 
     wanted.logits = logits;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
+/* The body of specdec_prompt_states. */
 static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers,
                                                   int layer_count, float *states)
 {
@@ -586,12 +610,13 @@ static specdec_result specdec__call_prompt_states(specdec *t, const int32_t *tok
     wanted.taps.layers = layers;
     wanted.taps.count = layer_count;
     wanted.taps.out = states;
-    return result ? result : specdec__engine_end_cancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
+    return result ? result : specdec__engine_end_cancel(t, specdec__engine_append_prompt(t, tokens, count, &wanted));
 }
 
-/* For an answer that a stop string has ended: the index of the token in which the stop string begins, `back` bytes
-   before the answer's end. *part: the bytes of that token before the stop string, which are left in t->token_text. */
-static int specdec__cut_at(specdec *t, size_t back, size_t *part)
+/* For an answer that a stop string has ended: returns the index of the token in which the stop string begins. back:
+   bytes from there to the answer's end. *part: how many bytes the token has before the stop string; they lie in
+   t->token_text. */
+static int specdec__stop_find_token(specdec *t, size_t back, size_t *part)
 {
     specdec__text_stream stream;
     size_t all = 0, sure, more, held;
@@ -602,7 +627,7 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
                                    t->settings.show_special);
         for (i = t->answer_from, all = 0; i < t->handed_out; i++, all += more) {
             held = (size_t)stream.held_count;
-            specdec__stream_decode(t, &stream, t->tokens[i], &more, NULL);
+            specdec__stream_decode_token(t, &stream, t->tokens[i], &more, NULL);
             memcpy(t->token_text + more, stream.held, (size_t)stream.held_count);
             if (all + more + (size_t)stream.held_count <= sure)
                 continue;
@@ -617,19 +642,19 @@ static int specdec__cut_at(specdec *t, size_t back, size_t *part)
     return t->handed_out;
 }
 
-/* The head that keeps the returned part of an answer which a stop string has ended; all of any other answer. Errors:
-   CONTEXT, MEMORY. */
-static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
+/* Sets *head to the tokens before the stop string that has ended the answer: the returned part of a token within which
+   the stop string begins is tokenized anew. Without a stop string: all returned tokens. Errors: CONTEXT, MEMORY. */
+static specdec_result specdec__prompt_head_before_stop(specdec *t, specdec__prompt_head *head)
 {
     const specdec__vocab *v = &t->model->vocab;
     specdec_result result;
     size_t part, count = 0;
     int after_special;
 
-    *head = specdec__whole_head(t);
+    *head = specdec__prompt_head_whole(t);
     if (!t->stop.stopped || !t->stop.taken_bytes)
         return SPECDEC_OK;
-    head->keep = specdec__cut_at(t, t->stop.taken_bytes, &part);
+    head->keep = specdec__stop_find_token(t, t->stop.taken_bytes, &part);
     after_special = head->keep &&
                     specdec__vocab_type_is_special(specdec__vocab_token_type(v, (uint32_t)t->tokens[head->keep - 1]));
     result = specdec__tokenize(v, (const char *)t->token_text, part, after_special ? 0 : SPECDEC_TOKENIZE_INSIDE, NULL,
@@ -641,16 +666,18 @@ static specdec_result specdec__cut_head(specdec *t, specdec__head *head)
     return result;
 }
 
+/* The body of specdec_cut_stop. */
 static specdec_result specdec__call_cut_stop(specdec *t)
 {
     specdec_result result = specdec__check_call(t, 1);
-    specdec__head head;
+    specdec__prompt_head head;
     int i;
 
-    if (result || !t->stop.stopped || !t->stop.taken_bytes || (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+    if (result || !t->stop.stopped || !t->stop.taken_bytes ||
+        (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, head.keep);
-    specdec__engine_forget(t, head.keep);
+    specdec__engine_forget_tokens(t, head.keep);
     memmove(t->tokens + head.keep, t->tokens + t->count, (size_t)head.fresh * sizeof *t->tokens);
     t->count = t->handed_out = head.keep + head.fresh;
     for (i = head.keep; t->logprobs && i < t->count; i++)
@@ -660,7 +687,8 @@ static specdec_result specdec__call_cut_stop(specdec *t)
     return SPECDEC_OK;
 }
 
-/* Decodes until a token is pending; work 0: without a step. */
+/* Makes steps until a token of t is pending. work: 0: makes no step, and returns PENDING where one is needed. Returns
+   DONE if the answer has ended. */
 static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
@@ -670,10 +698,10 @@ static specdec_result specdec__next_token(specdec *t, int work)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
     t->cancelled = 0;
     for (;;) {
-        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
+        if (specdec__stream_end_reason(t, t->handed_out) == SPECDEC_STOP_CONTEXT &&
             (gone = specdec__engine_slide_count(t)) > 0)
-            specdec__engine_slide(t, gone);
-        t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
+            specdec__engine_slide_sequence(t, gone);
+        t->finished = specdec__stream_end_reason(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished) {
             specdec__engine_discard_children(t); /* the sequence ends before the forks of these children */
             return SPECDEC_DONE;
@@ -693,13 +721,14 @@ static specdec_result specdec__next_token(specdec *t, int work)
     }
 }
 
+/* The body of specdec_work. */
 static specdec_result specdec__call_work(specdec *t)
 {
     if (!t)
         return SPECDEC_ERROR_ARGUMENT;
     if (t->engine->room.max_views > 1)
         return specdec__engine_step(t->engine, NULL);
-    if (!specdec__engine_make_ready(t)) /* the only sequence */
+    if (!specdec__engine_prepare_sequence(t)) /* the only sequence */
         return SPECDEC_DONE;
     t->failed = specdec__engine_step(t->engine, t);
     if (t->failed == SPECDEC_ERROR_CANCELLED) /* the next call returns this error, and no other call */
@@ -707,6 +736,7 @@ static specdec_result specdec__call_work(specdec *t)
     return SPECDEC_OK;
 }
 
+/* The body of specdec_step. */
 static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int *count)
 {
     specdec_result result = specdec__check_call(t, tokens && count);
@@ -717,19 +747,20 @@ static specdec_result specdec__call_step(specdec *t, const int32_t **tokens, int
     t->before.count = 0;
     result = specdec__next_token(t, 1);
     if (result && result != SPECDEC_DONE)
-        specdec__engine_unslide(t);
+        specdec__engine_undo_slide(t);
     from = t->handed_out;
     *tokens = t->tokens + from;
     *count = 0;
     if (result)
         return result;
-    while (t->handed_out < t->count && !specdec__stream_ended(t, t->handed_out))
+    while (t->handed_out < t->count && !specdec__stream_end_reason(t, t->handed_out))
         t->handed_out++;
     *count = t->handed_out - from;
     return SPECDEC_OK;
 }
 
-/* Writes the next piece of text that is not empty to t->piece. */
+/* Decodes tokens until their text is not empty, and writes that text, *written bytes, to t->piece. work: as for
+   specdec__next_token. */
 static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
@@ -748,7 +779,7 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
         }
         if (result)
             return result;
-        result = specdec__stream_decode(t, &t->stream, t->tokens[t->handed_out], &more, &t->error);
+        result = specdec__stream_decode_token(t, &t->stream, t->tokens[t->handed_out], &more, &t->error);
         if (result)
             return result;
         t->handed_out++;
@@ -758,7 +789,8 @@ static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
     return result;
 }
 
-static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piece)
+/* Returns the next piece of text to the caller, for specdec_next (work: 1) and specdec_take (0: without a step). */
+static specdec_result specdec__return_piece(specdec *t, int work, specdec_text *piece)
 {
     specdec_result result = specdec__check_call(t, piece != NULL);
     specdec__text_stream stream;
@@ -778,7 +810,7 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     t->before.count = 0;
     result = specdec__next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
-        specdec__engine_unslide(t);
+        specdec__engine_undo_slide(t);
         t->stream = stream; /* tokens whose bytes were held back are pending again */
         t->stop = stop;
         t->handed_out = handed_out;
@@ -787,16 +819,16 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     return result;
 }
 
-static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+static specdec_result specdec__call_next(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 1, piece); }
 
-static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+static specdec_result specdec__call_take(specdec *t, specdec_text *piece) { return specdec__return_piece(t, 0, piece); }
 
 specdec_stop specdec_stopped(const specdec *t, int *which)
 {
     specdec_stop stop = SPECDEC_STOP_NONE;
 
     if (t && t->finished)
-        stop = specdec__stream_ended(t, t->handed_out);
+        stop = specdec__stream_end_reason(t, t->handed_out);
     else if (t && t->cancelled)
         stop = SPECDEC_STOP_CANCELLED;
     if (which)
@@ -814,6 +846,7 @@ void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
         *count = t ? t->handed_out : 0;
 }
 
+/* The body of specdec_rewind. */
 static specdec_result specdec__call_rewind(specdec *t, int count)
 {
     specdec_result result = specdec__check_call(t, 1);
@@ -825,8 +858,8 @@ static specdec_result specdec__call_rewind(specdec *t, int count)
     if (count < t->handed_out) { /* else the stock stays */
         specdec__engine_drop_children(t, count);
         if (t->view.length - count >= SPECDEC__KEYS) /* less is not worth an entry of the table */
-            specdec__engine_retain(t);
-        specdec__engine_forget(t, count);
+            specdec__engine_keep_prefix(t);
+        specdec__engine_forget_tokens(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
     } else if ((t->handed_out < t->count && specdec__stream_depends_on_begin(&t->settings)) ||
@@ -906,6 +939,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
 
 const specdec_model *specdec_get_model(const specdec *t) { return t && !t->engine->ended ? t->model : NULL; }
 
+/* The body of specdec_get_logprob. */
 static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
     specdec_result result = specdec__check_call(t, logprob != NULL);
@@ -925,8 +959,9 @@ static specdec_result specdec__call_get_logprob(specdec *t, int at, specdec_logp
     return SPECDEC_OK;
 }
 
-/* Checks nodes of the caller that are to be run behind a sequence. */
-static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
+/* Checks the caller's nodes, tokens[count] with parents[count] (-1: the sequence's last token), that are to be run
+   behind a sequence. */
+static specdec_result specdec__caller_nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
 {
     const int vocab = t->model->vocab_size;
     int i;
@@ -943,14 +978,15 @@ static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Makes the last token of a sequence, if there is one, node 0 of a step that leaves the sequence unchanged. */
-static specdec_result specdec__nodes_begin(specdec *t)
+/* Begins a step of the caller's nodes, which leaves the sequence unchanged: prefills the tokens that lack keys, and
+   makes the sequence's last token, if there is one, node 0. */
+static specdec_result specdec__caller_nodes_begin(specdec *t)
 {
     specdec__context *c = &t->engine->target;
     const specdec__prefill_rows none = specdec__prefill_rows_from(t->handed_out);
     specdec_result result = SPECDEC_OK;
 
-    specdec__engine_reroot(t, t->handed_out);
+    specdec__engine_drop_root_keys(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
         result = specdec__engine_end_cancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (!result && t->handed_out) {
@@ -960,8 +996,8 @@ static specdec_result specdec__nodes_begin(specdec *t)
     return result;
 }
 
-/* Runs the n nodes of a step that leaves the sequence unchanged. */
-static specdec_result specdec__nodes_run(specdec *t, int n)
+/* Runs n nodes, the caller's and node 0, whose logits then lie in the target's context. The sequence is unchanged. */
+static specdec_result specdec__caller_nodes_run(specdec *t, int n)
 {
     specdec__context *c = &t->engine->target;
     specdec__batch batch = specdec__forward_make_view_batch(c, &t->view, 0, n);
@@ -976,6 +1012,7 @@ static specdec_result specdec__nodes_run(specdec *t, int n)
     return result;
 }
 
+/* The body of specdec_logits. */
 static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count,
                                            float *logits)
 {
@@ -984,17 +1021,17 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     size_t row;
     int i, root;
 
-    if (result || (result = specdec__nodes_check(t, tokens, parents, count)) != SPECDEC_OK)
+    if (result || (result = specdec__caller_nodes_check(t, tokens, parents, count)) != SPECDEC_OK)
         return result;
     c = &t->engine->target;
     root = t->handed_out > 0;
-    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK)
+    if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK)
         return result;
     for (i = 0; i < count; i++) {
         c->tokens[root + i] = tokens[i];
         c->parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
     }
-    result = specdec__nodes_run(t, count + root);
+    result = specdec__caller_nodes_run(t, count + root);
     if (result || !logits)
         return result;
     row = (size_t)t->model->vocab_size;
@@ -1004,8 +1041,9 @@ static specdec_result specdec__call_logits(specdec *t, const int32_t *tokens, co
     return SPECDEC_OK;
 }
 
-/* Tokenises labels into chains behind the sequence's last token, in nodes from 1 on. *nodes: the number of nodes. */
-static specdec_result specdec__score_nodes(specdec *t, const char *const *labels, int count, int *nodes)
+/* Tokenizes the `count` labels of specdec_score into nodes of a step: node 0 is the sequence's last token, each label a
+   chain of nodes behind it. *nodes: the number of nodes, node 0 included. */
+static specdec_result specdec__score_make_nodes(specdec *t, const char *const *labels, int count, int *nodes)
 {
     const specdec__vocab *v = &t->model->vocab;
     const uint32_t last = (uint32_t)t->tokens[t->handed_out - 1];
@@ -1035,8 +1073,9 @@ static specdec_result specdec__score_nodes(specdec *t, const char *const *labels
     return SPECDEC_OK;
 }
 
-/* The log-probability of a token, from a row of logits. */
-static double specdec__score_token(const float *logits, int vocab, int32_t token, const specdec__kernels *kernels)
+/* The log-probability of a token, from its row of logits (vocab). */
+static double specdec__score_token_of_row(const float *logits, int vocab, int32_t token,
+                                          const specdec__kernels *kernels)
 {
     const float highest = kernels->largest(logits, vocab);
     double total = 0;
@@ -1047,6 +1086,7 @@ static double specdec__score_token(const float *logits, int vocab, int32_t token
     return (double)(specdec__sample_clean_logit(logits[token]) - highest) - specdec__log_double(total);
 }
 
+/* The body of specdec_score. */
 static specdec_result specdec__call_score(specdec *t, const char *const *labels, int count, double *scores)
 {
     specdec_result result = specdec__check_call(t, labels && scores);
@@ -1054,22 +1094,23 @@ static specdec_result specdec__call_score(specdec *t, const char *const *labels,
     int i, node, nodes, label = -1;
 
     for (i = 0; !result && i < count; i++)
-        result = labels[i] ? SPECDEC_OK : specdec__is_missing(&t->error);
+        result = labels[i] ? SPECDEC_OK : specdec__fail_missing(&t->error);
     if (result)
         return result;
     if (count < 1 || !t->handed_out)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d labels behind a text of %d tokens", count,
                              t->handed_out);
-    if ((result = specdec__nodes_begin(t)) != SPECDEC_OK ||
-        (result = specdec__score_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
-        (result = specdec__nodes_run(t, nodes)) != SPECDEC_OK)
+    if ((result = specdec__caller_nodes_begin(t)) != SPECDEC_OK ||
+        (result = specdec__score_make_nodes(t, labels, count, &nodes)) != SPECDEC_OK ||
+        (result = specdec__caller_nodes_run(t, nodes)) != SPECDEC_OK)
         return result;
     c = &t->engine->target;
     for (node = 1; node < nodes; node++) {
         if (!c->parents[node])
             scores[++label] = 0;
-        scores[label] += specdec__score_token(c->logits + (size_t)c->parents[node] * (size_t)t->model->vocab_size,
-                                              t->model->vocab_size, c->tokens[node], t->engine->kernels);
+        scores[label] += specdec__score_token_of_row(c->logits +
+                                                         (size_t)c->parents[node] * (size_t)t->model->vocab_size,
+                                                     t->model->vocab_size, c->tokens[node], t->engine->kernels);
     }
     return SPECDEC_OK;
 }

@@ -26,8 +26,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Appends what the format has behind an answer and the sequence lacks: all of it if a limit or a stop string ended the
-   answer, else the part behind the end token. last: the answer's last token. */
+/* Appends to *out the text that the chat format has behind an answer, as far as the sequence lacks it: all of the text
+   if a limit or a stop string ended the answer, else the part behind the end token. last: the answer's last token. */
 static void specdec__chat_end_turn(const specdec *t, int32_t last, specdec__chat_text *out)
 {
     const specdec__chat_format *format = t->engine->chat.format;
@@ -60,8 +60,8 @@ static specdec_result specdec__chat_lengths(specdec *t, const specdec_message *m
     return SPECDEC_OK;
 }
 
-/* Renders messages in the model's chat format, or by its template, behind the end of the turn before, whose last token
-   is `last`; -1: there is none. */
+/* Renders messages[count] into *out, in the model's chat format or by its template, behind the end of the turn before.
+   last: that turn's last token; -1: there is none. */
 static specdec_result specdec__chat_text_of(specdec *t, int32_t last, const specdec_message *messages, int count,
                                             specdec__chat_text *out)
 {
@@ -90,12 +90,13 @@ static specdec__chat_text specdec__chat_room(const specdec *t)
     return out;
 }
 
+/* The body of specdec_chat. */
 static specdec_result specdec__call_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec_result result = specdec__check_call(t, messages != NULL);
     const specdec__vocab *v;
     specdec__chat_text out;
-    specdec__head head;
+    specdec__prompt_head head;
     int32_t last;
 
     if (result)
@@ -105,10 +106,10 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     if ((result = specdec__chat_lengths(t, messages, count)) != SPECDEC_OK ||
-        (result = specdec__cut_head(t, &head)) != SPECDEC_OK)
+        (result = specdec__prompt_head_before_stop(t, &head)) != SPECDEC_OK)
         return result;
     v = &t->model->vocab;
-    last = specdec__head_last(t, head);
+    last = specdec__prompt_head_last(t, head);
     out = specdec__chat_room(t);
     result = specdec__chat_text_of(t, last, messages, count, &out);
     if (result == SPECDEC_ERROR_BUFFER)
@@ -118,8 +119,8 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
         return result;
     if (last >= 0 && specdec__vocab_token_strips_space(v, specdec__vocab_token_text(v, (uint32_t)last)))
         specdec__chat_drop_leading_space(&out); /* the last token takes the white space behind it with it */
-    result = specdec__prompt_text(t, head, out.text, out.needed,
-                                  specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
+    result = specdec__prompt_append(t, head, out.text, out.needed,
+                                    specdec__chat_tokenize_flags(&t->engine->chat, v, &out, last >= 0), out.plain);
     if (!result)
         t->inside = specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     return result;
@@ -127,14 +128,15 @@ static specdec_result specdec__call_chat(specdec *t, const specdec_message *mess
 
 /* ---- Whole conversations. */
 
-/* How far two lists of tokens have the same bytes. */
+/* How far a sequence's tokens and those of a new conversation spell the same bytes. */
 typedef struct specdec__common {
-    int held, fresh; /* tokens of the one and of the other that spell the same */
+    int held;  /* first tokens of the sequence, so many */
+    int fresh; /* first tokens of the conversation, so many: they spell the same bytes as those of the sequence */
 } specdec__common;
 
-/* Compares held[held_count] with fresh[fresh_count] byte by byte, control tokens as tokens: a model may decode other
-   tokens than the tokenizer for the same bytes. *common: the last place that ends a token in both lists. room: twice
-   the bytes of a token. */
+/* Compares a sequence's tokens held[held_count] with a conversation's fresh[fresh_count] byte by byte, control tokens
+   as tokens: a model may decode other tokens than the tokenizer makes of the same bytes. Returns the last place at
+   which a token ends in both lists. room (2 * longest): working memory; longest: bytes of a token, at most. */
 static specdec__common specdec__engine_common(const specdec__vocab *v, const int32_t *held, int held_count,
                                               const int32_t *fresh, int fresh_count, unsigned char *room,
                                               size_t longest)
@@ -207,7 +209,8 @@ static specdec_result specdec__conversation_text_of(specdec *t, const specdec_ch
     return specdec__conversation_cut_end(input->messages[input->count - 1].content, out, &t->error);
 }
 
-/* Appends to a prompt the beginning of a call that must follow, at most SPECDEC__STOP_MAX_BYTES - 1 bytes. */
+/* Appends to a conversation's text *out the beginning of the tool call that must follow, where input->tool_choice
+   requires one. *begun: its bytes, at most SPECDEC__STOP_MAX_BYTES - 1; 0: no call is required. */
 static specdec_result specdec__conversation_call(specdec *t, const specdec_chat_input *input, specdec__chat_text *out,
                                                  size_t *begun)
 {
@@ -239,7 +242,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     const specdec__vocab *v = &t->model->vocab;
     specdec__chat_text out = specdec__chat_room(t);
     specdec_result result = specdec__conversation_check(input, t->engine->chat_bytes, &t->error);
-    const specdec__head empty = {0, 0};
+    const specdec__prompt_head empty = {0, 0};
     specdec__common common;
     int count = 0, inside;
     size_t begun = 0;
@@ -252,9 +255,9 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", out.needed, out.size);
     if (!result)
-        result = specdec__prompt_read(t, empty, out.text, out.needed,
-                                      specdec__chat_tokenize_flags(&t->engine->chat, v, &out, 0),
-                                      input->special ? NULL : out.plain, &count);
+        result = specdec__prompt_tokenize(t, empty, out.text, out.needed,
+                                          specdec__chat_tokenize_flags(&t->engine->chat, v, &out, 0),
+                                          input->special ? NULL : out.plain, &count);
     if (result)
         return result;
     if (!count)
@@ -262,7 +265,8 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     inside = !begun && specdec__answer_prompt_ends_inside(t->engine->chat.thoughts, out.text, out.needed);
     common = specdec__engine_common(v, t->tokens, t->handed_out, t->tokens + t->count, count,
                                     (unsigned char *)t->engine->scratch, (size_t)v->longest + 4);
-    result = specdec__engine_replace(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh, NULL);
+    result = specdec__engine_replace_tokens(t, common.held, t->tokens + t->count + common.fresh, count - common.fresh,
+                                            NULL);
     if (result)
         return specdec__engine_end_cancel(t, result);
     t->inside = inside;
@@ -272,7 +276,7 @@ static specdec_result specdec__engine_converse(specdec *t, const specdec_chat_in
     return SPECDEC_OK;
 }
 
-/* An arena over the engine's scratch memory. */
+/* An arena over the engine's working memory, e->scratch. */
 static specdec__arena specdec__scratch_arena(const specdec *t)
 {
     specdec__arena arena;
@@ -283,6 +287,7 @@ static specdec__arena specdec__scratch_arena(const specdec *t)
     return arena;
 }
 
+/* The body of specdec_chat_messages. */
 static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat_input *input)
 {
     specdec_result result = specdec__check_call(t, input != NULL);
@@ -294,6 +299,7 @@ static specdec_result specdec__call_chat_messages(specdec *t, const specdec_chat
     return specdec__engine_converse(t, input, &arena);
 }
 
+/* The body of specdec_chat_json. */
 static specdec_result specdec__call_chat_json(specdec *t, const char *json, size_t length)
 {
     specdec_result result = specdec__check_call(t, json != NULL);
@@ -310,7 +316,7 @@ static specdec_result specdec__call_chat_json(specdec *t, const char *json, size
 
 /* ---- Answers in parts. */
 
-/* Sets the control tokens by which the model's format marks calls. JSON and Python calls have none. */
+/* Sets m->marks: the control tokens by which the model's format marks tool calls. JSON and Python calls have none. */
 static void specdec__part_marks(const specdec *t, specdec__masker *m)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -356,7 +362,8 @@ static void specdec__part_obeys(specdec *t)
         specdec__part_marks(t, t->constrained.masker);
 }
 
-/* Returns the next part of the answer. Bytes of the answer that were returned by other calls are split first. */
+/* Returns the next part of the sequence's answer, for specdec_next_part (work: 1) and specdec_take_part (0: without a
+   step). */
 static specdec_result specdec__call_part(specdec *t, int work, specdec_part *part)
 {
     specdec_result result = specdec__check_call(t, part != NULL);
@@ -377,7 +384,7 @@ static specdec_result specdec__call_part(specdec *t, int work, specdec_part *par
             return SPECDEC_OK;
         if (SPECDEC__CONSTRAINTS && t->parts == 1)
             specdec__part_obeys(t);
-        result = specdec__hand_out(t, work, &piece);
+        result = specdec__return_piece(t, work, &piece);
         if (result != SPECDEC_OK && result != SPECDEC_DONE)
             return result;
         if (piece.length) {

@@ -17,7 +17,7 @@
 #if SPECDEC__CONSTRAINTS
 SPECDEC__FOR_SIZE
 
-/* Checks the source of a constraint. *size: bytes of its strings. */
+/* Checks the caller's source of a constraint. *size: bytes of its texts in all. */
 static specdec_result specdec__constraint_check(const specdec_constraint_source *source, size_t *size,
                                                 specdec_error *error)
 {
@@ -31,12 +31,12 @@ static specdec_result specdec__constraint_check(const specdec_constraint_source 
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is nothing to choose from");
         for (i = 0; i < source->choice_count; i++) {
             if (!source->choices[i])
-                return specdec__is_missing(error);
+                return specdec__fail_missing(error);
             *size = specdec__size_add(*size, strlen(source->choices[i]));
         }
     } else if (source->kind != SPECDEC_CONSTRAINT_JSON) {
         if (!source->text)
-            return specdec__is_missing(error);
+            return specdec__fail_missing(error);
         *size = source->length == SPECDEC_WHOLE_STRING ? strlen(source->text) : source->length;
     }
     if (*size > 1u << 26)
@@ -50,7 +50,7 @@ specdec_result specdec_constraint_needed(const specdec_constraint_source *source
     size_t size;
 
     if (!source || !bytes)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     result = specdec__constraint_check(source, &size, error);
     if (!result)
         *bytes = ((size_t)16 << 20) + 400 * size;
@@ -66,17 +66,17 @@ specdec_result specdec_constraint_init(const specdec_constraint **constraint, co
     size_t size, skip;
 
     if (!constraint)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *constraint = NULL;
     if (!source || !memory)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     result = specdec__constraint_check(source, &size, error);
     if (result)
         return result;
     skip = (size_t)(-(uintptr_t)base & 7);
     size = sizeof *b + skip + 8;
     if (bytes < size)
-        return specdec__too_small(bytes, size, error);
+        return specdec__fail_small_block(bytes, size, error);
     bytes = (bytes - size) & ~(size_t)7;
     b = (specdec__build *)(void *)(base + skip + bytes); /* at the end, as all else that is not kept */
     result = specdec__compile_constraint(b, source, base + skip, bytes, error);
@@ -170,7 +170,7 @@ specdec_result specdec_token_trie_needed(const specdec_model *model, size_t *byt
     specdec_token_trie trie;
 
     if (!model || !bytes)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     SPECDEC__TAKE(&arena, specdec_token_trie, 1);
@@ -187,19 +187,19 @@ specdec_result specdec_token_trie_init(const specdec_token_trie **trie, const sp
     size_t needed;
 
     if (!trie)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *trie = NULL;
     result = specdec_token_trie_needed(model, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, error);
+        return specdec__fail_small_block(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     made = SPECDEC__TAKE(&arena, specdec_token_trie, 1);
     if (made)
         specdec__trie_build(made, &model->vocab, &arena);
     if (arena.used == SIZE_MAX)
-        return specdec__too_small(bytes, needed, error);
+        return specdec__fail_small_block(bytes, needed, error);
     *trie = made;
     return SPECDEC_OK;
 }

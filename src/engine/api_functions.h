@@ -22,6 +22,7 @@
 
 SPECDEC__FOR_SIZE
 
+/* The body of specdec_set_tree. */
 static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tree)
 {
     specdec_result result = specdec__check_call(t, tree != NULL);
@@ -30,7 +31,7 @@ static specdec_result specdec__call_set_tree(specdec *t, const specdec_tree *tre
     if (result)
         return result;
     e = t->engine;
-    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_grows(&e->config))
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_trees_grow(&e->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
     result = specdec_tree_check(tree, &t->error);
     if (result)
@@ -53,7 +54,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
     specdec_result result;
 
     if (!gguf || !data)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     file.data = (const unsigned char *)data;
     file.size = size;
     result = specdec__gguf_open(gguf, file, error);
@@ -72,7 +73,7 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
     return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
 }
 
-/* A cursor at `place` in a file, which must lie in [from, to); 0 stands for from. */
+/* A cursor at byte `place` of a GGUF file; 0 stands for `from`. The cursor is bad if the place is not below `to`. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
     specdec__cursor c = specdec__cursor_at_start(gguf->file.data, to);
@@ -131,7 +132,7 @@ int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, spe
     return !c.is_bad;
 }
 
-/* The address of item i of a value; NULL: there is none, or items have no fixed size. */
+/* The address of item i of a metadata value; NULL: the value has no such item, or its items have no fixed size. */
 static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
 {
     size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
@@ -171,14 +172,14 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
                                         int64_t *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     return specdec__gguf_get_integer(gguf, key, 0, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
@@ -189,13 +190,14 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     specdec_result result;
 
     if (!gguf || !key || !out)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     result = specdec__gguf_get_string(gguf, key, &found, error);
     *out = result || !found.data ? *out : found;
     return result;
 }
 
-/* Fills in the public description of a quantisation type. Returns 0, and zeros, if the type is not known. */
+/* Fills in *type, the public description of the quantisation type `known`. Returns 0, and changes nothing, if either
+   pointer is NULL. */
 static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
 {
     if (!known || !type)
@@ -266,7 +268,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
     size_t size;
 
     if (!bytes)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     if (!specdec__type_of(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
@@ -279,7 +281,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
-        return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
     if (specdec__quant_is_left_out(type))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
                              type->name);
@@ -295,7 +297,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
     specdec_type about;
 
     if (!specdec__type_show(type, &about) || (count && (!values || !out)))
-        return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__fail_missing(error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
     specdec__quant_from_float(type, values, count, out);

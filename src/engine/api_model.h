@@ -18,6 +18,8 @@
 
 SPECDEC__FOR_SIZE
 
+/* Opens config->target as *m, and lays out its memory in an arena, which may only count: its indexes, the threads that
+   repack its weights (*pool, which has ended when this returns), and the repacked weights. */
 static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool,
                                             specdec__arena *arena, specdec_error *error)
 {
@@ -27,7 +29,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check(config, 1, error)) != SPECDEC_OK ||
+    if ((result = specdec__engine_check_integers(config, 1, error)) != SPECDEC_OK ||
         (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
@@ -36,7 +38,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
     result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack_matrices(m, specdec__engine_screening(config, &unused), arena, pool,
+        result = specdec__model_repack_matrices(m, specdec__engine_output_planes(config, &unused), arena, pool,
                                                 &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
@@ -50,7 +52,7 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     specdec_result result;
 
     if (!config || !bytes)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model, &pool, &arena, error);
@@ -70,18 +72,18 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
     specdec_result result;
 
     if (!model)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *model = NULL;
     result = specdec_model_memory_needed(config, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, error);
+        return specdec__fail_small_block(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     m = SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, m, &pool, &arena, error);
     if (!result && arena.used == SIZE_MAX)
-        result = specdec__too_small(bytes, needed, error);
+        result = specdec__fail_small_block(bytes, needed, error);
     if (result) {
         specdec__model_deinit(m);
         return result;
@@ -109,7 +111,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     specdec_result result;
 
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (!model->vocab.count)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
@@ -123,7 +125,8 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     return result;
 }
 
-/* Finds the chat format of a conversation, and counts the bytes of the rendered text. */
+/* Finds the chat format of a conversation (*chat), and renders its messages into *out, as far as out->size bytes have
+   room: out->needed becomes the bytes of the whole text. */
 static specdec_result specdec__conversation(const specdec_model *model, const specdec_conversation *c,
                                             specdec__chat *chat, specdec__chat_text *out, specdec_error *error)
 {
@@ -166,7 +169,7 @@ specdec_result specdec_chat_tokens(const specdec_model *model, const specdec_con
     size_t all = 0, own;
 
     if (!model || !conversation || !count || (capacity > 0 && !tokens) || (bytes && !memory))
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     *count = 0;
     memset(&out, 0, sizeof out);
     result = specdec__conversation(model, conversation, &chat, &out, error);
@@ -206,11 +209,12 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
                                   specdec_error *error)
 {
     if (!model || !length || (size && !bytes))
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
-/* Bytes that specdec_detokenize needs: of all tokens, and of an unfinished character behind them. */
+/* Sets *room to the bytes that specdec_detokenize needs at most: those of all tokens, and three of an unfinished
+   character behind them. special: 1: control tokens are spelled. */
 static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
                                                int special, size_t *room, specdec_error *error)
 {
@@ -238,7 +242,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     int i;
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     if (count < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens", count);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);

@@ -33,8 +33,8 @@ static specdec_result specdec__leave(specdec *t, specdec_result result)
     return result;
 }
 
-/* As specdec__enter, for calls of prompts. A cancellation made before such a call was meant for an earlier call: it is
-   cleared, but set again if the call fails. */
+/* Begins a call that prompts a sequence, as specdec__enter does. A cancellation made before such a call was meant for
+   an earlier call: it is cleared, but set again if the call fails. */
 static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
 {
     if (!specdec__enter(t))
@@ -45,7 +45,7 @@ static SPECDEC__NOINLINE int specdec__enter_prompt(specdec *t)
     return 1;
 }
 
-/* Ends a call of a prompt; returns `result`. */
+/* Ends a call that prompts a sequence; returns `result`. */
 static SPECDEC__NOINLINE specdec_result specdec__leave_prompt(specdec *t, specdec_result result)
 {
     if (t->late && result && result != SPECDEC_ERROR_CANCELLED)
@@ -233,7 +233,7 @@ void specdec_drop_prefixes(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_drop(t, t->count);   /* ends what a lane does */
+    specdec__ahead_drop_drafts(t, t->count);   /* ends what a lane does */
     for (i = 0; i < t->engine->room.kept_views; i++)
         specdec__engine_drop_kept(t->engine, i);
     specdec__leave(t, SPECDEC_OK);
@@ -245,11 +245,11 @@ void specdec_deinit(specdec *t)
 
     if (!specdec__enter(t))
         return;
-    specdec__ahead_drop(t, 0);
+    specdec__ahead_drop_drafts(t, 0);
     if (SPECDEC__PIPE && t->engine->remote)
         t->engine->remote->end(t->engine);
     specdec__pool_deinit(&t->engine->pool);
-    specdec__engine_close(t->engine);
+    specdec__engine_close_models(t->engine);
     for (i = 0; i < t->engine->room.max_views; i++)
         t->engine->sequences[i].open = 0;
     t->engine->ended = 1; /* for calls that come all the same, as long as the block lies there */

@@ -50,6 +50,7 @@ static int specdec__field_word_of(const char *words, const char *text, size_t le
     }
 }
 
+/* The index of a whole string in a list of words, "a|b"; -1: it is not in the list. */
 static int specdec__field_word(const char *words, const char *text)
 {
     return specdec__field_word_of(words, text, strlen(text));
@@ -201,7 +202,7 @@ static int specdec__field_characters(const specdec_field *field, unsigned char *
     return 1;
 }
 
-/* Sets an int, or an enumeration, which has the same size. */
+/* Stores a value in a field's member, an int or an enumeration, which has the same size. Returns 1. */
 static int specdec__field_put(unsigned char *member, int value)
 {
     memcpy(member, &value, sizeof value);
@@ -255,7 +256,8 @@ static int specdec__field_store(const specdec_field *field, unsigned char *membe
     return 0;
 }
 
-/* Sets a field by name in `block`, which holds the bytes of a configuration from offset `from` on. */
+/* Sets the field that is called `name` from a text; NULL: to 0. block: the bytes of a configuration from offset `from`
+   on; settings: 1: only fields of specdec_settings are allowed. */
 static specdec_result specdec__field_set(void *block, size_t from, int settings, const char *name, const char *text,
                                          specdec_error *error)
 {
@@ -264,7 +266,7 @@ static specdec_result specdec__field_set(void *block, size_t from, int settings,
     int i = 0;
 
     if (!block || !name)
-        return specdec__is_missing(error);
+        return specdec__fail_missing(error);
     if (!SPECDEC__NAMES)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_NAMES leaves fields by name out of this "
                              "build");

@@ -31,7 +31,8 @@
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Rows of the fields that are whole numbers: their range. The first is a model's, too. */
+/* Rows of the table of ranges: one for each field of a configuration that is an integer or an enumeration. The first
+   one is checked for prepared models, too. */
 #define SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high) \
     {#member, (int)offsetof(specdec_config, member), low, high},
 #define SPECDEC__ENGINE_LIMIT_CHOICE(member, low, high) SPECDEC__ENGINE_LIMIT_INTEGER(member, low, high)
@@ -46,7 +47,7 @@ SPECDEC__FOR_SIZE
 SPECDEC__STATIC_ASSERT(fields_know_the_limits, SPECDEC__KEYS == 64 && SPECDEC__MAX_TREE == 64);
 
 /* Returns an error if an integer of a configuration is out of range; for_model: checks the first one only. */
-static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
+static specdec_result specdec__engine_check_integers(const specdec_config *c, int for_model, specdec_error *error)
 {
     static const struct {
         const char *name;
@@ -68,24 +69,28 @@ static specdec_result specdec__engine_check(const specdec_config *c, int for_mod
 SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
                                            sizeof(specdec_policy) == sizeof(int));
 
-static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
+/* Whether the configuration has a model from this source. */
+static int specdec__source_is_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
 /* Whether the engine is rank 0 or another rank of a cluster: then the target verifies on other machines while this one
    drafts. */
 static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__PIPE && c->cluster; }
 
 /* Whether this rank of a cluster holds the draft model alone. */
-static int specdec__engine_drafts(const specdec__engine *e) { return SPECDEC__PIPE && e->remote && e->remote->drafts; }
+static int specdec__engine_only_drafts(const specdec__engine *e)
+{
+    return SPECDEC__PIPE && e->remote && e->remote->drafts;
+}
 
 /* The source of the model of a kind of drafter; NULL: the kind has no model. */
-static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
+static const specdec_source *specdec__engine_drafter_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* The kind of drafter with a public number, or the one that replaces it where another rank drafts. Returns 0 if it is
-   not compiled in. */
-static int specdec__engine_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
+/* Sets *kind to the kind of drafter with the public number SPECDEC_DRAFT_..., or to the kind that replaces it where
+   another rank drafts. Returns 0 if the kind is not compiled in. */
+static int specdec__engine_find_drafter_kind(const specdec__engine *e, int drafting, specdec__drafter_kind *kind)
 {
     const int found = specdec__drafter_named_kind(kind, (specdec_drafting)drafting);
 
@@ -95,31 +100,33 @@ static int specdec__engine_kind(const specdec__engine *e, int drafting, specdec_
 }
 
 /* Whether the configuration has the model that a kind of drafter needs, or the kind needs none. */
-static int specdec__engine_given(const specdec__engine *e, const specdec__drafter_kind *kind)
+static int specdec__engine_has_drafter_model(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
-    const specdec_source *source = specdec__engine_source(&e->config, kind);
+    const specdec_source *source = specdec__engine_drafter_source(&e->config, kind);
 
     return kind->nextn ? specdec__nextn_exists(e->target_model)
-                       : !source || kind->optional || specdec__source_given(source);
+                       : !source || kind->optional || specdec__source_is_given(source);
 }
 
-/* Whether the configuration wants a drafter: names it, or is `auto` and has all that the drafter needs. */
-static int specdec__engine_wants(const specdec__engine *e, int drafting)
+/* Whether the configuration wants a drafter, SPECDEC_DRAFT_...: it names the drafter, or is `auto` and has the model
+   that the drafter needs. */
+static int specdec__engine_wants_drafter(const specdec__engine *e, int drafting)
 {
     const specdec_config *c = &e->config;
     specdec__drafter_kind kind;
     int value = 1;
 
-    if ((int)c->drafting == drafting || c->drafting != SPECDEC_DRAFT_AUTO || !specdec__engine_kind(e, drafting, &kind))
+    if ((int)c->drafting == drafting || c->drafting != SPECDEC_DRAFT_AUTO ||
+        !specdec__engine_find_drafter_kind(e, drafting, &kind))
         return (int)c->drafting == drafting;
     if (kind.enabled_by)
         memcpy(&value, (const char *)c + kind.enabled_by, sizeof value);
-    return value && specdec__engine_given(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
+    return value && specdec__engine_has_drafter_model(e, &kind) && !(kind.nextn && specdec__in_cluster(c));
 }
 
 /* Sets the default size and depth of trees: those of the only drafter, or of all drafters together; the root alone
    where nothing drafts. Ranks other than 0 do not know the drafters of rank 0, and take the largest. */
-static void specdec__engine_tree_size(specdec__engine *e)
+static void specdec__engine_set_tree_size(specdec__engine *e)
 {
     specdec_config *c = &e->config;
     specdec__drafter_kind kind;
@@ -127,14 +134,14 @@ static void specdec__engine_tree_size(specdec__engine *e)
     int i, drafters = specdec__in_cluster(c);
 
     for (i = SPECDEC_DRAFT_OFF + 1; !drafters && i < SPECDEC_DRAFT_COUNT; i++)
-        drafters += specdec__engine_wants(e, i);
+        drafters += specdec__engine_wants_drafter(e, i);
     if (!c->tree_size)
         c->tree_size = alone ? kind.size : drafters ? 32 : 1;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? kind.depth : 12, c->tree_size);
 }
 
 /* Fills in the defaults of a configuration and checks it. */
-static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *error)
+static specdec_result specdec__engine_fill_config(specdec__engine *e, specdec_error *error)
 {
     specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
@@ -142,7 +149,7 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
     c->kv = specdec__kv_types[kv].name;
-    if (specdec__engine_check(c, 0, error))
+    if (specdec__engine_check_integers(c, 0, error))
         return SPECDEC_ERROR_ARGUMENT;
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
@@ -164,13 +171,14 @@ static specdec_result specdec__engine_config(specdec__engine *e, specdec_error *
     if (c->policy == SPECDEC_POLICY_AUTO)
         c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
     if (specdec__in_cluster(c)) /* before drafting is switched off on ranks other than 0: all ranks have as many rows */
-        specdec__engine_tree_size(e);
+        specdec__engine_set_tree_size(e);
     return SPECDEC_OK;
 }
 
-/* The model of a source: the one that the caller prepared, or one that the engine opens and binds. */
-static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
-                                            const specdec__model **out, specdec__arena *arena, specdec_error *error)
+/* Sets *out to the model of a source: the one that the caller prepared, or one that the engine opens and binds. */
+static specdec_result specdec__engine_open_model(specdec__engine *e, const specdec_source *source,
+                                                 const specdec__model **out, specdec__arena *arena,
+                                                 specdec_error *error)
 {
     specdec__layer_choice cut = {NULL, NULL};
 
@@ -192,7 +200,7 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
    tokens. Coupled and top-k verification stay exact, as they draw the target's token without the children. Rules of
    rejection would not: a child that is offered because it is probable is no draw from the draft's distribution; their
    trees are static. */
-static int specdec__engine_grows(const specdec_config *c)
+static int specdec__engine_trees_grow(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
 }
@@ -204,7 +212,7 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
 }
 
 /* Whether every step has the same tree: one drafter with a cost was chosen, and the policy is static. */
-static int specdec__engine_fixed(const specdec__engine *e)
+static int specdec__engine_tree_is_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind.level_cost;
 }
@@ -222,16 +230,16 @@ static int specdec__engine_draft_threads(const specdec_config *c, const specdec_
 }
 
 /* Candidates of a drafter's proposal, at most. */
-static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
+static int specdec__engine_candidate_limit(const specdec__engine *e, const specdec__drafter_kind *kind)
 {
     if (specdec__engine_draft_threads(&e->config, kind))
         return 1 + (e->room.step_nodes + 1) * SPECDEC__GROWN_CHILDREN;
-    return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
+    return kind->extend && specdec__engine_trees_grow(&e->config) ? 1 + e->config.tree_size * SPECDEC__GROWN_CHILDREN
                                                              : e->config.tree_size;
 }
 
-/* Takes the arrays of a drafter's proposals from an arena, one proposal a sequence. */
-static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+/* Takes a drafter's proposals, one a sequence, and their arrays from an arena. */
+static void specdec__engine_lay_out_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
     const int size = e->config.tree_size;
     specdec__proposal counted, *p;
@@ -241,7 +249,7 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     for (i = 0; i < e->room.max_views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->request.at = i;
-        specdec__draft_take_proposal(p, specdec__engine_candidates(e, &d->kind), size, arena);
+        specdec__draft_take_proposal(p, specdec__engine_candidate_limit(e, &d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind.draws)
             p->request.distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
@@ -249,7 +257,7 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
 
 /* Makes the tree of every step, where it is fixed: a chain, or the best tree of its size and depth for a typical
    acceptance. */
-static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_make_fixed_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
     const int levels = e->drafter_count ? e->drafters[0].levels + 1 : SPECDEC_TREE_MAX_DEPTH;
@@ -267,7 +275,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
 }
 
 /* Takes the memory of constraints from an arena, if sequences may have any. */
-static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_lay_out_masker(specdec__engine *e, specdec__arena *arena)
 {
     if (!SPECDEC__CONSTRAINTS || !e->config.constraints)
         return;
@@ -278,12 +286,12 @@ static void specdec__engine_masker(specdec__engine *e, specdec__arena *arena)
 /* Takes the buffers that all sequences share from an arena. A prompt with more bytes than its context can hold is an
    error before it is tokenised. Large buffers that are written before they are read are not zeroed: 200 bytes for each
    token of the context. */
-static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
+static void specdec__engine_lay_out_buffers(specdec__engine *e, specdec__arena *arena)
 {
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
-    e->chat_bytes = specdec__size_multiply((size_t)e->room.view_keys, SPECDEC__PROMPT_BYTES);
+    e->chat_bytes = specdec__size_multiply((size_t)e->room.view_keys, SPECDEC__PROMPT_BYTES_A_TOKEN);
     e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
     e->chat_plain = SPECDEC__CHATS ? (unsigned char *)specdec__arena_reserve(arena, e->chat_bytes / 8 + 1, 1, 1) : NULL;
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
@@ -338,10 +346,11 @@ static void specdec__engine_set_views(specdec__engine *e)
             e->drafters[i].proposals[k].request.view = &e->sequences[k].view;
 }
 
-/* How many of `threads` threads a model's step keeps busy between two barriers. */
-static int specdec__engine_threads(const specdec__model *model, int threads)
+/* How many of `threads` threads pay for steps of a model: those that have enough weights to read between two barriers.
+   */
+static int specdec__engine_useful_threads(const specdec__model *model, int threads)
 {
-    size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
+    size_t busy = 1 + model->weight_bytes / SPECDEC__WEIGHT_BYTES_A_THREAD;
 
     return busy < (size_t)threads ? (int)busy : threads;
 }
@@ -368,8 +377,8 @@ static void specdec__engine_lay_out_ahead(specdec__engine *e, specdec__drafter *
 }
 
 /* Opens the NextN block in the target's files as a model of the engine. */
-static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
-                                            specdec_error *error)
+static specdec_result specdec__engine_open_nextn(specdec__engine *e, const specdec__model **out, specdec__arena *arena,
+                                                 specdec_error *error)
 {
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
@@ -379,12 +388,13 @@ static specdec_result specdec__engine_nextn(specdec__engine *e, const specdec__m
 }
 
 /* Adds a drafter, for which the table has room: its model, if it has one, its proposals, its state. */
-static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *named,
-                                          specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_add_drafter(specdec__engine *e, const specdec__drafter_kind *named,
+                                                  specdec_drafting drafting, specdec__arena *arena,
+                                                  specdec_error *error)
 {
     specdec__drafter *d = &e->drafters[e->drafter_count++];
     specdec__drafter_kind *kind = &d->kind;
-    const specdec_source *source = specdec__engine_source(&e->config, named);
+    const specdec_source *source = specdec__engine_drafter_source(&e->config, named);
     specdec__draft_setup setup;
     specdec_result result;
     int i;
@@ -393,28 +403,28 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     *kind = *named;
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
-    if (specdec__engine_drafts(e))
+    if (specdec__engine_only_drafts(e))
         d->model = e->target_model;
     for (i = 0; source && i < e->drafter_count - 1; i++)
-        if (specdec__engine_source(&e->config, &e->drafters[i].kind) == source)
+        if (specdec__engine_drafter_source(&e->config, &e->drafters[i].kind) == source)
             d->model = e->drafters[i].model;
-    if (source && !d->model && specdec__source_given(source) &&
-        (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
+    if (source && !d->model && specdec__source_is_given(source) &&
+        (result = specdec__engine_open_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     if (SPECDEC__HEADS && kind->nextn &&
-        (result = specdec__engine_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
+        (result = specdec__engine_open_nextn(e, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     specdec__drafter_fit_kind(kind, d->model);
     if (specdec__in_cluster(&e->config) && d->model && d->model->reads.count)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
                              "which are not here in a cluster");
     if (d->model)
-        setup.threads = specdec__engine_threads(d->model, e->config.threads);
+        setup.threads = specdec__engine_useful_threads(d->model, e->config.threads);
     setup.config = &e->config;
     setup.target = &e->target;
     setup.room = &e->room;
-    specdec__engine_proposals(e, d, arena);
-    setup.capacity = specdec__engine_candidates(e, kind);
+    specdec__engine_lay_out_proposals(e, d, arena);
+    setup.capacity = specdec__engine_candidate_limit(e, kind);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (e->tune && !result) {
         specdec__tune_add_drafter(e->tune, kind->level_cost ? kind->level_cost(d, e->target_model) : 0, kind->ranks);
@@ -434,7 +444,7 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
 
 /* Adds the drafter that the configuration names, or all whose needs are met, and sets the rule of verification. Where
    no drafter draws children from a distribution, the rule is top-k: the target draws its own token. */
-static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_add_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
     specdec__drafter_kind kind;
@@ -443,19 +453,19 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
 
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
-        if (!specdec__engine_wants(e, i))
+        if (!specdec__engine_wants_drafter(e, i))
             continue;
-        if (!specdec__engine_kind(e, i, &kind))
+        if (!specdec__engine_find_drafter_kind(e, i, &kind))
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!specdec__engine_given(e, &kind))
+        if (!specdec__engine_has_drafter_model(e, &kind))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs %s",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name,
                                  kind.nextn ? "a model whose file has layers that predict (nextn)"
                                             : "a model to draft with");
         if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED && !kind.certain)
             continue; /* rules of rejection want the children of a node from one distribution */
-        if ((result = specdec__engine_add(e, &kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
+        if ((result = specdec__engine_add_drafter(e, &kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
     if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind.draws))
@@ -474,8 +484,8 @@ static int specdec__engine_kept_limit(const specdec_config *c, const specdec__kv
     return specdec__min_int(most, room->all_keys / SPECDEC__KEYS);
 }
 
-/* Sets how many sequences there are, of how many tokens, and the nodes of a step: a prompt's batch, a tree, or a root
-   of each sequence, and the root that specdec_logits puts before them. */
+/* Sets e->room: how many sequences there are, of how many tokens, and the nodes of a step, which are a prompt's batch,
+   a tree, or a root of each sequence, and the root that specdec_logits puts before them. */
 static void specdec__engine_set_room(specdec__engine *e)
 {
     const specdec_config *c = &e->config;
@@ -483,7 +493,7 @@ static void specdec__engine_set_room(specdec__engine *e)
 
     room->max_views = c->sequences;
     room->view_keys = c->context                  ? c->context
-                      : specdec__engine_drafts(e) ? 4096
+                      : specdec__engine_only_drafts(e) ? 4096
                                                   : specdec__min_int(e->target_model->context, 4096);
     room->all_keys = c->cache ? c->cache
                               : specdec__min_int(room->view_keys, (1 << 30) / room->max_views) * room->max_views;
@@ -501,7 +511,7 @@ static specdec__kv_demand specdec__engine_target_room(const specdec__engine *e)
 {
     static const specdec__kv_demand none = {1, 1, 1, 1, 2, 0, 1, 0};
 
-    return specdec__engine_drafts(e) ? none : e->room;
+    return specdec__engine_only_drafts(e) ? none : e->room;
 }
 
 /* How many threads lanes need besides the target's. */
@@ -509,27 +519,27 @@ static int specdec__engine_lane_threads(const specdec_config *c)
 {
     specdec__drafter_kind kind;
 
-    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) &&
+    return !specdec__in_cluster(c) && specdec__source_is_given(&c->draft) &&
            specdec__drafter_named_kind(&kind, SPECDEC_DRAFT_MODEL) && specdec__engine_draft_threads(c, &kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
 }
 
 /* Lays an engine out in an arena, which may only count: all of the engine's memory is taken here. */
-static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_lay_out(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
     int kv = specdec__kv_find_type(c->kv);
     specdec__kv_demand room;
     specdec_result r;
 
-    if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
+    if ((r = specdec__engine_open_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
     if (!specdec__model_can_decode(e->target_model) || e->target_model->id_count)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
                              specdec__model_can_decode(e->target_model) ? "model of a short vocabulary"
                              : "file of heads");
-    specdec__engine_tree_size(e);
-    c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
+    specdec__engine_set_tree_size(e);
+    c->threads = c->threads ? c->threads : specdec__engine_useful_threads(e->target_model, specdec__os_processors());
     r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane_threads(c), &e->nobody, &c->hooks, arena, error);
     if (r)
         return r;
@@ -539,22 +549,23 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &room,
                           room.step_nodes, arena);
     e->target.checks_values = 1;
-    if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
+    if ((r = specdec__engine_add_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
     e->chooser.vocab = &e->target_model->vocab;
     if (!SPECDEC__PIPE || !e->remote || !e->remote->serve)
-        specdec__engine_buffers(e, arena);
-    specdec__engine_masker(e, arena);
+        specdec__engine_lay_out_buffers(e, arena);
+    specdec__engine_lay_out_masker(e, arena);
     specdec__engine_lay_out_sequences(e, arena);
     specdec__engine_lay_out_kept(e, arena);
     specdec__engine_set_views(e);
     if (SPECDEC__PIPE && e->remote)
         e->remote->lay_out(e, arena);
-    return specdec__engine_tree(e, arena, error);
+    return specdec__engine_make_fixed_tree(e, arena, error);
 }
 
-/* Takes the large members of an engine from an arena, so that counting memory needs little stack. */
+/* Takes those members of an engine from an arena that are too large for the stack, on which an engine lies while memory
+   is counted. */
 static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
@@ -573,9 +584,10 @@ static void specdec__engine_take_parts(specdec__engine *e, specdec__arena *arena
     e->stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
 }
 
-/* Whether the target's output matrix is stored in planes: 0: no; 1: if it is large; 2: always. By default only where
-   the instruction set has kernels for bounds and config.settings allow bounds, as planes take longer to read whole. */
-static int specdec__engine_screening(const specdec_config *c, const specdec__kernels *kernels)
+/* Returns whether the target's output matrix is repacked in planes, from which bounds of logits are computed: 0: no; 1:
+   if the matrix is large; 2: always. By default only where the instruction set has kernels for bounds and
+   config.settings allow bounds, as planes take longer to read whole. */
+static int specdec__engine_output_planes(const specdec_config *c, const specdec__kernels *kernels)
 {
     return c->screening == SPECDEC_SCREENING_OFF      ? 0
            : c->screening == SPECDEC_SCREENING_ALWAYS ? 2
@@ -586,7 +598,7 @@ static int specdec__engine_screening(const specdec_config *c, const specdec__ker
 }
 
 /* Repacks the weights of all models, behind the rest of the block. */
-static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_repack_weights(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_hooks hooks = e->config.hooks;
     specdec_result r = SPECDEC_OK;
@@ -599,13 +611,13 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
         r = specdec__model_repack_matrices(e->own[i],
                                            e->own[i] == e->target_model
-                                           ? specdec__engine_screening(&e->config, e->kernels) : 0, arena, &e->pool,
+                                           ? specdec__engine_output_planes(&e->config, e->kernels) : 0, arena, &e->pool,
                                            &hooks, error);
     return r;
 }
 
 /* Closes the models that the engine has opened. */
-static void specdec__engine_close(specdec__engine *e)
+static void specdec__engine_close_models(specdec__engine *e)
 {
     while (e->own_count)
         specdec__model_deinit(e->own[--e->own_count]);

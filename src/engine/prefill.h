@@ -18,10 +18,11 @@
 
 SPECDEC__FOR_SIZE
 
-/* Calls the drafters' follow for tokens [from, from + n) of a sequence, which the last step has committed. path (n):
-   their nodes, counted from node `first`; row: of the wanted rows, the one of the last token; -1: it was not wanted. A
-   drafter whose cache is full may miss tokens. */
-static specdec_result specdec__engine_follow(specdec *t, int from, int n, int first, const int *path, int row)
+/* Reports tokens [from, from + n) of a sequence, which the last run has committed, to the drafters, which may take
+   hidden states of their nodes: calls the drafters' follow. path (n): the tokens' nodes, counted from node `first`;
+   row: index of the last token's hidden state among the rows of the run; -1: it is not there. A drafter whose cache is
+   full may miss tokens. */
+static specdec_result specdec__engine_report_tokens(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -42,13 +43,14 @@ static specdec_result specdec__engine_follow(specdec *t, int from, int n, int fi
     return result == SPECDEC_ERROR_FULL ? SPECDEC_OK : result;
 }
 
-/* As specdec__engine_follow, for a batch of a prompt: tokens [at, at + n) of the sequence `text`. */
-static specdec_result specdec__engine_follow_batch(void *text, int at, int n)
+/* Reports tokens [at, at + n) of the sequence `text` to the drafters, as specdec__engine_report_tokens does, once a
+   batch of its prompt is prefilled. */
+static specdec_result specdec__engine_report_batch(void *text, int at, int n)
 {
     specdec *t = (specdec *)text;
     const specdec__context *c = &t->engine->target;
 
-    return specdec__engine_follow(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
+    return specdec__engine_report_tokens(t, at, n, 0, NULL, c->wants_logits[n - 1] ? c->row_count - 1 : -1);
 }
 
 /* Calls the drafters' prepare for a sequence that is part of the next step. */
@@ -62,8 +64,8 @@ static void specdec__engine_prepare_drafters(specdec *t)
             e->drafters[i].kind.prepare(&e->drafters[i], t->at, t->tokens, t->count, &t->settings.sampling);
 }
 
-/* Runs tokens [view length, count) through the target, for the rows that are wanted. If the last token's row is wanted,
-   it becomes row 0. */
+/* Prefills tokens [t->view.length, count) of a sequence, in batches, and stores the logits and hidden states that
+   `rows` asks for. If the last token's logits are wanted, they become row 0 of the target's logits. */
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__prefill_rows *rows)
 {
     specdec__engine *e = t->engine;
@@ -73,7 +75,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
 
     specdec__pipe_drain(e);
     specdec__engine_prepare_drafters(t);
-    committed.batch_done = specdec__engine_follow_batch;
+    committed.batch_done = specdec__engine_report_batch;
     committed.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
@@ -88,8 +90,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     return result;
 }
 
-/* The sequence with index in [from, end) that begins with most of t's tokens, at least `least`; -1: none does. *length:
-   how many. Of equals it is one that was shared before, so that all share one; of those the one used last. */
+/* The index, in [from, end), of the sequence whose beginning agrees with most tokens of t; -1: none agrees with `least`
+   tokens. *length: how many tokens agree. Of equals it is one that was shared before, so that all share one; of those
+   the one used last. */
 static int specdec__engine_longest_shared(specdec *t, int from, int end, int least, int *length)
 {
     specdec__engine *e = t->engine;
@@ -97,8 +100,9 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     int i, best = -1;
 
     for (i = from, *length = least; i < end; i++) {
-        const specdec__source_keys keys = specdec__engine_keys(e, i);
-        const int common = specdec__stream_common(t, keys.tokens, specdec__min_int(keys.view->length, t->count - 1));
+        const specdec__source_keys keys = specdec__engine_source_keys(e, i);
+        const int most = specdec__min_int(keys.view->length, t->count - 1);
+        const int common = specdec__stream_common_tokens(t, keys.tokens, most);
         const uint64_t since = keys.view->last_use | (uint64_t)(keys.view->shared_keys > 0) << 63;
 
         if (i == t->at || common < *length || (common == *length && best >= 0 && since <= used) ||
@@ -111,9 +115,9 @@ static int specdec__engine_longest_shared(specdec *t, int from, int end, int lea
     return best;
 }
 
-/* Shares the beginning of another sequence, open or kept, if it has more of t's tokens than were computed for t. The
-   kept one counts as used, even where an open one has more. */
-static void specdec__engine_adopt(specdec *t)
+/* Lets t share the keys of another sequence, open or kept, that begins with more of t's tokens than have keys in t. A
+   kept sequence is marked as used, even where an open one has more tokens. */
+static void specdec__engine_share_longest_prefix(specdec *t)
 {
     specdec__engine *e = t->engine;
     const int before = t->view.length, views = e->room.max_views;
@@ -125,18 +129,18 @@ static void specdec__engine_adopt(specdec *t)
     open = specdec__engine_longest_shared(t, 0, views, least, &length);
     kept = specdec__engine_longest_shared(t, views, views + e->room.kept_views, least, &kept_length);
     if (kept >= 0)
-        specdec__view_mark_used(specdec__engine_keys(e, kept).view, &e->target.kv, kept_length);
+        specdec__view_mark_used(specdec__engine_source_keys(e, kept).view, &e->target.kv, kept_length);
     if (open >= 0 && length >= kept_length) {
-        specdec__engine_share(t, open, length);
+        specdec__engine_share_prefix(t, open, length);
         t->stats.shared_tokens += specdec__max_int(t->view.length - before, 0);
     } else if (kept >= 0) {
-        specdec__engine_share(t, kept, kept_length);
+        specdec__engine_share_prefix(t, kept, kept_length);
         t->stats.cached_tokens += specdec__max_int(t->view.length - before, 0);
     }
 }
 
-/* Prefills a prompt behind the first `before` tokens. Where the engine has several sequences, the steps will do it,
-   unless rows are wanted. */
+/* Prefills a sequence's prompt, which lies behind its first `before` tokens. Where the engine has several sequences,
+   the next steps will prefill it, unless logits or hidden states are wanted (wanted not NULL). */
 static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, const specdec__prefill_rows *wanted)
 {
     specdec__prefill_rows rows = wanted ? *wanted : specdec__prefill_rows_from(t->count - 1);
@@ -144,30 +148,30 @@ static specdec_result specdec__engine_prefill_or_defer(specdec *t, int before, c
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
     if (t->engine->room.max_views > 1 && !wanted) {
-        specdec__engine_reroot(t, t->count); /* drops the last row, too, if nothing was appended */
-        specdec__engine_adopt(t);
+        specdec__engine_drop_root_keys(t, t->count); /* drops the last row, too, if nothing was appended */
+        specdec__engine_share_longest_prefix(t);
         return SPECDEC_OK;
     }
     if (!wanted)
-        specdec__engine_adopt(t);
+        specdec__engine_share_longest_prefix(t);
     t->from_row = 1;
     rows.logits_from = rows.logits ? before : t->count - 1;
     rows.states_from = before;
     return specdec__engine_prefill(t, t->count, &rows);
 }
 
-/* Drops what was computed for the tokens behind the first `keep`. follow: 1: tokens follow; 0: none, and the last one
-   is to be run again for its logits. */
-static void specdec__engine_truncate(specdec *t, int keep, int follow)
+/* Drops keys, values, drafts and states that were computed for a sequence's tokens behind the first `keep`. follow:
+   above 0: other tokens will follow these; 0: none will, and the last of them is run again for its logits. */
+static void specdec__engine_truncate_sequence(specdec *t, int keep, int follow)
 {
     specdec__engine *e = t->engine;
     int i;
 
     if (t->view.length - keep >= SPECDEC__KEYS) /* fewer are not worth an entry of the table */
-        specdec__engine_retain(t);
-    specdec__ahead_drop(t, keep);
+        specdec__engine_keep_prefix(t);
+    specdec__ahead_drop_drafts(t, keep);
     specdec__constrained_forget_states(&t->constrained, keep);
-    specdec__engine_reroot(t, keep + (follow > 0));
+    specdec__engine_drop_root_keys(t, keep + (follow > 0));
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate_sequence)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, keep);
@@ -176,26 +180,26 @@ static void specdec__engine_truncate(specdec *t, int keep, int follow)
 /* Replaces the tokens behind the first `keep` (all of which were returned) by tokens[count], and prefills these. tokens
    may lie behind the sequence. Replaced and pending tokens are dropped once that has succeeded; after an error the
    sequence is as it was. wanted: NULL, or where the logits or hidden states of each token go. */
-static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_t *tokens, int count,
-                                              const specdec__prefill_rows *wanted)
+static specdec_result specdec__engine_replace_tokens(specdec *t, int keep, const int32_t *tokens, int count,
+                                                     const specdec__prefill_rows *wanted)
 {
     const int replaced = t->count - keep, from_row = t->from_row, complete_at = t->complete_at;
     double start = specdec__os_seconds();
-    specdec_result result = specdec__stream_prompt_check(t, keep, tokens, count);
+    specdec_result result = specdec__stream_check_prompt(t, keep, tokens, count);
     int i;
 
     if (result)
         return result;
     if (replaced)
-        specdec__engine_truncate(t, keep, count);
+        specdec__engine_truncate_sequence(t, keep, count);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, replaced, count);
+    specdec__stream_exchange_items(t->tokens + keep, sizeof *t->tokens, replaced, count);
     t->count = keep + count;
     result = specdec__engine_prefill_or_defer(t, keep, count ? wanted : NULL);
     if (result) {
-        specdec__engine_forget(t, keep);
-        specdec__stream_rotate(t->tokens + keep, sizeof *t->tokens, count, replaced);
+        specdec__engine_forget_tokens(t, keep);
+        specdec__stream_exchange_items(t->tokens + keep, sizeof *t->tokens, count, replaced);
         t->count = keep + replaced;
         t->from_row = from_row;
         t->complete_at = complete_at;
@@ -214,11 +218,12 @@ static specdec_result specdec__engine_replace(specdec *t, int keep, const int32_
     return SPECDEC_OK;
 }
 
-/* Appends tokens[count] to what was returned, and prefills them. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count,
-                                             const specdec__prefill_rows *wanted)
+/* Appends a prompt's tokens[count] to the sequence's prompted and returned tokens, and prefills them. wanted: as for
+   specdec__engine_replace_tokens. */
+static specdec_result specdec__engine_append_prompt(specdec *t, const int32_t *tokens, int count,
+                                                    const specdec__prefill_rows *wanted)
 {
-    return specdec__engine_replace(t, t->handed_out, tokens, count, wanted);
+    return specdec__engine_replace_tokens(t, t->handed_out, tokens, count, wanted);
 }
 
 SPECDEC__FOR_SPEED

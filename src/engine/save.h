@@ -34,10 +34,11 @@
 #include "api.h"
 #include "api_functions.h"
 
-#define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
-#define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
+#define SPECDEC__SAVE_HEAD_BYTES 24   /* bytes of the file before the fields */
+#define SPECDEC__SAVE_SAMPLE_BYTES 64 /* bytes of a tensor, at each of three places, that the fingerprint hashes */
 
-/* X(name, largest value). Floats are stored as bits; those of sampling are checked like a caller's. */
+/* The fields of a saved sequence: X(name, largest value). Floats are stored as bits; settings of sampling are checked
+   like a caller's. */
 #define SPECDEC__SAVE_FIELDS(X) \
     X(LONG, 1)                /* RoPE is that of long contexts */ \
     X(COUNT, 1u << 24)        /* tokens */ \
@@ -93,7 +94,7 @@ enum {
     SPECDEC__SAVE_FIELD_COUNT = SPECDEC__SAVE_NAMED + SPECDEC__SAMPLE_WORDS /* the rest of sampling */
 };
 
-static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
+static const uint32_t specdec__save_field_limits[SPECDEC__SAVE_NAMED] = {
 #define SPECDEC__SAVE_FIELD(name, most) most,
     SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
 #undef SPECDEC__SAVE_FIELD
@@ -101,15 +102,16 @@ static const uint32_t specdec__save_most[SPECDEC__SAVE_NAMED] = {
 
 SPECDEC__FOR_SIZE
 
-/* The fields of a file. */
-typedef struct specdec__saved {
-    uint32_t field[SPECDEC__SAVE_FIELD_COUNT];
-} specdec__saved;
+/* The fields of a saved sequence's file. */
+typedef struct specdec__saved_fields {
+    uint32_t field[SPECDEC__SAVE_FIELD_COUNT]; /* by SPECDEC__SAVE_LONG ..., then sampling's other words */
+} specdec__saved_fields;
 
-/* Updates a hash by bytes of a tensor: of its beginning, its middle and its end. */
-static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *tensor)
+/* Updates the hash of a model by a tensor's values: by bytes of its beginning, its middle and its end. Returns the new
+   hash. */
+static uint64_t specdec__save_hash_tensor(uint64_t hash, const specdec_gguf_tensor *tensor)
 {
-    const size_t count = tensor->size < SPECDEC__SAVE_SAMPLES ? tensor->size : SPECDEC__SAVE_SAMPLES;
+    const size_t count = tensor->size < SPECDEC__SAVE_SAMPLE_BYTES ? tensor->size : SPECDEC__SAVE_SAMPLE_BYTES;
     const size_t last = tensor->size - count;
 
     hash = specdec__hash(hash, tensor->data, count);
@@ -117,8 +119,8 @@ static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *t
     return specdec__hash(hash, tensor->data + last, count);
 }
 
-/* A hash that identifies the model of a file: of its vocabulary, the keys of its architecture, each tensor's name, type
-   and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
+/* A hash that identifies the model of a saved sequence: of the vocabulary, the metadata of the architecture, each
+   tensor's name, type and shape, and some of each tensor's bytes. So it differs between fine-tunes of one model. */
 static uint64_t specdec__save_fingerprint(const specdec__model *m)
 {
     const char *name = m->architecture->name;
@@ -139,43 +141,44 @@ static uint64_t specdec__save_fingerprint(const specdec__model *m)
             specdec__store_u64(numbers + 8 * (i + 1), tensor.shape[i]);
         hash = specdec__hash(hash, tensor.name.data, tensor.name.size);
         hash = specdec__hash(hash, numbers, sizeof numbers);
-        hash = specdec__save_sample(hash, &tensor);
+        hash = specdec__save_hash_tensor(hash, &tensor);
     }
     return hash;
 }
 
-/* The first token whose keys of a span are saved. */
-static int specdec__save_from(const specdec__saved *saved, int span)
+/* Index of the first token of a sequence whose keys in layers of this span (whole context, or window) are saved. */
+static int specdec__save_first_key(const specdec__saved_fields *saved, int span)
 {
     return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
 }
 
-/* The bytes of a file with these fields; SIZE_MAX: more than a size_t can hold. */
-static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
+/* The size in bytes of the file of a sequence with these fields; SIZE_MAX: more than a size_t can hold. */
+static size_t specdec__save_file_bytes(const specdec__saved_fields *saved, const specdec__kv *kv)
 {
     const uint32_t *field = saved->field;
-    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] +
+    size_t size = SPECDEC__SAVE_HEAD_BYTES + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] +
                   field[SPECDEC__SAVE_HELD] + field[SPECDEC__SAVE_STOP_BYTES];
     int span;
 
     size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
     for (span = 0; span < SPECDEC__SPANS; span++)
         size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
-                                                                            specdec__save_from(saved, span)));
+                                                                            specdec__save_first_key(saved, span)));
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS])
         size = specdec__size_add(size, specdec__state_file_bytes(&kv->states));
     return size;
 }
 
-/* Whether the sequence uses the RoPE factors of long contexts. */
-static uint32_t specdec__save_long(const specdec *t)
+/* Whether the sequence's keys are rotated by the model's RoPE frequencies for long contexts: 1, or 0: by those for
+   short ones. The value of the field LONG. */
+static uint32_t specdec__save_uses_long_rope(const specdec *t)
 {
     const specdec__context *c = &t->engine->target;
 
     return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
 }
 
-/* Stores settings in fields. */
+/* Stores a sequence's settings in the fields of its file. */
 static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
 {
     const specdec_sampling *s = &settings->sampling;
@@ -205,8 +208,8 @@ static void specdec__save_settings(const specdec_settings *settings, uint32_t *f
     specdec__sample_convert_words(&others, field + SPECDEC__SAVE_NAMED, 0);
 }
 
-/* Sets settings from fields; stops: the saved stop strings. Biases are not changed. Returns 0 if the stop strings do
-   not agree with the fields. */
+/* Sets a sequence's settings from the fields of its file. stops: the stop strings in the file. Biases are not changed.
+   Returns 0 if the stop strings do not agree with the fields. */
 static int specdec__load_settings(uint32_t *field, const unsigned char *stops, specdec_settings *settings)
 {
     specdec_sampling *s = &settings->sampling;
@@ -241,9 +244,9 @@ static int specdec__load_settings(uint32_t *field, const unsigned char *stops, s
     return 1;
 }
 
-/* Sets the fields that say which keys of a sequence are saved: those before the last token, which becomes a root again.
-   None if pages of a sliding window that they need are free already. */
-static void specdec__save_keys(const specdec *t, uint32_t *field)
+/* Sets the fields KEYS and FROM, which say of which tokens keys and values are saved: of all before the last returned
+   token, which becomes a root again. KEYS is 0 if pages of a sliding window that they need are free already. */
+static void specdec__save_choose_keys(const specdec *t, uint32_t *field)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
@@ -260,17 +263,18 @@ static void specdec__save_keys(const specdec *t, uint32_t *field)
     field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->segment[0].start : 0);
 }
 
-/* Sets the fields of a sequence's file. held: receives the bytes that may begin a stop string. */
-static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsigned char *held)
+/* Sets all fields of a sequence's file. held (SPECDEC__STOP_MAX_BYTES): receives the bytes of the answer that may begin
+   a stop string. */
+static void specdec__save_fill_fields(const specdec *t, specdec__saved_fields *saved, unsigned char *held)
 {
     specdec__stop_scan stop = t->stop;
     uint32_t *field = saved->field;
     int i;
 
     memset(saved, 0, sizeof *saved);
-    field[SPECDEC__SAVE_LONG] = specdec__save_long(t);
+    field[SPECDEC__SAVE_LONG] = specdec__save_uses_long_rope(t);
     field[SPECDEC__SAVE_COUNT] = (uint32_t)t->handed_out;
-    specdec__save_keys(t, field);
+    specdec__save_choose_keys(t, field);
     field[SPECDEC__SAVE_ANSWER_FROM] = (uint32_t)t->answer_from;
     field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
     field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
@@ -293,9 +297,9 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     specdec__save_settings(&t->settings, field);
 }
 
-/* Writes the file of a sequence. */
-static void specdec__save_write(const specdec *t, const specdec__saved *saved, const unsigned char *held,
-                                unsigned char *data)
+/* Writes the file of a sequence to data[specdec__save_file_bytes]. held: the bytes that may begin a stop string. */
+static void specdec__save_write_file(const specdec *t, const specdec__saved_fields *saved, const unsigned char *held,
+                                     unsigned char *data)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     const uint32_t *field = saved->field;
@@ -306,7 +310,7 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     specdec__store_u32(data + 8, 3);
     specdec__store_u32(data + 12, (uint32_t)kv->type);
     specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
-    file.next_byte = data + SPECDEC__SAVE_HEAD;
+    file.next_byte = data + SPECDEC__SAVE_HEAD_BYTES;
     file.loads = 0;
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, field[i]);
@@ -319,7 +323,8 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     for (i = 0; i < t->handed_out; i++, file.next_byte += 4)
         specdec__store_u32(file.next_byte, (uint32_t)t->tokens[i]);
     for (i = 0; i < SPECDEC__SPANS; i++)
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_key(saved, i), (int)field[SPECDEC__SAVE_KEYS],
+                                &file);
     if (specdec__states_exist(&kv->states) && field[SPECDEC__SAVE_KEYS]) {
         i = specdec__state_find_point(&t->view.state, (int)field[SPECDEC__SAVE_KEYS]);
         specdec__state_copy_file_slot(&kv->states, t->view.state.point[i].slot, &file);
@@ -327,8 +332,9 @@ static void specdec__save_write(const specdec *t, const specdec__saved *saved, c
     specdec__store_u64(file.next_byte, specdec__hash(SPECDEC__HASH, data, (size_t)(file.next_byte - data)));
 }
 
-/* As specdec__check_call; also an error in a build without saving. */
-static specdec_result specdec__save_check(specdec *t, int given)
+/* Checks the arguments of specdec_save and specdec_load as specdec__check_call does. Also returns an error in a
+   cluster, and in a build without saving. */
+static specdec_result specdec__save_check_call(specdec *t, int given)
 {
     specdec_result result = specdec__check_call(t, given);
 
@@ -339,11 +345,12 @@ static specdec_result specdec__save_check(specdec *t, int given)
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");
 }
 
+/* The body of specdec_save. */
 static specdec_result specdec__call_save(specdec *t, void *data, size_t room, size_t *bytes)
 {
-    specdec_result result = specdec__save_check(t, bytes != NULL);
+    specdec_result result = specdec__save_check_call(t, bytes != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
-    specdec__saved saved;
+    specdec__saved_fields saved;
 
     if (result || !SPECDEC__SAVES)
         return result;
@@ -352,24 +359,24 @@ static specdec_result specdec__call_save(specdec *t, void *data, size_t room, si
     if (specdec__constrained_is_limited(&t->constrained) && t->constrained.anchored)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "what this text's constraint has read has slid out "
                              "of its context");
-    specdec__save_describe(t, &saved, held);
-    *bytes = specdec__save_size(&saved, &t->engine->target.kv);
+    specdec__save_fill_fields(t, &saved, held);
+    *bytes = specdec__save_file_bytes(&saved, &t->engine->target.kv);
     if (!data)
         return SPECDEC_OK;
     if (*bytes > room)
         return specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", *bytes,
                              room);
-    specdec__save_write(t, &saved, held, (unsigned char *)data);
+    specdec__save_write_file(t, &saved, held, (unsigned char *)data);
     return SPECDEC_OK;
 }
 
-/* Whether data[size] is a complete file of this model. */
-static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
+/* Checks that data[size] is a complete file of a sequence, with keys and values of this engine's type and model. */
+static specdec_result specdec__load_check_file(specdec *t, const unsigned char *data, size_t size)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     const uint32_t version = size < 12 ? 3 : specdec__load_u32(data + 8);
 
-    if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
+    if (size < SPECDEC__SAVE_HEAD_BYTES + sizeof(specdec__saved_fields) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
     if (version != 3)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (3 is read)",
@@ -384,16 +391,17 @@ static specdec_result specdec__load_check(specdec *t, const unsigned char *data,
     return SPECDEC_OK;
 }
 
-/* Reads the fields of a file, and checks them. */
-static specdec_result specdec__load_fields(specdec *t, const unsigned char *data, size_t size, specdec__saved *saved)
+/* Reads the fields of a sequence's file data[size] into *saved, and checks that they fit each other and the engine. */
+static specdec_result specdec__load_fields(specdec *t, const unsigned char *data, size_t size,
+                                           specdec__saved_fields *saved)
 {
     const specdec__kv *kv = &t->engine->target.kv;
     uint32_t *field = saved->field;
     int i, bad = 0, window = kv->span[SPECDEC__WINDOW].bytes ? kv->span[SPECDEC__WINDOW].window : 0;
 
     for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
-        field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);
-        bad |= i < SPECDEC__SAVE_NAMED && field[i] > specdec__save_most[i];
+        field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD_BYTES + 4 * i);
+        bad |= i < SPECDEC__SAVE_NAMED && field[i] > specdec__save_field_limits[i];
     }
     if (bad || (field[SPECDEC__SAVE_KEYS] && field[SPECDEC__SAVE_KEYS] >= field[SPECDEC__SAVE_COUNT]) ||
         field[SPECDEC__SAVE_ANSWER_FROM] > field[SPECDEC__SAVE_COUNT] ||
@@ -401,9 +409,9 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
         ((field[SPECDEC__SAVE_FROM_ROW] || field[SPECDEC__SAVE_SLID]) && !field[SPECDEC__SAVE_COUNT]) ||
         (field[SPECDEC__SAVE_FROM] &&
          (!window || (int)field[SPECDEC__SAVE_FROM] > (int)field[SPECDEC__SAVE_KEYS] + 1 - window)) ||
-        size != specdec__save_size(saved, kv))
+        size != specdec__save_file_bytes(saved, kv))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
-    if (field[SPECDEC__SAVE_LONG] != specdec__save_long(t))
+    if (field[SPECDEC__SAVE_LONG] != specdec__save_uses_long_rope(t))
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text is of a %s context, by its model",
                              field[SPECDEC__SAVE_LONG] ? "long" : "short");
     if (field[SPECDEC__SAVE_COUNT] > (uint32_t)t->context)
@@ -418,16 +426,17 @@ static uint64_t specdec__load_constraint_hash(const uint32_t *field)
     return (uint64_t)field[SPECDEC__SAVE_CONSTRAINT_HIGH] << 32 | field[SPECDEC__SAVE_CONSTRAINT_LOW];
 }
 
-/* Checks that a sequence can be loaded: its tokens and settings are valid, and the cache has pages for it. *stop: a
-   scan for its stop strings. */
-static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
-                                         const specdec_settings *settings, specdec__stop_scan *stop)
+/* Checks that a saved sequence can be loaded into t: its settings are valid, its constraint is t's, its tokens (4 bytes
+   each) are in the vocabulary, and the cache has pages for its keys. *stop becomes a scan for its stop strings. */
+static specdec_result specdec__load_check_contents(specdec *t, const specdec__saved_fields *saved,
+                                                   const unsigned char *tokens, const specdec_settings *settings,
+                                                   specdec__stop_scan *stop)
 {
     const uint32_t *field = saved->field;
     uint32_t i;
     int span;
 
-    if (specdec__stream_check(settings, stop, NULL))
+    if (specdec__stream_check_settings(settings, stop, NULL))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
     if (specdec__load_constraint_hash(field) != t->constrained.hash)
         return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "%s", !t->constrained.hash
@@ -442,15 +451,16 @@ static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved
         if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
             return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
     for (span = 0; span < SPECDEC__SPANS; span++) /* a view has room for a state in any case */
-        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
+        if (!specdec__view_has_free_pages(&t->view, &t->engine->target.kv, span, specdec__save_first_key(saved, span),
                                           (int)field[SPECDEC__SAVE_KEYS]))
             return specdec__fail(&t->error, SPECDEC_ERROR_FULL, "no room in the cache, which all texts share, for "
                                  "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
     return SPECDEC_OK;
 }
 
-/* Sets the tokens of an empty sequence from a file, and their keys and values. */
-static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const unsigned char *tokens)
+/* Sets the tokens of an empty sequence, and their keys and values, from its file. tokens: the file's bytes from the
+   tokens on. */
+static void specdec__load_tokens(specdec *t, const specdec__saved_fields *saved, const unsigned char *tokens)
 {
     specdec__kv *kv = &t->engine->target.kv;
     const int keys = (int)saved->field[SPECDEC__SAVE_KEYS];
@@ -466,8 +476,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
     file.next_byte = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
     file.loads = 1;
     for (i = 0; i < SPECDEC__SPANS; i++) {
-        specdec__view_assign_slots(&t->view, kv, i, specdec__save_from(saved, i), keys);
-        specdec__view_copy_file(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
+        specdec__view_assign_slots(&t->view, kv, i, specdec__save_first_key(saved, i), keys);
+        specdec__view_copy_file(&t->view, kv, i, specdec__save_first_key(saved, i), keys, &file);
     }
     if (specdec__states_exist(&kv->states) && keys)
         specdec__state_set_slot(&t->view.state, &kv->states, keys, specdec__kv_take_state(kv));
@@ -477,8 +487,8 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
     specdec__view_update_tail_slots(&t->view, kv);
 }
 
-/* Sets the forks of a loaded sequence. Fork places are not saved: the last fork tokens are taken for them; those of a
-   fork hook are not known. */
+/* Sets the number of forks of a loaded sequence, and their places. Places are not saved: those behind the last fork
+   tokens are taken; places where a fork hook forked are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
@@ -492,9 +502,10 @@ static void specdec__load_forks(specdec *t, int forks)
             t->fork_places[t->placed++] = at + 1;
 }
 
-/* Sets the rest of a loaded sequence. held: its bytes that are ready to be returned, then those that may begin a stop
-   string, which are scanned again. */
-static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop, const unsigned char *held)
+/* Sets the state of a loaded sequence's answer, once settings and tokens are set. held: the answer's bytes that are
+   ready to be returned, then those that may begin a stop string, which are scanned again. */
+static void specdec__load_answer_state(specdec *t, const uint32_t *field, specdec__stop_scan *stop,
+                                       const unsigned char *held)
 {
     int i;
 
@@ -515,7 +526,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
     memcpy(t->piece, held, t->freed);
     t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
     t->stop.taken_bytes = field[SPECDEC__SAVE_CUT];
-    specdec__stream_rescan(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    specdec__stream_rescan_held(t, stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
     t->cancelled = t->forced_count = 0;
     t->inside = t->parts = t->in_call = 0;
     t->failed = SPECDEC_OK;
@@ -527,36 +538,37 @@ static void specdec__load_state(specdec *t, const uint32_t *field, specdec__stop
         t->complete_at = t->count;
 }
 
+/* The body of specdec_load. */
 static specdec_result specdec__call_load(specdec *t, const void *data, size_t size)
 {
-    specdec_result result = specdec__save_check(t, data != NULL);
+    specdec_result result = specdec__save_check_call(t, data != NULL);
     const unsigned char *held, *tokens;
     specdec_settings settings;
     specdec__stop_scan stop;
-    specdec__saved saved;
+    specdec__saved_fields saved;
 
     if (result || !SPECDEC__SAVES)
         return result;
     if (t->parent)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is a child");
-    if ((result = specdec__load_check(t, (const unsigned char *)data, size)) != SPECDEC_OK ||
+    if ((result = specdec__load_check_file(t, (const unsigned char *)data, size)) != SPECDEC_OK ||
         (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
         return result;
     settings = t->settings;
-    held = (const unsigned char *)data + SPECDEC__SAVE_HEAD + sizeof saved;
+    held = (const unsigned char *)data + SPECDEC__SAVE_HEAD_BYTES + sizeof saved;
     tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
     if (!specdec__load_settings(saved.field, tokens, &settings))
         return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
     tokens += saved.field[SPECDEC__SAVE_STOP_BYTES];
-    if ((result = specdec__load_fits(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
+    if ((result = specdec__load_check_contents(t, &saved, tokens, &settings, &stop)) != SPECDEC_OK)
         return result;
     specdec__engine_drop_children(t, 0);
-    specdec__engine_retain(t);
-    specdec__engine_forget(t, 0);
+    specdec__engine_keep_prefix(t);
+    specdec__engine_forget_tokens(t, 0);
     t->in_call = 0;
-    specdec__stream_set(t, &settings, &stop);
+    specdec__stream_set_settings(t, &settings, &stop);
     specdec__load_tokens(t, &saved, tokens);
-    specdec__load_state(t, saved.field, &stop, held);
+    specdec__load_answer_state(t, saved.field, &stop, held);
     return SPECDEC_OK;
 }
 

@@ -14,8 +14,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Drops the target's keys and values of the last of `count` tokens and of all behind it: that token is a root again. */
-static void specdec__engine_reroot(specdec *t, int count)
+/* Drops the target's keys and values of a sequence's token number `count`, counted from 1, and of all tokens behind it:
+   that token is the root of the next tree again. */
+static void specdec__engine_drop_root_keys(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
 
@@ -28,29 +29,29 @@ static void specdec__engine_reroot(specdec *t, int count)
 
 /* Drops all that was computed for tokens behind the first `count`: keys, values, drafts, states of constraints. The
    tokens stay. */
-static void specdec__engine_forget(specdec *t, int count)
+static void specdec__engine_forget_tokens(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__ahead_drop(t, count);
+    specdec__ahead_drop_drafts(t, count);
     specdec__constrained_forget_states(&t->constrained, count);
-    specdec__engine_reroot(t, count);
+    specdec__engine_drop_root_keys(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.truncate_sequence)
             e->drafters[i].kind.truncate_sequence(&e->drafters[i], t->at, t->tokens, count);
 }
 
-/* Keys and tokens of an open or a kept sequence, which other sequences may share. */
+/* Keys and tokens of an open or a kept sequence, whose beginning other sequences may share. */
 typedef struct specdec__source_keys {
-    specdec__view *view;
-    const int32_t *tokens; /* (view->length) */
+    specdec__view *view;   /* its keys and values */
+    const int32_t *tokens; /* (view->length): the tokens of these keys */
     int at;                /* its index to drafters: kept sequences come behind the open ones */
 } specdec__source_keys;
 
-/* The keys of a sequence that others may share. at: its index, or the number of sequences plus the index of a kept
-   one. */
-static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
+/* Keys and tokens of sequence `at`, whose beginning others may share. at: index of a sequence, or the number of
+   sequences plus the index of a kept one. */
+static specdec__source_keys specdec__engine_source_keys(specdec__engine *e, int at)
 {
     specdec__source_keys keys;
 
@@ -60,8 +61,9 @@ static specdec__source_keys specdec__engine_keys(specdec__engine *e, int at)
     return keys;
 }
 
-/* Lets drafters share the first `length` tokens of sequence `of` with sequence `at`, as far as they have them. */
-static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int length)
+/* Lets drafters share what they have computed for the first `length` tokens of sequence `of` with sequence `at`. Both
+   are indexes as for specdec__engine_source_keys. */
+static void specdec__engine_share_draft_prefix(specdec__engine *e, int at, int of, int length)
 {
     int i;
 
@@ -76,18 +78,18 @@ static void specdec__engine_share_drafts(specdec__engine *e, int at, int of, int
     }
 }
 
-/* Makes a sequence begin with the first `length` tokens of another one, `of`: it shares its pages of keys and
-   values. */
-static void specdec__engine_share(specdec *t, int of, int length)
+/* Makes the sequence t begin with the first `length` tokens of another sequence: t shares that one's pages of keys and
+   values. of: index of the other one, as for specdec__engine_source_keys. */
+static void specdec__engine_share_prefix(specdec *t, int of, int length)
 {
     specdec__engine *e = t->engine;
-    specdec__view *view = specdec__engine_keys(e, of).view;
+    specdec__view *view = specdec__engine_source_keys(e, of).view;
     int i, missing;
 
-    specdec__engine_forget(t, 0); /* also cancels the lane's job for the other sequence */
+    specdec__engine_forget_tokens(t, 0); /* also cancels the lane's job for the other sequence */
     if (!specdec__view_share(&t->view, &e->target.kv, view, 0, specdec__min_int(length, view->length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* pages of its sliding window are free already */
-    specdec__engine_share_drafts(e, t->at, of, length);
+    specdec__engine_share_draft_prefix(e, t->at, of, length);
     for (i = 0; i < e->drafter_count; i++) { /* hidden states that the other one no longer has are computed again */
         const specdec__drafter *d = &e->drafters[i];
 
@@ -108,10 +110,10 @@ static void specdec__engine_drop_kept(specdec__engine *e, int i)
             e->drafters[k].kind.truncate_sequence(&e->drafters[k], e->room.max_views + i, e->kept[i].tokens, 0);
 }
 
-/* Returns an empty entry of the table for a sequence that is to be kept; -1: the table has all of its tokens already.
+/* Returns an empty entry of the table of kept sequences, for sequence t; -1: the table has all of its tokens already.
    Entries that are a beginning of the sequence are dropped, and the oldest entry if none is empty. *shared:
    view->shared_keys of a dropped entry. */
-static int specdec__engine_kept_place(const specdec *t, int *shared)
+static int specdec__engine_find_kept_place(const specdec *t, int *shared)
 {
     specdec__engine *e = t->engine;
     const specdec__view *oldest;
@@ -121,7 +123,7 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
         specdec__view *view = &e->kept[i].view;
         const int least = specdec__min_int(view->length, t->view.length);
 
-        if (least && specdec__stream_common(t, e->kept[i].tokens, least) == least) {
+        if (least && specdec__stream_common_tokens(t, e->kept[i].tokens, least) == least) {
             if (least == t->view.length && specdec__view_has_all_keys(view, &e->target.kv, least)) {
                 specdec__view_mark_used(view, &e->target.kv, 0);
                 return -1;
@@ -142,15 +144,15 @@ static int specdec__engine_kept_place(const specdec *t, int *shared)
 
 /* Keeps the keys and values of a sequence that ends or is cut, for later sequences that begin with the same tokens.
    Those of children are not kept, as they begin like their parents. */
-static void specdec__engine_retain(specdec *t)
+static void specdec__engine_keep_prefix(specdec *t)
 {
     specdec__engine *e = t->engine;
     int shared, i;
 
     if (!e->room.kept_views || t->parent || t->view.length < SPECDEC__KEYS / 4)
         return;
-    specdec__ahead_drop(t, t->count);
-    i = specdec__engine_kept_place(t, &shared);
+    specdec__ahead_drop_drafts(t, t->count);
+    i = specdec__engine_find_kept_place(t, &shared);
     if (i < 0)
         return;
     memcpy(e->kept[i].tokens, t->tokens, (size_t)t->view.length * sizeof *t->tokens);
@@ -159,11 +161,11 @@ static void specdec__engine_retain(specdec *t)
         return;
     }
     e->kept[i].view.shared_keys = shared;
-    specdec__engine_share_drafts(e, e->room.max_views + i, t->at, t->view.length);
+    specdec__engine_share_draft_prefix(e, e->room.max_views + i, t->at, t->view.length);
 }
 
-/* Makes a free place of the table an empty sequence. */
-static void specdec__engine_open(specdec *t)
+/* Makes a free place of the table of sequences an open, empty sequence with the engine's settings. */
+static void specdec__engine_reset_sequence(specdec *t)
 {
     t->open = 1;
     t->error.code = SPECDEC_OK;
@@ -175,28 +177,28 @@ static void specdec__engine_open(specdec *t)
     t->fork_at = t->depth = t->forks = t->placed = t->forced_count = 0;
     t->prompted_at = 0;
     memset(&t->stats, 0, sizeof t->stats);
-    specdec__stream_check(&t->engine->config.settings, &t->stop, NULL);
-    specdec__stream_set(t, &t->engine->config.settings, &t->stop);
+    specdec__stream_check_settings(&t->engine->config.settings, &t->stop, NULL);
+    specdec__stream_set_settings(t, &t->engine->config.settings, &t->stop);
     specdec__stream_begin_answer(t);
 }
 
-/* Gives back what an ended sequence holds in caches. Drafters may keep what they learned from it. */
-static void specdec__engine_release(specdec *t)
+/* Gives back the pages and slots of caches that an ended sequence holds. Drafters may keep its n-grams. */
+static void specdec__engine_release_sequence(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__engine_retain(t);
+    specdec__engine_keep_prefix(t);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.end_sequence)
             e->drafters[i].kind.end_sequence(&e->drafters[i], t->at, t->tokens);
-    specdec__engine_forget(t, 0);
+    specdec__engine_forget_tokens(t, 0);
 }
 
-/* Makes a sequence's place in the table free. */
+/* Closes a sequence: gives back its caches, and makes its place in the table of sequences free. */
 static void specdec__engine_free_slot(specdec *t)
 {
-    specdec__engine_release(t);
+    specdec__engine_release_sequence(t);
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
@@ -236,7 +238,7 @@ static void specdec__engine_drop_children(specdec *t, int count)
 static void specdec__engine_discard_pending(specdec *t)
 {
     specdec__engine_drop_children(t, t->handed_out);
-    specdec__engine_forget(t, t->handed_out);
+    specdec__engine_forget_tokens(t, t->handed_out);
     t->count = t->handed_out;
     t->complete_at = t->complete_at > t->count ? 0 : t->complete_at;
 }
@@ -249,7 +251,7 @@ static void specdec__engine_discard_children(specdec *t)
 }
 
 /* Whether a sequence has open children. */
-static int specdec__engine_is_parent(const specdec *t)
+static int specdec__engine_has_children(const specdec *t)
 {
     int i, found = 0;
 
@@ -258,7 +260,7 @@ static int specdec__engine_is_parent(const specdec *t)
     return found;
 }
 
-/* Opens an empty sequence in a free place of t's engine. NULL: no place is free; t->error says so. */
+/* Opens an empty sequence in a free place of t's engine, and returns it. NULL: no place is free; t->error says so. */
 static specdec *specdec__engine_open_free(specdec *t)
 {
     specdec__engine *e = t->engine;
@@ -266,7 +268,7 @@ static specdec *specdec__engine_open_free(specdec *t)
 
     for (i = 0; i < e->room.max_views; i++)
         if (!e->sequences[i].open) {
-            specdec__engine_open(&e->sequences[i]);
+            specdec__engine_reset_sequence(&e->sequences[i]);
             return &e->sequences[i];
         }
     specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no slot for another sequence: all %d are open (config.sequences)",
@@ -291,8 +293,9 @@ static void specdec__engine_fork_constraint(specdec *t, const specdec *of)
     memcpy(t->constrained.state, c->state, 2 * sizeof *c->state);
 }
 
-/* Opens a copy of a sequence, with its pending tokens. NULL: no place is free; of->error says so. */
-static specdec *specdec__engine_fork(specdec *of)
+/* Opens a copy of the sequence `of`, with its pending tokens, and returns it. NULL: no place is free; of->error says
+   so. */
+static specdec *specdec__engine_fork_sequence(specdec *of)
 {
     const size_t count = (size_t)of->count;
     specdec *t = specdec__engine_open_free(of);
@@ -301,7 +304,7 @@ static specdec *specdec__engine_fork(specdec *of)
         return NULL;
     t->stream = of->stream;
     t->stop = of->stop;
-    specdec__stream_set(t, &of->settings, &t->stop);
+    specdec__stream_set_settings(t, &of->settings, &t->stop);
     t->freed = of->freed;
     t->count = of->count;
     t->handed_out = of->handed_out;
@@ -329,7 +332,7 @@ static specdec *specdec__engine_fork(specdec *of)
         memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
         memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
     }
-    specdec__engine_share(t, of->at, specdec__max_int(t->count - 1, 0));
+    specdec__engine_share_prefix(t, of->at, specdec__max_int(t->count - 1, 0));
     t->complete_at = of->complete_at;
     specdec__engine_fork_constraint(t, of);
     return t;
@@ -338,7 +341,7 @@ static specdec *specdec__engine_fork(specdec *of)
 /* Opens the child of a sequence that is to fork. If no place is free, the sequence fails with MEMORY for now. */
 static void specdec__engine_fork_child(specdec *t)
 {
-    specdec *child = specdec__engine_fork(t);
+    specdec *child = specdec__engine_fork_sequence(t);
     int i;
 
     if (!child) {

@@ -19,14 +19,14 @@ static int specdec__engine_slide_count(const specdec *t)
     const int others = t->context - t->settings.slide;
 
     if (!t->settings.slide || others < 2 || t->before.count || t->count != t->handed_out || t->count != t->context ||
-        t->parent || specdec__engine_is_parent(t))
+        t->parent || specdec__engine_has_children(t))
         return 0;
     return others / 2;
 }
 
-/* Moves the fork places of a sequence to the end of their array; back: 1: moves them back, as the sequence slides
-   back. */
-static void specdec__engine_save_forks(specdec *t, int back)
+/* Moves the fork places of a sequence that slides to the end of their array. back: 1: the slide is undone, and they are
+   moved back. */
+static void specdec__engine_move_fork_places(specdec *t, int back)
 {
     const int count = back ? t->before.placed : t->placed;
     int32_t *end = t->fork_places + specdec__stream_fork_limit(&t->engine->config, t->room) - count;
@@ -37,7 +37,8 @@ static void specdec__engine_save_forks(specdec *t, int back)
     t->placed = back ? count : 0;
 }
 
-/* Stores the state of the constraint behind all tokens, so that tokens which slide out still count. */
+/* Stores the state of the sequence's constraint behind all its tokens, so that the constraint continues from there once
+   some of them have slid out. */
 static void specdec__engine_anchor_constraint(specdec *t)
 {
     specdec__constrained *c = &t->constrained;
@@ -58,19 +59,20 @@ static void specdec__engine_resume_constraint(specdec *t)
     t->complete_at = 0;
 }
 
-/* Removes `gone` tokens behind the first settings.slide ones. All keys behind these are computed again, as for a
-   prompt: so the sequence continues as one that was prompted with the tokens which are left. */
-static void specdec__engine_slide(specdec *t, int gone)
+/* Lets a full sequence slide: removes `gone` tokens behind the first settings.slide ones. All keys behind these are
+   computed again, as for a prompt: so the sequence continues as one that was prompted with the tokens which are left.
+   */
+static void specdec__engine_slide_sequence(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
 
     specdec__engine_anchor_constraint(t);
-    specdec__engine_forget(t, keep);
+    specdec__engine_forget_tokens(t, keep);
     t->before.count = gone;
     t->before.answer_from = t->answer_from;
     t->before.slid = t->slid;
     memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_rotate_tokens(t, keep, gone, t->count - keep - gone);
+    specdec__stream_exchange_tokens(t, keep, gone, t->count - keep - gone);
     t->count -= gone;
     t->handed_out = t->count;
     specdec__engine_resume_constraint(t);
@@ -78,15 +80,15 @@ static void specdec__engine_slide(specdec *t, int gone)
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    specdec__engine_save_forks(t, 0); /* forks count as before, though their tokens moved */
+    specdec__engine_move_fork_places(t, 0); /* forks count as before, though their tokens moved */
     t->from_row = t->engine->room.max_views == 1;
     if (!t->from_row)
-        specdec__engine_adopt(t);
+        specdec__engine_share_longest_prefix(t);
 }
 
-/* Undoes a slide, as its call has failed. Tokens decoded since are dropped, and so are log-probabilities that they have
-   overwritten. */
-static void specdec__engine_unslide(specdec *t)
+/* Undoes the slide of a sequence in the current call, as the call has failed. Tokens decoded since are dropped, and so
+   are log-probabilities that they have overwritten. */
+static void specdec__engine_undo_slide(specdec *t)
 {
     const int gone = t->before.count, keep = t->settings.slide;
     int i;
@@ -94,15 +96,15 @@ static void specdec__engine_unslide(specdec *t)
     if (!gone)
         return;
     specdec__engine_drop_children(t, 0);
-    specdec__engine_forget(t, keep);
+    specdec__engine_forget_tokens(t, keep);
     for (i = t->context - gone; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
     t->count = t->handed_out = t->context;
     memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
-    specdec__stream_rotate_tokens(t, keep, t->context - keep - gone, gone);
+    specdec__stream_exchange_tokens(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
-    specdec__engine_save_forks(t, 1);
+    specdec__engine_move_fork_places(t, 1);
     specdec__engine_resume_constraint(t);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;

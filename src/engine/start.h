@@ -29,8 +29,8 @@
 
 SPECDEC__FOR_SIZE
 
-/* Makes a forward pass of n tokens, or (d not NULL) drafts one level behind one token; both leave the caches as they
-   were. */
+/* Makes a run of the target with n tokens, or, if d is not NULL, lets that drafter draft one level behind one token.
+   The caches are left as they were. */
 static specdec_result specdec__engine_try_forward(specdec__engine *e, specdec__drafter *d, int n)
 {
     specdec *t = &e->sequences[0];
@@ -85,7 +85,7 @@ static void specdec__engine_time_steps(specdec__engine *e)
 
     for (i = 0; i < e->drafter_count; i++)
         bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
-    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
+    if (!e->drafter_count || specdec__engine_tree_is_fixed(e) || bytes > SPECDEC__TUNE_SMALL_BYTES || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind.level_cost && (seconds = specdec__engine_time_forward(e, &e->drafters[i], 0, end)) > 0)
@@ -95,9 +95,10 @@ static void specdec__engine_time_steps(specdec__engine *e)
             specdec__tune_add_step(e->tune, n, seconds, 0);
 }
 
-/* Chooses the faster of two ways to read weights, kernels->reading and ->other, by timing slices of weights alternately
-   with all threads; a slice counts as at most twice the least time. The former is kept unless the latter is clearly
-   faster, and for weights that may lie in caches or are not repacked. Results do not depend on it. */
+/* Chooses the faster of two orders of reading weights, kernels->reading and ->other_reading, by timing slices of
+   weights alternately with all threads; a slice counts as at most twice the least time. `reading` is kept unless the
+   other one is clearly faster, and for weights that may lie in caches or are not repacked. Results do not depend on the
+   order. */
 static void specdec__engine_time_reading(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
@@ -107,16 +108,16 @@ static void specdec__engine_time_reading(specdec__engine *e)
     specdec__slices slices;
     int i, better;
 
-    if (!SPECDEC__HAS_READINGS || !(other.one_tile || other.l1_bytes) || m->tile_bytes < SPECDEC__READING_LARGE ||
+    if (!SPECDEC__HAS_READINGS || !(other.one_tile || other.l1_bytes) || m->tile_bytes < SPECDEC__READING_LEAST_BYTES ||
         !m->layers || !m->layer->matrix[SPECDEC__UP].tiles)
         return;
     slices.context = &e->target;
     e->target.columns.n = 1;
     e->target.columns.values = e->target.h;
-    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
+    for (i = 0; i < SPECDEC__READING_MOST_SLICES && now < begin + SPECDEC__READING_TRIAL_SECONDS; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
         slices.number = i / m->layers;
-        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
+        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE_BYTES / specdec__matrix_tile_bytes(slices.matrix));
         e->kernels->reading = i % 2 ? other : usual;
         specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_multiply_slice, &slices);
         now = specdec__os_seconds();
@@ -124,7 +125,7 @@ static void specdec__engine_time_reading(specdec__engine *e)
         sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
     }
     e->target.columns.n = columns;
-    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
+    better = sum[1] < SPECDEC__READING_SWITCH_SHARE * sum[0];
     e->kernels->reading = better ? other : usual;
     specdec__log_line(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
                       better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
@@ -165,8 +166,9 @@ static void specdec__engine_log_chat(const specdec__engine *e)
     }
 }
 
-/* Finds the tokens by which sequences fork. */
-static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
+/* Sets the engine's fork_token and child_token, by which sequences fork: those that the configuration names, or those
+   that are called [Fork] and [Child]. */
+static specdec_result specdec__engine_find_fork_tokens(specdec__engine *e, specdec_error *error)
 {
     const specdec__vocab *vocab = &e->target_model->vocab;
     const char *fork = e->config.fork_token, *child = e->config.child_token;
@@ -186,7 +188,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
 }
 
 /* Logs the target, the drafters and the engine's sizes. */
-static void specdec__engine_log(const specdec__engine *e)
+static void specdec__engine_log_sizes(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__model *m = e->target_model;
@@ -211,7 +213,7 @@ static void specdec__engine_copy_settings(specdec__engine *e)
 {
     specdec__stop_scan stop;
 
-    specdec__stream_check(&e->config.settings, &stop, NULL);
+    specdec__stream_check_settings(&e->config.settings, &stop, NULL);
     specdec__stream_copy_stops(&e->config.settings, &stop, e->stop_bytes);
 }
 
@@ -224,8 +226,8 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     specdec__engine_copy_settings(e);
     e->verify = specdec__forward;
     e->tune->load.key_ratio = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
-    specdec__engine_open(&e->sequences[0]);
-    specdec__engine_log(e);
+    specdec__engine_reset_sequence(&e->sequences[0]);
+    specdec__engine_log_sizes(e);
     specdec__engine_log_chat(e);
     if (SPECDEC__PIPE && e->remote)
         result = e->remote->start(e, error);

@@ -32,10 +32,10 @@
 
 SPECDEC__FOR_SIZE
 
-/* Reserves slots of the cache for the nodes of all members: first for prompt tokens and roots, then for draft tokens. A
-   member fails where there is no room for the former; its tree is pruned to the root where there is none for the
-   latter. */
-static void specdec__engine_reserve(specdec__engine *e)
+/* Reserves slots of the target's cache for the nodes of all members: first for prompt tokens and roots, then for draft
+   tokens. A member fails where there is no room for the former; its tree is pruned to the root where there is none for
+   the latter. */
+static void specdec__engine_reserve_slots(specdec__engine *e)
 {
     int i, kept = 0;
 
@@ -52,7 +52,7 @@ static void specdec__engine_reserve(specdec__engine *e)
         specdec__engine_fail_sequence(
             t, specdec__fail(&t->error, SPECDEC_ERROR_FULL,
                              "no room in the cache, which all texts share, for %d more tokens", needed));
-        specdec__engine_remove_member(e, t);
+        specdec__engine_subtract_member(e, t);
     }
     e->member_count = kept;
     for (i = 0; i < e->member_count; i++) {
@@ -66,8 +66,9 @@ static void specdec__engine_reserve(specdec__engine *e)
     }
 }
 
-/* The batch of a step: for each member its prompt tokens, then its tree. */
-static specdec__batch specdec__engine_batch(specdec__engine *e)
+/* Makes the batch of a step's run: for each member the nodes of its prompt tokens, then those of its tree. Sets
+   t->first and t->row of the members. */
+static specdec__batch specdec__engine_make_batch(specdec__engine *e)
 {
     specdec__context *c = &e->target;
     specdec__batch batch;
@@ -101,8 +102,9 @@ static specdec__batch specdec__engine_batch(specdec__engine *e)
     return batch;
 }
 
-/* Counts the children of an accepted node for statistics and tuning. child: the number of the accepted one, or -1;
-   token: the target's choice. */
+/* Counts the children of an accepted node, and which of them is accepted, in the statistics of the sequence and in the
+   measured acceptance of drafters. child: index among the children of the accepted one; -1: none is. token: the token
+   that the target has chosen behind the node. */
 static void specdec__engine_note_children(specdec *t, int node, int child, int32_t token)
 {
     specdec__engine *e = t->engine;
@@ -126,20 +128,22 @@ static void specdec__engine_note_children(specdec *t, int node, int child, int32
     }
 }
 
-/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. */
+/* Sets the engine's chooser for the next token of a sequence: sampling, constraint, mirostat's limit. Returns the
+   chooser. */
 static const specdec__chooser *specdec__engine_set_chooser(specdec *t)
 {
     specdec__chooser *chooser = &t->engine->chooser;
 
     chooser->sampling = &t->settings.sampling;
     chooser->constrained = specdec__stream_constrained(t);
-    chooser->surprise = specdec__stream_written(t) > 0 ? t->surprise[t->count - 1] : 0;
+    chooser->surprise = specdec__stream_answer_length(t) > 0 ? t->surprise[t->count - 1] : 0;
     return chooser;
 }
 
-/* Verifies the children of a node, whose tokens are children[count], by a rule of rejection. */
-static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
-                                  specdec_verdict *verdict)
+/* Verifies the draft tokens children[count] of a node by the engine's rule of rejection. logits (vocab): the node's
+   row. *verdict: the accepted child, or none, and the token that the sequence gets. */
+static void specdec__engine_verify_by_rule(specdec *t, int node, const float *logits, const int32_t *children,
+                                           int count, specdec_verdict *verdict)
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
@@ -172,7 +176,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32_t token)
 {
     specdec__engine *e = t->engine;
-    const int vocab = e->target_model->vocab_size, k = specdec__stream_logprobs(t);
+    const int vocab = e->target_model->vocab_size, k = specdec__stream_logprob_count(t);
     specdec_candidate *best = t->best + (size_t)t->count * (size_t)t->best_count;
     double total = 0;
     float highest;
@@ -195,8 +199,9 @@ static void specdec__engine_note_logprobs(specdec *t, const float *logits, int32
     t->logprobs[t->count] = (float)((double)(specdec__sample_clean_logit(logits[token]) - highest) - total);
 }
 
-/* Appends a token that was chosen from a row of logits to the sequence. */
-static void specdec__engine_write(specdec *t, const float *logits, int32_t token)
+/* Appends a token, which was chosen from a row of logits (vocab), to the sequence, with its log-probability where those
+   are kept, and advances the sequence's constraint. */
+static void specdec__engine_append_token(specdec *t, const float *logits, int32_t token)
 {
     if (t->logprobs)
         specdec__engine_note_logprobs(t, logits, token);
@@ -216,17 +221,17 @@ static int specdec__engine_may_fork(const specdec *t, int count)
     return SPECDEC__SEQUENCES && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
 }
 
-/* Forbidden tokens, and their logits. */
+/* Tokens that must not be chosen from a row of logits, and their own logits, which the row gets back afterwards. */
 typedef struct specdec__forbidden {
     int count;
-    int32_t token[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
-    float logit[2 + SPECDEC__STREAM_ENDS + SPECDEC__VOCAB_MAX_ENDS];
+    int32_t token[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS]; /* (count): ids */
+    float logit[2 + SPECDEC__STREAM_MAX_ENDS + SPECDEC__VOCAB_MAX_ENDS];   /* (count): logits of the model */
 } specdec__forbidden;
 
-/* Sets the logits of tokens[count] to -infinity, and stores the former ones in *own. Ids outside the vocabulary are
-   skipped. */
-static void specdec__engine_forbid(const specdec *t, float *logits, const int32_t *tokens, int count,
-                                   specdec__forbidden *own)
+/* Forbids tokens[count]: sets their logits to -infinity, and adds the tokens and their former logits to *own. Ids
+   outside the vocabulary are skipped. */
+static void specdec__engine_forbid_list(const specdec *t, float *logits, const int32_t *tokens, int count,
+                                        specdec__forbidden *own)
 {
     int i;
 
@@ -239,29 +244,30 @@ static void specdec__engine_forbid(const specdec *t, float *logits, const int32_
     }
 }
 
-/* Forbids the tokens that must not be chosen here: the child token, the fork token where no fork is possible, end
-   tokens of an answer that is too short or ignores them. */
-static void specdec__engine_mask(const specdec *t, float *logits, specdec__forbidden *own)
+/* Forbids, in a row of logits (vocab), the tokens that must not be the sequence's next one: the child token, the fork
+   token where no fork is possible, end tokens while the answer is shorter than settings.min_tokens or ignores them.
+   *own becomes the list of these tokens. */
+static void specdec__engine_forbid_tokens(const specdec *t, float *logits, specdec__forbidden *own)
 {
     const specdec__engine *e = t->engine;
     const specdec__vocab *v = &t->model->vocab;
-    const int brief = specdec__stream_written(t) < t->settings.min_tokens;
+    const int brief = specdec__stream_answer_length(t) < t->settings.min_tokens;
 
     own->count = 0;
     if (brief)
-        specdec__engine_forbid(t, logits, t->ends, t->end_count, own);
+        specdec__engine_forbid_list(t, logits, t->ends, t->end_count, own);
     if (brief || t->settings.ignore_end)
-        specdec__engine_forbid(t, logits, v->ends, v->end_count, own);
+        specdec__engine_forbid_list(t, logits, v->ends, v->end_count, own);
     if (!SPECDEC__SEQUENCES || e->fork_token < 0)
         return;
-    specdec__engine_forbid(t, logits, &e->child_token, 1, own);
+    specdec__engine_forbid_list(t, logits, &e->child_token, 1, own);
     if (!specdec__engine_may_fork(t, t->count + 1) ||
         specdec__vocab_token_type(v, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
-        specdec__engine_forbid(t, logits, &e->fork_token, 1, own);
+        specdec__engine_forbid_list(t, logits, &e->fork_token, 1, own);
 }
 
-/* Restores the logits of forbidden tokens, as log-probabilities are those of the model. */
-static void specdec__engine_unmask(float *logits, const specdec__forbidden *own)
+/* Restores the logits of forbidden tokens in their row, as log-probabilities are those of the model. */
+static void specdec__engine_restore_logits(float *logits, const specdec__forbidden *own)
 {
     int i;
 
@@ -295,7 +301,7 @@ static int specdec__engine_note_fork(specdec *t)
 
 /* Returns mirostat's limit of surprise behind a token that was chosen from a row of logits, in bits; 0: mirostat is
    off. */
-static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t token)
+static float specdec__engine_mirostat_limit(specdec *t, const float *logits, int32_t token)
 {
     const specdec_sampling *s = &t->settings.sampling;
     const specdec__chooser *chooser;
@@ -312,8 +318,8 @@ static float specdec__engine_mirostat(specdec *t, const float *logits, int32_t t
     return most > 0 || most < 0 ? most : 1e-30f;
 }
 
-/* Chooses the next token from a row of logits, without draft tokens or with coupled verification. */
-static int32_t specdec__engine_choose(specdec *t, const float *logits)
+/* Chooses a sequence's next token from a row of logits (vocab), without draft tokens or with coupled verification. */
+static int32_t specdec__engine_choose_token(specdec *t, const float *logits)
 {
     specdec__engine *e = t->engine;
     specdec_candidate best;
@@ -323,28 +329,29 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
     return best.token;
 }
 
-/* Whether a step decodes nothing behind the sequence's last token: the sequence ends, or it forks. Tokens beyond
-   max_tokens are kept, as the limit may be raised, unless they may be forks. */
-static int specdec__engine_ends_step(specdec *t)
+/* Whether a step decodes nothing more behind the sequence's last token: the answer ends there, or the sequence forks
+   there. Tokens beyond max_tokens are kept, as the limit may be raised, unless they may be forks. */
+static int specdec__engine_ends_or_forks(specdec *t)
 {
     const specdec__engine *e = t->engine;
-    const specdec_stop why = specdec__stream_ended(t, t->count);
+    const specdec_stop why = specdec__stream_end_reason(t, t->count);
 
     if (why == SPECDEC_STOP_NONE)
         return specdec__engine_note_fork(t);
     return why == SPECDEC_STOP_END || why == SPECDEC_STOP_CONSTRAINT || e->fork_token >= 0 || e->config.hooks.fork;
 }
 
-/* Whether bounds suffice for the next token of a sequence with a constraint: nothing but the constraint forbids or
-   alters tokens. */
-static int specdec__engine_bounds_suffice(const specdec *t)
+/* Whether the next token of a sequence can be chosen from upper bounds of the logits, of which only the largest are
+   then computed exactly, instead of all logits of the row: there is no constraint, or nothing but the constraint
+   forbids tokens or alters their logits. */
+static int specdec__engine_bounds_can_choose(const specdec *t)
 {
     return !specdec__constrained_is_limited(&t->constrained) ||
            (!t->constrained.allow && t->engine->fork_token < 0 && !t->settings.min_tokens && !t->settings.ignore_end &&
             !specdec__sample_alters_logits(&t->settings.sampling));
 }
 
-/* Whether a step needs no logits of a sequence: it only prefills, or its constraint forces the next token. */
+/* Whether a step needs no logits for a sequence: the step only prefills it, or its constraint forces the next token. */
 static int specdec__engine_needs_no_logits(specdec *t)
 {
     return !t->merged.tree.n || (t->merged.tree.n == 1 && !(t->settings.sampling.mirostat_tau > 0) &&
@@ -352,7 +359,8 @@ static int specdec__engine_needs_no_logits(specdec *t)
                                  specdec__constrained_forced_token(&t->constrained, t->tokens, t->count) >= 0);
 }
 
-/* Which rows of logits a step computes: SPECDEC__SCREEN_NOTHING, _BOUNDS or _LOGITS; see >>speculation/settle. */
+/* What a step's run computes of its rows of logits: SPECDEC__SCREEN_NOTHING, _BOUNDS (upper bounds of the logits, see
+   >>speculation/settle) or _LOGITS (all). */
 static int specdec__engine_screen_kind(specdec__engine *e)
 {
     int i, forced = 1, bounds = e->config.screening != SPECDEC_SCREENING_OFF && e->target.output->bounds;
@@ -365,7 +373,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
         if ((SPECDEC__VERIFIERS && specdec__engine_rule(e, t) != SPECDEC_RULE_COUPLED) || t->logprobs)
             return SPECDEC__SCREEN_LOGITS;
         forced = forced && specdec__engine_needs_no_logits(t);
-        bounds = bounds && specdec__engine_bounds_suffice(t) &&
+        bounds = bounds && specdec__engine_bounds_can_choose(t) &&
                  specdec__settle_find_needs(&t->settings.sampling, t->count).k;
     }
     if (forced)
@@ -376,7 +384,7 @@ static int specdec__engine_screen_kind(specdec__engine *e)
     return e->target.screen.pause_left ? SPECDEC__SCREEN_LOGITS : SPECDEC__SCREEN_BOUNDS;
 }
 
-/* Whether the constraint allows the best token of a row (`column` of the last step). */
+/* Whether the sequence's constraint allows the most probable token of a row of logits: row `column` of the last run. */
 static int specdec__engine_best_is_allowed(specdec *t, int column)
 {
     const specdec__engine *e = t->engine;
@@ -388,10 +396,11 @@ static int specdec__engine_best_is_allowed(specdec *t, int column)
     return specdec__constrained_keep_allowed(&t->constrained, t->tokens, t->count, count, 1, &best);
 }
 
-/* Turns bounds of a row of logits (`column` of the last step) into the logits from which the next token is chosen.
-   Nothing is done where a constraint forces that token. Otherwise its mask is applied first, except where noise alone
-   chooses: then only the best token is checked, and all logits of the row are computed if the constraint forbids it. */
-static void specdec__engine_settle(specdec *t, int column)
+/* Turns a row of upper bounds of logits, row `column` of the last run, into a row from which the sequence's next token
+   is chosen: the logits that may decide are computed exactly. Nothing is done where a constraint forces that token.
+   Otherwise its mask is applied first, except where noise alone chooses: then only the best token is checked, and all
+   logits of the row are computed if the constraint forbids it. */
+static void specdec__engine_settle_row(specdec *t, int column)
 {
     specdec__engine *e = t->engine;
     const specdec_sampling *s = &t->settings.sampling;
@@ -421,8 +430,8 @@ static void specdec__engine_settle(specdec *t, int column)
 
 /* The engine's specdec_verify_node: verifies node `node` of a tree, coupled, greedy, or by a rule of rejection, and
    appends the token to the sequence. */
-static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
-                                             specdec_verdict *verdict)
+static specdec_result specdec__engine_verify_node(void *text, int node, const int32_t *children, int count,
+                                                  specdec_verdict *verdict)
 {
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
@@ -432,25 +441,26 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec__forbidden own;
 
     if (e->target.screen.computed)
-        specdec__engine_settle(t, t->row + node);
+        specdec__engine_settle_row(t, t->row + node);
     result = specdec__forward_check_step(&e->target, row, row + 1, &t->error);
     if (result)
         return result;
-    specdec__engine_mask(t, logits, &own);
+    specdec__engine_forbid_tokens(t, logits, &own);
     if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
-        specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
+        specdec_verify_match(verdict, children, count, specdec__engine_choose_token(t, logits));
     else
-        specdec__engine_judge(t, node, logits, children, count, verdict);
-    t->surprise[t->count] = specdec__engine_mirostat(t, logits, verdict->token);
-    specdec__engine_unmask(logits, &own);
+        specdec__engine_verify_by_rule(t, node, logits, children, count, verdict);
+    t->surprise[t->count] = specdec__engine_mirostat_limit(t, logits, verdict->token);
+    specdec__engine_restore_logits(logits, &own);
     specdec__engine_note_children(t, node, verdict->child, verdict->token);
-    specdec__engine_write(t, logits, verdict->token);
-    if (specdec__engine_ends_step(t))
+    specdec__engine_append_token(t, logits, verdict->token);
+    if (specdec__engine_ends_or_forks(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
 
-/* Counts a step by the nodes and levels of its tree. A new kind of tree replaces the rarest where the table is full. */
+/* Counts a step in the statistics' table of trees, by the nodes and levels of its tree. A new kind of tree replaces the
+   rarest where the table is full. */
 static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
 {
     specdec_tree_count *trees = stats->trees, *at = trees;
@@ -469,19 +479,20 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
     at->steps = 1;
 }
 
-/* A row of a sequence has values that are no numbers: the sequence fails, keys of the step are dropped. Tokens accepted
-   before that row stay, and are run again. before: tokens before the step. */
-static void specdec__engine_fail_row(specdec *t, int before, specdec_result result)
+/* Lets a sequence fail with `result`, as a row of its logits has values that are no numbers: the keys of the step are
+   dropped. Tokens accepted before that row stay, and are run again. before: tokens of the sequence before the step. */
+static void specdec__engine_fail_rows(specdec *t, int before, specdec_result result)
 {
-    if (specdec__ahead_on(t->engine, NULL))
-        specdec__ahead_drop(t, t->count);
+    if (specdec__ahead_is_drafting(t->engine, NULL))
+        specdec__ahead_drop_drafts(t, t->count);
     t->stats.tokens += t->count - before;
     t->length = t->merged.tree.n = 0;
     specdec__engine_fail_sequence(t, result);
 }
 
-/* Calls the drafters' see_logits with the tree of a sequence, which had `before` tokens before the step. */
-static void specdec__engine_show_logits(specdec *t, int before)
+/* Calls the drafters' see_logits with the verified tree of a sequence and its rows of logits. before: tokens of the
+   sequence before the step. */
+static void specdec__engine_show_drafters_logits(specdec *t, int before)
 {
     specdec__engine *e = t->engine;
     specdec__verified judged;
@@ -507,7 +518,7 @@ static void specdec__engine_show_logits(specdec *t, int before)
 
 /* Verifies the tree of a sequence: appends accepted tokens, sets t->path, commits keys and values of prompt tokens and
    accepted nodes, and reports them to the drafters. */
-static void specdec__engine_accept(specdec *t)
+static void specdec__engine_verify_tree(specdec *t)
 {
     specdec__engine *e = t->engine;
     const int before = t->count, from = t->view.length;
@@ -520,9 +531,9 @@ static void specdec__engine_accept(specdec *t)
     result = specdec__forward_check_step(&e->target, t->first, t->first + t->prefill_count, &t->error);
     if (!result && t->merged.tree.n)
         result = specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
-                                     specdec__engine_decide, t, &t->error);
+                                     specdec__engine_verify_node, t, &t->error);
     if (result) {
-        specdec__engine_fail_row(t, before, result);
+        specdec__engine_fail_rows(t, before, result);
         return;
     }
     for (i = 0; i < t->prefill_count; i++)
@@ -532,18 +543,19 @@ static void specdec__engine_accept(specdec *t)
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->prefill_count + t->length);
     specdec__view_free_reserved(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
-        if (specdec__ahead_on(e, &e->drafters[i]))
-            specdec__ahead_end(t, t->tokens + before, t->count - before);
+        if (specdec__ahead_is_drafting(e, &e->drafters[i]))
+            specdec__ahead_end_job(t, t->tokens + before, t->count - before);
         else
             specdec__draft_commit_path(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    specdec__engine_show_logits(t, before);
-    specdec__engine_follow(t, from, t->prefill_count + t->length, t->first, e->target.path,
-                           t->length ? t->row + t->path[t->length - 1] : -1);
+    specdec__engine_show_drafters_logits(t, before);
+    specdec__engine_report_tokens(t, from, t->prefill_count + t->length, t->first, e->target.path,
+                                  t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
     t->stats.prefilled_tokens += t->prefill_count;
 }
 
-/* Adds the nodes, accepted nodes and drafting seconds of each drafter in a sequence's tree to *outcome. */
+/* Adds to *outcome what each drafter has in a sequence's verified tree: its nodes, its accepted nodes, and the seconds
+   of its drafting. */
 static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *outcome)
 {
     specdec__engine *e = t->engine;
@@ -567,7 +579,7 @@ static void specdec__engine_count_accepted(specdec *t, specdec__tune_outcome *ou
     }
 }
 
-/* Adds the costs of a step of `width` nodes to tuning, and updates the drafters' credit. */
+/* Adds the time of a step's run, of `width` nodes, to the measured times, and updates the drafters' credit. */
 static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int width, double seconds)
 {
     specdec__tune_load *load = &e->tune->load;
@@ -599,8 +611,9 @@ static SPECDEC__NOINLINE void specdec__engine_note_costs(specdec__engine *e, int
     specdec__tune_update_credit(e->tune, &outcome);
 }
 
-/* Adds the seconds of a step to a member's statistics. drafting, verifying: parts of `seconds`. */
-static void specdec__engine_count(specdec *t, int width, double seconds, double drafting, double verifying)
+/* Counts a step in a member's statistics. width: nodes of the run; seconds: of the step; drafting, verifying: of these,
+   those before the run, and those of the run. */
+static void specdec__engine_count_step(specdec *t, int width, double seconds, double drafting, double verifying)
 {
     const int nodes = t->merged.tree.n;
     int i;
@@ -621,7 +634,7 @@ static void specdec__engine_count(specdec *t, int width, double seconds, double 
     t->stats.steps++;
 }
 
-/* Sets the time to the first token of an answer. */
+/* Sets the statistic first_token_seconds, if the answer's first token is decoded at the clock time `now`. */
 static void specdec__engine_note_first_token(specdec *t, double now)
 {
     if (t->prompted_at > 0)
@@ -629,24 +642,25 @@ static void specdec__engine_note_first_token(specdec *t, double now)
     t->prompted_at = 0;
 }
 
-/* Ends a step for a member: its pending fork is made; a child that has ended is released. */
+/* Ends a step for a member: makes its pending fork, and releases the caches of a child whose answer has ended. */
 static void specdec__engine_finish_step(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_note_first_token(t, now);
     if (SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
-    if (t->parent && specdec__stream_ended(t, t->count))
-        specdec__engine_release(t);
+    if (t->parent && specdec__stream_end_reason(t, t->count))
+        specdec__engine_release_sequence(t);
 }
 
-/* The run of a step has failed: the first member gets the error, or those that were cancelled (in a cluster, a step for
-   several sequences can be). The others try again. */
+/* Ends a step whose run has failed with `error`: the first member gets the error, or, of an error CANCELLED, the
+   members that were cancelled (in a cluster, a step for several sequences can be). The others take part in the next
+   step. */
 static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *error)
 {
     int i;
 
-    specdec__ahead_drop(e->members[0], e->members[0]->count);
+    specdec__ahead_drop_drafts(e->members[0], e->members[0]->count);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
@@ -659,19 +673,19 @@ static void specdec__engine_fail_step(specdec__engine *e, const specdec_error *e
 
 /* Runs the trees of all members as one batch of the target, while the lane's drafter may extend one of them. The run
    has returned when this does. */
-static void specdec__engine_send(specdec__engine *e, specdec__step *s)
+static void specdec__engine_run_trees(specdec__engine *e, specdec__step *s)
 {
     specdec__batch batch;
 
     s->drafted = specdec__os_seconds();
     s->promise = specdec__ahead_may_choose(e) ? specdec__engine_expected_tokens(e->members[0]) : 0;
-    batch = specdec__engine_batch(e);
+    batch = specdec__engine_make_batch(e);
     s->nodes = batch.n;
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
     e->row_of = NULL;
-    e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
-    if (specdec__ahead_on(e, NULL))
-        specdec__ahead_begin(e->members[0]);
+    e->target.threads = e->config.threads - (specdec__ahead_is_drafting(e, NULL) ? e->ahead->threads : 0);
+    if (specdec__ahead_is_drafting(e, NULL))
+        specdec__ahead_begin_job(e->members[0]);
     e->target.screen.needed = specdec__engine_screen_kind(e);
     s->result = e->verify(&e->target, &batch, &s->error);
     if (e->target.screen.needed == SPECDEC__SCREEN_NOTHING && e->target.row_count)
@@ -682,8 +696,8 @@ static void specdec__engine_send(specdec__engine *e, specdec__step *s)
     e->target.threads = e->config.threads;
 }
 
-/* Verifies the trees of all members by the run's logits, and measures the step. */
-static void specdec__engine_take(specdec__engine *e, specdec__step *s)
+/* Verifies the trees of all members by the logits of the run that has returned, and measures the step. */
+static void specdec__engine_verify_trees(specdec__engine *e, specdec__step *s)
 {
     double verified, now;
     int i;
@@ -695,7 +709,7 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
     verified = specdec__os_seconds();
     e->pool.cancel = &e->nobody; /* drafters' prefilling is not cancelled */
     for (i = 0; i < e->member_count; i++)
-        specdec__engine_accept(e->members[i]);
+        specdec__engine_verify_tree(e->members[i]);
     specdec__engine_note_costs(e, s->nodes, verified - s->drafted);
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
@@ -704,24 +718,24 @@ static void specdec__engine_take(specdec__engine *e, specdec__step *s)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
-        specdec__engine_count(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
+        specdec__engine_count_step(t, s->nodes, now - s->start, s->drafted - s->start, verified - s->drafted);
         t->stats.steps_beside += e->ahead->active;
         specdec__engine_finish_step(t, now);
     }
 }
 
-/* Chooses a token from a row of logits, without draft tokens or with coupled verification, and appends it to the
-   sequence. */
-static int32_t specdec__engine_draw(specdec *t, float *logits)
+/* Chooses a sequence's next token from a row of logits (vocab), without draft tokens or with coupled verification, and
+   appends it to the sequence. Returns the token. */
+static int32_t specdec__engine_decode_row(specdec *t, float *logits)
 {
     specdec__forbidden own;
     int32_t token;
 
-    specdec__engine_mask(t, logits, &own);
-    token = specdec__engine_choose(t, logits);
-    t->surprise[t->count] = specdec__engine_mirostat(t, logits, token);
-    specdec__engine_unmask(logits, &own);
-    specdec__engine_write(t, logits, token);
+    specdec__engine_forbid_tokens(t, logits, &own);
+    token = specdec__engine_choose_token(t, logits);
+    t->surprise[t->count] = specdec__engine_mirostat_limit(t, logits, token);
+    specdec__engine_restore_logits(logits, &own);
+    specdec__engine_append_token(t, logits, token);
     return token;
 }
 
@@ -730,8 +744,8 @@ static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
 
-    specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_ends_step(t) && SPECDEC__SEQUENCES && t->forced_count)
+    specdec__engine_decode_row(t, t->engine->target.logits);
+    if (specdec__engine_ends_or_forks(t) && SPECDEC__SEQUENCES && t->forced_count)
         specdec__engine_fork_child(t);
     t->from_row = 0;
     t->engine->row_of = NULL;

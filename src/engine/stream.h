@@ -20,45 +20,46 @@
 #include "../constraint/automaton.h"
 #include "../constraint/finish.h"
 
-#define SPECDEC__TEXT_ROOM 1024   /* bytes of a decoded token beyond the vocabulary's longest token */
-#define SPECDEC__STREAM_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS)
+#define SPECDEC__TOKEN_TEXT_EXTRA 1024 /* bytes for a token's text beyond those of the vocabulary's longest token */
+#define SPECDEC__STREAM_MAX_ENDS (SPECDEC_END_TOKENS + SPECDEC_STOP_STRINGS) /* end tokens by settings, at most */
 #define SPECDEC__PENDING_TOKENS 8 /* decoded tokens not yet returned: a sequence with so many takes no part in steps */
 
 struct specdec__engine;
 
 /* A sequence. */
 struct specdec {
-    struct specdec__engine *engine;
-    const specdec__model *model;
+    struct specdec__engine *engine; /* that it is a sequence of */
+    const specdec__model *model; /* the target */
     int at, open;                /* index among the engine's sequences; 1: it is open, 0: the place is free */
     int cancel, late;            /* 1: specdec_cancel was called; 1: it was, before the current call of a prompt */
     specdec_result failed;       /* error of a step made for another sequence: the next call returns it */
 
     int context;                 /* tokens, at most */
-    int room;                    /* context + tree depth + 1 */
+    int room;                    /* of arrays with an item a token, in items: context + tree depth + 1 */
     int32_t *tokens;             /* (2 * room): the sequence; behind it a prompt, or tokens that have slid out */
     int count;                   /* tokens of the sequence */
     int handed_out;              /* of these, prompted or returned by specdec_next or _step; the rest is pending */
-    int from_row;                /* 1: the first token of the answer comes from the prompt's last row, without a step */
+    int from_row;                /* 1: the answer's first token is chosen from the prompt's last row, without a step */
     int answer_from;             /* index of the answer's first token */
     int slid;                    /* tokens of the answer that have slid out of the context */
-    struct {
-        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the values before that */
+    struct {                     /* how the current call has made the sequence slide, in case that it is undone */
+        int count;               /* tokens that slid out in this call; 0: none */
+        int answer_from, slid, placed; /* the sequence's values before that */
     } before;
     int finished;                /* 1: the answer has ended */
     int complete_at;             /* count at which the constraint allows nothing but an end; 0: not reached */
     int cancelled;               /* 1: the last call was cancelled */
 
     unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room): bytes of a token, of a piece */
-    size_t text_room;
-    unsigned char *part_bytes;   /* (2 * text room + stop room): bytes that the splitter looks at */
+    size_t text_room;            /* bytes of a token's text, at most */
+    unsigned char *part_bytes;   /* (2 * text room + stop room): the piece of text that the splitter divides */
     int inside, parts;           /* 1: the prompt ends in a thought; 1: the answer is taken in parts (2: to its end) */
     int in_call;                 /* 1: a call of a tool, which settings.calls constrains, is being decoded */
     size_t freed;                /* bytes of piece that were held back for stop strings which settings have replaced */
 
     float *logprobs;             /* (context + tree depth + 1): log-probability of each token; 1: prompted */
     specdec_candidate *best;     /* (context + tree depth + 1, best_count): the most probable tokens in its place */
-    int best_count;
+    int best_count;              /* config.logprobs */
     float *surprise;             /* (room): mirostat's limit behind each token, in bits; 0: that of an answer's begin */
 
     /* forks */
@@ -67,35 +68,36 @@ struct specdec {
     int32_t *fork_places;        /* (placed): its count at its own latest forks; at the array's end (before.placed):
                                     those before it slid */
     int placed;
-    int forced_count;
+    int forced_count;            /* 0: no fork is pending */
     int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count): the first tokens of a child that is to be forked */
 
     /* Large members come last, in all structures: x86 instructions encode offsets below 128 in a byte. */
-    specdec_error error;
-    specdec_splitter splitter;   /* of the answer, where parts is set */
-    specdec__text_stream stream;
-    specdec__view view;          /* in the target's cache */
+    specdec_error error;         /* of the last call that failed */
+    specdec_splitter splitter;   /* divides the answer into parts, where `parts` is set */
+    specdec__text_stream stream; /* decodes the answer's tokens to text */
+    specdec__view view;          /* its keys and values in the target's cache */
     specdec_settings settings;   /* its stop strings lie in stop_bytes */
-    specdec__stop_scan stop;     /* its strings lie in stop_bytes, too */
-    unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES) */
-    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_ENDS): end tokens by settings */
+    specdec__stop_scan stop;     /* searches the answer's text for stop strings, which lie in stop_bytes, too */
+    unsigned char *stop_bytes;   /* (SPECDEC__STOP_COPY_BYTES): the stop strings of the settings */
+    int32_t *ends;               /* (end_count, at most SPECDEC__STREAM_MAX_ENDS): end tokens by settings */
     int end_count;
     specdec__constrained constrained; /* the constraint, and its state */
     specdec_stats stats;
-    double prompted_at;          /* clock of the last call of a prompt; 0: its first token was decoded */
+    double prompted_at;          /* clock, seconds: the last call of a prompt; 0: the answer has tokens since */
 
     /* its part in the current step */
     int prefill_count, decodes;  /* tokens that are prefilled; 1: a tree with its root is verified behind them */
     int load_count;              /* prefilled tokens that count as the step's load (speculation/tune) */
     int first, row;              /* index of its first node; the row of logits of its root */
-    specdec__merged merged;      /* the tree */
-    int length;
+    specdec__merged merged;      /* the tree that the step verifies */
+    int length;                  /* nodes of the accepted path, the root included */
     int32_t path[SPECDEC__MAX_TREE + 1]; /* (length): the root and the accepted nodes */
 };
 
 SPECDEC__FOR_SIZE
 
-/* How many fork places a sequence has room for: one a token, before it slides and after that. */
+/* How many fork places a sequence has room for, at most config.forks: one a token, before it slides and after that.
+   room: tokens. */
 static int specdec__stream_fork_limit(const specdec_config *c, int room)
 {
     return SPECDEC__SEQUENCES ? specdec__min_int(c->forks, 2 * room) : 0;
@@ -108,7 +110,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
 {
     const size_t tokens = (size_t)room->view_keys + (size_t)c->tree_depth + 1;
     const specdec__model *model = target->model;
-    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
+    const size_t text_room = (size_t)model->vocab.longest + SPECDEC__TOKEN_TEXT_EXTRA;
     const size_t noted = c->logprobs ? tokens : 0;
     specdec_candidate *best;
     specdec__merged merged;
@@ -121,7 +123,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     specdec__context_init_view(target, &view, room, 0, arena);
     text = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     stop_bytes = SPECDEC__TAKE(arena, unsigned char, SPECDEC__STOP_COPY_BYTES);
-    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_ENDS);
+    ends = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAM_MAX_ENDS);
     places = SPECDEC__TAKE(arena, int32_t, specdec__stream_fork_limit(c, (int)tokens));
     token_text = SPECDEC__TAKE(arena, unsigned char, text_room);
     piece = SPECDEC__TAKE(arena, unsigned char, 2 * text_room + SPECDEC__STOP_MAX_BYTES);
@@ -156,9 +158,10 @@ static void specdec__stream_lay_out(specdec *t, const specdec__context *target, 
     t->constrained.state = states;
 }
 
-/* Checks settings. *stop becomes a scan for their stop strings. */
-static specdec_result specdec__stream_check(const specdec_settings *settings, specdec__stop_scan *stop,
-                                            specdec_error *error)
+/* Checks a sequence's settings, except slide, log-probabilities and constraints. *stop becomes a scan for their stop
+   strings. */
+static specdec_result specdec__stream_check_settings(const specdec_settings *settings, specdec__stop_scan *stop,
+                                                     specdec_error *error)
 {
     specdec_result result;
     int i;
@@ -194,7 +197,7 @@ static specdec_result specdec__stream_check_slide(const specdec__model *model, c
 
 /* How many of the most probable tokens are stored in place of each decoded token, with log-probabilities; 0:
    neither. */
-static int specdec__stream_logprobs(const specdec *t)
+static int specdec__stream_logprob_count(const specdec *t)
 {
     const int wanted = t->settings.top_logprobs ? specdec__max_int(t->settings.top_logprobs, 0) : t->best_count;
 
@@ -233,7 +236,7 @@ SPECDEC__INLINE const specdec_constraint *specdec__stream_constraint(const specd
     return t->in_call ? settings->calls : settings->constraint;
 }
 
-/* The hash of specdec__stream_constraint; 0: there is none. */
+/* The hash of the constraint that settings give the next token, specdec__stream_constraint; 0: they give none. */
 SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const specdec_settings *settings)
 {
     const specdec_constraint *wanted = specdec__stream_constraint(t, settings);
@@ -241,14 +244,14 @@ SPECDEC__INLINE uint64_t specdec__stream_constraint_hash(const specdec *t, const
     return SPECDEC__CONSTRAINTS && wanted ? wanted->hash | 1 : 0;
 }
 
-/* Whether settings have the constraint that a sequence has now. */
+/* Whether settings give a sequence's next token the constraint that the sequence has now. */
 static int specdec__stream_same_constraint(const specdec *t, const specdec_settings *settings)
 {
     return settings->allow == t->constrained.allow && settings->allow_data == t->constrained.allow_data &&
            specdec__stream_constraint_hash(t, settings) == t->constrained.hash;
 }
 
-/* The constraint's state of a sequence; NULL: it has no constraint. */
+/* The state of a sequence's constraint; NULL: the sequence has no constraint. */
 static specdec__constrained *specdec__stream_constrained(specdec *t)
 {
     return specdec__constrained_is_limited(&t->constrained) ? &t->constrained : NULL;
@@ -274,7 +277,8 @@ static void specdec__stream_set_constraint(specdec *t, const specdec_settings *s
         specdec__masker_build_trie(c->masker);
 }
 
-/* Copies the strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the copies. */
+/* Copies the stop strings of a scan to stop_bytes[SPECDEC__STOP_COPY_BYTES], and points scan and settings to the
+   copies. */
 static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop_scan *stop, unsigned char *stop_bytes)
 {
     int i;
@@ -284,8 +288,8 @@ static void specdec__stream_copy_stops(specdec_settings *settings, specdec__stop
         settings->stop[i] = i < stop->count ? (const char *)stop->strings[i].data : NULL;
 }
 
-/* The control token that is spelled so; -1: there is none. */
-static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes spelled)
+/* The control token whose text is `spelled`; -1: the vocabulary has none. */
+static int32_t specdec__stream_find_control_token(const specdec__vocab *v, specdec__bytes spelled)
 {
     uint32_t i;
 
@@ -297,8 +301,8 @@ static int32_t specdec__stream_control(const specdec__vocab *v, specdec__bytes s
     return -1;
 }
 
-/* Sets the settings of a sequence, which were checked; stop: the scan made for them. */
-static void specdec__stream_set(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
+/* Sets the settings of a sequence, which were checked. stop: the scan for their stop strings. */
+static void specdec__stream_set_settings(specdec *t, const specdec_settings *settings, specdec__stop_scan *stop)
 {
     int i;
 
@@ -309,11 +313,11 @@ static void specdec__stream_set(specdec *t, const specdec_settings *settings, sp
     for (i = 0; i < settings->end_token_count; i++)
         t->ends[t->end_count++] = settings->end_tokens[i];
     for (i = 0; i < stop->count; i++)
-        t->ends[t->end_count++] = specdec__stream_control(&t->model->vocab, stop->strings[i]);
+        t->ends[t->end_count++] = specdec__stream_find_control_token(&t->model->vocab, stop->strings[i]);
     t->constrained.end_count = t->end_count;
 }
 
-/* Whether a token ends an answer. */
+/* Whether a token ends the sequence's answer: it is an end token of the settings or of the vocabulary. */
 static int specdec__stream_is_end(const specdec *t, int32_t token)
 {
     int i;
@@ -324,8 +328,8 @@ static int specdec__stream_is_end(const specdec *t, int32_t token)
     return specdec__vocab_token_ends_text(&t->model->vocab, token);
 }
 
-/* How many tokens the answer has. */
-SPECDEC__INLINE int specdec__stream_written(const specdec *t)
+/* How many tokens the sequence's answer has, pending ones and those that have slid out included. */
+SPECDEC__INLINE int specdec__stream_answer_length(const specdec *t)
 {
     return t->slid + t->count - t->answer_from;
 }
@@ -336,7 +340,8 @@ static int specdec__stream_depends_on_begin(const specdec_settings *settings)
     return settings->min_tokens > 0 || settings->sampling.mirostat_tau > 0;
 }
 
-/* Whether two settings choose the same tokens. 0 where biases or end tokens may differ. */
+/* Whether two settings choose the same tokens from the same logits: 1, or 0: they may choose others, as where biases or
+   end tokens may differ. */
 static int specdec__stream_samples_alike(const specdec_settings *a, const specdec_settings *b)
 {
     return !a->sampling.bias_count && !b->sampling.bias_count && !a->min_tokens && !b->min_tokens &&
@@ -345,7 +350,7 @@ static int specdec__stream_samples_alike(const specdec_settings *a, const specde
 
 /* Replaces the scan for stop strings. Bytes held[count], which the former scan held back, are scanned again; those that
    the new scan does not hold back lie at the front of t->piece, for specdec_next. */
-static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
+static void specdec__stream_rescan_held(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
 {
     size_t freed;
 
@@ -376,8 +381,8 @@ static void specdec__stream_begin_answer(specdec *t)
                                t->settings.show_special);
 }
 
-/* Whether, and why, the answer ends with the first `count` tokens of the sequence. */
-static specdec_stop specdec__stream_ended(const specdec *t, int count)
+/* Why the answer ends with the first `count` tokens of the sequence; SPECDEC_STOP_NONE: it does not end there. */
+static specdec_stop specdec__stream_end_reason(const specdec *t, int count)
 {
     const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
 
@@ -394,8 +399,8 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
 
 /* Decodes a token of the answer to t->token_text (*more bytes). Control tokens are spelled where settings say so, and
    where the splitter of parts needs them. */
-static specdec_result specdec__stream_decode(const specdec *t, specdec__text_stream *stream, int32_t token,
-                                             size_t *more, specdec_error *error)
+static specdec_result specdec__stream_decode_token(const specdec *t, specdec__text_stream *stream, int32_t token,
+                                                   size_t *more, specdec_error *error)
 {
     const specdec__vocab *v = &t->model->vocab;
     const int mark = t->parts && !t->settings.show_special &&
@@ -406,8 +411,8 @@ static specdec_result specdec__stream_decode(const specdec *t, specdec__text_str
     return specdec__text_stream_push(stream, v, token, t->token_text, t->text_room, more, error);
 }
 
-/* Reverses the order of `count` items of `size` bytes. */
-static void specdec__stream_reverse(unsigned char *items, size_t size, int count)
+/* Reverses the order of the `count` items of an array; size: bytes of an item. */
+static void specdec__stream_reverse_items(unsigned char *items, size_t size, int count)
 {
     unsigned char *last = items + (size_t)specdec__max_int(count - 1, 0) * size;
     size_t i;
@@ -421,32 +426,33 @@ static void specdec__stream_reverse(unsigned char *items, size_t size, int count
         }
 }
 
-/* Exchanges the first `count` items, of `size` bytes, with the `behind` items behind them. */
-static void specdec__stream_rotate(void *items, size_t size, int count, int behind)
+/* Exchanges, in an array of items of `size` bytes, the first `count` items with the `behind` items behind them. */
+static void specdec__stream_exchange_items(void *items, size_t size, int count, int behind)
 {
     unsigned char *first = (unsigned char *)items;
 
     if (!count || !behind)
         return;
-    specdec__stream_reverse(first, size, count);
-    specdec__stream_reverse(first + (size_t)count * size, size, behind);
-    specdec__stream_reverse(first, size, count + behind);
+    specdec__stream_reverse_items(first, size, count);
+    specdec__stream_reverse_items(first + (size_t)count * size, size, behind);
+    specdec__stream_reverse_items(first, size, count + behind);
 }
 
-/* As specdec__stream_rotate, for tokens of a sequence from `from` on, with their log-probabilities and surprise. */
-static void specdec__stream_rotate_tokens(specdec *t, int from, int count, int behind)
+/* As specdec__stream_exchange_items, for a sequence's tokens from index `from` on: exchanges the first `count` with the
+   `behind` tokens behind them, and their log-probabilities and mirostat's limits likewise. */
+static void specdec__stream_exchange_tokens(specdec *t, int from, int count, int behind)
 {
-    specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
-    specdec__stream_rotate(t->surprise + from, sizeof *t->surprise, count, behind);
+    specdec__stream_exchange_items(t->tokens + from, sizeof *t->tokens, count, behind);
+    specdec__stream_exchange_items(t->surprise + from, sizeof *t->surprise, count, behind);
     if (!t->logprobs)
         return;
-    specdec__stream_rotate(t->logprobs + from, sizeof *t->logprobs, count, behind);
-    specdec__stream_rotate(t->best + (size_t)from * (size_t)t->best_count, (size_t)t->best_count * sizeof *t->best,
-                           count, behind);
+    specdec__stream_exchange_items(t->logprobs + from, sizeof *t->logprobs, count, behind);
+    specdec__stream_exchange_items(t->best + (size_t)from * (size_t)t->best_count,
+                                   (size_t)t->best_count * sizeof *t->best, count, behind);
 }
 
-/* Checks tokens[count] that are to be appended to the first `keep` tokens of a sequence. */
-static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const int32_t *tokens, int count)
+/* Checks a prompt's tokens[count], which are to be appended to the first `keep` tokens of a sequence. */
+static specdec_result specdec__stream_check_prompt(specdec *t, int keep, const int32_t *tokens, int count)
 {
     int i;
 
@@ -463,7 +469,7 @@ static specdec_result specdec__stream_prompt_check(specdec *t, int keep, const i
 }
 
 /* How many tokens of a sequence and of tokens[most] agree, from the first one on. */
-static int specdec__stream_common(const specdec *t, const int32_t *tokens, int most)
+static int specdec__stream_common_tokens(const specdec *t, const int32_t *tokens, int most)
 {
     int i = 0;
 

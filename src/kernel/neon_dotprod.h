@@ -39,7 +39,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const sp
     int g;
 
     memcpy(&to->scale[b][c], x->scale + at, 4); /* stored as an integer, which costs less */
-    if (specdec__dotprod_is_wide(type))
+    if (specdec__dotprod_has_wide_offsets(type))
         to->offset[b][c] = (int32_t)specdec__bits_from_float((float)offset);
     else
         to->offset[b][c] = (int32_t)((uint32_t)(offset & 0xFF) * 0x01010101u);
@@ -63,7 +63,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
     const int32x4_t start = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS);
 
     vst1q_f32(to->scale[b], vld1q_f32(x->scale + at));
-    if (specdec__dotprod_is_wide(type))
+    if (specdec__dotprod_has_wide_offsets(type))
         vst1q_s32(to->offset[b], vreinterpretq_s32_f32(vcvtq_f32_s32(offset)));
     else
         vst1q_s32(to->offset[b], vreinterpretq_s32_s8(vqtbl1q_s8(vreinterpretq_s8_s32(pair), vld1q_u8(bytes))));
@@ -454,7 +454,7 @@ SPECDEC__INLINE void specdec__dotprod_load_panel(int type, const specdec__dotpro
 
         if (type == SPECDEC__TYPE_Q8_0)
             rows->pair[i] = vreinterpretq_f32_s32(vld1q_s32(pair));
-        else if (specdec__dotprod_is_wide(type))
+        else if (specdec__dotprod_has_wide_offsets(type))
             rows->pair[i] = vcvtq_f32_s32(vld1q_s32(pair));
         else
             rows->sums[i] = vreinterpretq_s8_s32(vld1q_s32(pair));
@@ -600,7 +600,7 @@ SPECDEC__INLINE void specdec__dotprod_add_granule(int type, int columns, const s
     for (c = 0; c < columns; c++) {
         float32x4_t sum = vreinterpretq_f32_s32(dot[c]);
 
-        if (specdec__dotprod_is_wide(type))
+        if (specdec__dotprod_has_wide_offsets(type))
             sum = vfmaq_n_f32(sum, rows->pair[g], offsets[c]);
         sum = has_excess ? vfmsq_n_f32(sum, one, excess[c]) : vsubq_f32(sum, start);
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale[g], scales[c]), sum);
@@ -655,7 +655,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply_block(int type, 
         }
         if (packed)
             SPECDEC__NEON_COMPILER_BARRIER;
-        if (!specdec__dotprod_is_wide(type)) {
+        if (!specdec__dotprod_has_wide_offsets(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
             if (specdec__dotprod_has_half_sums(type, packed, columns))
                 SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
@@ -892,7 +892,7 @@ SPECDEC__INLINE void specdec__i8mm_store_panel(int type, const specdec__dotprod_
     SPECDEC__UNROLL
     for (i = 0; i < 8; i += 2)
         specdec__i8mm_store_pair(panel->u.codes + block * 512 + i * 64 + row * 8, rows->codes[i], rows->codes[i + 1]);
-    if (specdec__dotprod_is_wide(type))
+    if (specdec__dotprod_has_wide_offsets(type))
         vst1q_s32(panel->pair[block] + row, vreinterpretq_s32_f32(rows->pair[0]));
     else
         specdec__i8mm_store_pair((int8_t *)panel->pair[block * 2] + row * 8, rows->sums[0], rows->sums[0]);

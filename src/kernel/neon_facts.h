@@ -66,8 +66,9 @@ SPECDEC__INLINE int specdec__dotprod_max_columns(int type)
     return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
 }
 
-/* Whether a row's sum of a granule's codes is a float; else four bytes hold parts of it. */
-SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
+/* Whether a row's sums of codes, one a granule, are stored as floats, which hold any such sum of this type. Else each
+   sum is stored in parts, in four bytes. */
+SPECDEC__INLINE int specdec__dotprod_has_wide_offsets(int type)
 {
     const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
 

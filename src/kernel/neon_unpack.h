@@ -161,9 +161,9 @@ SPECDEC__INLINE int specdec__neon_is_iq2(int type)
 #define SPECDEC__NEON_REPEAT_ALL(a, b, c, d) {a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d}
 
 /* Tables computed from lists of points: the magnitudes of a point of IQ2 as eight bytes, the first one lowest (see
-   specdec__quant_iq2_point); and the signs of eight values, a byte of ones for each negative value, by eight bits, or
-   by seven bits and an eighth that makes the number of ones even (0x6996: which of 0 to 15 have an odd number of
-   ones). */
+   specdec__quant_iq2_point_magnitudes); and the signs of eight values, a byte 0xff for each negative value, by eight
+   bits, or by seven bits and an eighth that makes the number of ones even (0x6996: which of 0 to 15 have an odd number
+   of ones). */
 #define SPECDEC__NEON_TABLE(take, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) \
     take(a), take(b), take(c), take(d), take(e), take(f), take(g), take(h), \
     take(i), take(j), take(k), take(l), take(m), take(n), take(o), take(p),
@@ -238,8 +238,9 @@ SPECDEC__INLINE uint64x1_t specdec__neon_magnitudes(int type, const unsigned cha
     return vld1_u64(specdec__neon_iq2_s + (specdec__neon_load_integer(index + row * 8, 8) >> p * 16 & 0xFFFF));
 }
 
-/* Eight bytes with ones where these values are negative. signs: of the first row; for IQ2_XS its points. */
-SPECDEC__INLINE uint64x1_t specdec__neon_negative(int type, const unsigned char *signs, int row, int p)
+/* The signs of the eight values from 8 * p on of row `row` (of four): a byte for each value, 0xff if the value is
+   negative, else 0. signs: the bytes of the first row's signs; for IQ2_XS, whose points hold them, its points. */
+SPECDEC__INLINE uint64x1_t specdec__neon_iq2_sign_masks(int type, const unsigned char *signs, int row, int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XS)
         return vld1_u64(specdec__neon_even_signs + (specdec__neon_iq2_xs_word(signs, row, p) >> 9));
@@ -270,8 +271,8 @@ SPECDEC__INLINE void specdec__neon_load_iq2(int type, const unsigned char *tile,
 
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++) {
-            const uint64x2_t sign = vcombine_u64(specdec__neon_negative(type, signs, i * 2, p),
-                                                 specdec__neon_negative(type, signs, i * 2 + 1, p));
+            const uint64x2_t sign = vcombine_u64(specdec__neon_iq2_sign_masks(type, signs, i * 2, p),
+                                                 specdec__neon_iq2_sign_masks(type, signs, i * 2 + 1, p));
             const uint64x2_t magnitude = vcombine_u64(specdec__neon_magnitudes(type, index, i * 2, p),
                                                       specdec__neon_magnitudes(type, index, i * 2 + 1, p));
 

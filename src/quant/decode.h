@@ -254,9 +254,9 @@ SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t sign
     specdec__store_u32(codes + 4, (uint32_t)(magnitudes >> 32));
 }
 
-/* The 8 magnitudes of a point of an IQ2 grid, one a byte: the 2 bits m of a magnitude stand for 8, 25 or 43 (8 + 17 * m
-   + m / 2). */
-SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
+/* Unpacks a point of an IQ2 grid. point: 16 bits, 2 for each of 8 magnitudes. Returns the magnitudes, one a byte, the
+   first one lowest: the 2 bits m stand for 8, 25 or 43 (8 + 17 * m + m / 2). */
+SPECDEC__INLINE uint64_t specdec__quant_iq2_point_magnitudes(uint64_t point)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
 
@@ -279,7 +279,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
         const unsigned char *group = from->groups[i / 4];
         uint32_t word = specdec__load_u32(group + 4);
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xxs_grid[group[i % 4]]),
+        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xxs_grid[group[i % 4]]),
                                  specdec__quant_eight_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
@@ -350,7 +350,7 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
     for (i = 0; i < 32; i++) {
         uint32_t word = specdec__load_u16(from->words[i]);
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xs_grid[word & 511]),
+        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_xs_grid[word & 511]),
                                  specdec__quant_eight_signs(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
@@ -369,7 +369,7 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         int point = from->index[i] | (from->high[i / 4] >> (i % 4 * 2) & 3) << 8;
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), from->signs[i],
+        specdec__quant_put_eight(specdec__quant_iq2_point_magnitudes(specdec__quant_iq2_s_grid[point]), from->signs[i],
                                  codes + 8 * i);
     }
     for (i = 0; i < 16; i++)

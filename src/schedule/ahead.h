@@ -20,9 +20,9 @@
 
 SPECDEC__FOR_SIZE
 
-/* Inserts draft token i into chosen[count], the `most` draft tokens with the highest probability[...], falling. Returns
-   the new count. */
-static int specdec__ahead_insert(const float *probability, int32_t *chosen, int count, int most, int i)
+/* Inserts draft token i into the list chosen[count] of the draft tokens with the highest probability, the most probable
+   first, at most `most`. probability: by draft token. Returns the new count. */
+static int specdec__ahead_insert_token(const float *probability, int32_t *chosen, int count, int most, int i)
 {
     if (most < 1 || (count == most && !(probability[i] > probability[chosen[count - 1]])))
         return count;
@@ -42,7 +42,7 @@ static int specdec__ahead_can_extend(const specdec__drafter *d, const specdec__p
 /* Chooses the draft tokens that are extended next (frontier.chosen): the most probable one, and up to three that are at
    least half as probable. now: 1: only those that can be extended now. Returns how many; 0: all are below the cutoff,
    or the tree is full. */
-static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, int now)
+static int specdec__ahead_choose_tokens(const specdec__ahead *a, specdec__proposal *p, int now)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
@@ -58,15 +58,16 @@ static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p, 
     for (i = 1; i < drafts->tree.n; i++)
         if (!drafts->extended[i] && drafts->depth[i] < a->levels && probability[i] >= a->cutoff &&
             (!now || specdec__ahead_can_extend(a->drafter, p, i)))
-            count = specdec__ahead_insert(probability, chosen, count, most, i);
+            count = specdec__ahead_insert_token(probability, chosen, count, most, i);
     while (count > 1 && 2 * probability[chosen[count - 1]] < probability[chosen[0]])
         count--;
     return count;
 }
 
-/* Extends the chosen draft tokens of p, which is the proposal of a->sequence or the lane's copy of it. */
-static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal *p, const specdec__tune_drafter *known,
-                                            int count, specdec_error *error)
+/* Lets the drafter extend the `count` draft tokens p->frontier.chosen by one level: a draft run. p: the proposal of
+   a->sequence, or the lane's copy of it. */
+static specdec_result specdec__ahead_extend_tokens(specdec__ahead *a, specdec__proposal *p,
+                                                   const specdec__tune_drafter *known, int count, specdec_error *error)
 {
     const int from = p->drafts.tree.n;
     specdec_result result;
@@ -87,7 +88,7 @@ static void specdec__ahead_draft_job(void *argument)
     specdec__proposal *p = &a->p;
     int count;
 
-    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose(a, p, 1)) > 0) {
+    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose_tokens(a, p, 1)) > 0) {
         const int root = p->frontier.chosen[0] == 0;
         specdec__draft_flight *flight = &a->flights[(a->flight_count + 1) % 2];
 
@@ -97,7 +98,7 @@ static void specdec__ahead_draft_job(void *argument)
         flight->begun = specdec__os_seconds();
         SPECDEC__STORE(&a->flight_count, a->flight_count + 1);
         SPECDEC__PAUSE();
-        a->result = specdec__ahead_extend(a, p, &a->acceptance, count, &a->error);
+        a->result = specdec__ahead_extend_tokens(a, p, &a->acceptance, count, &a->error);
         if (a->result)
             return;
         if (!root)
@@ -114,7 +115,7 @@ static void specdec__ahead_prefill_job(void *argument)
 }
 
 /* Starts the lane's job for a sequence, while the target runs: to extend its tree, or to prefill first. */
-static void specdec__ahead_begin(specdec *t)
+static void specdec__ahead_begin_job(specdec *t)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -143,10 +144,10 @@ static void specdec__ahead_begin(specdec *t)
     specdec__lane_submit(&a->lane, a->prefills ? specdec__ahead_prefill_job : specdec__ahead_draft_job, a);
 }
 
-/* Follows tokens[count] from the root of a tree whose nodes have the tokens `held`. path (count): the nodes. Returns
-   how many of the tokens were found. */
-static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
-                               int32_t *path)
+/* Finds the path of tokens[count] behind the root of a tree. held: the tokens of the tree's nodes. path (count):
+   receives the path's nodes. Returns how many of the tokens were found. */
+static int specdec__ahead_find_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
+                                    int32_t *path)
 {
     int i, k, at = 0;
 
@@ -162,8 +163,8 @@ static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, co
 
 /* Whether the lane's current draft run can be cancelled: none of its draft tokens can follow tokens[count], which the
    target has just decoded; or all threads would redo it in less time (`anew` seconds) than it still needs. */
-static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
-                                     double anew)
+static int specdec__ahead_run_is_useless(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens,
+                                         int count, double anew)
 {
     const specdec__draft_flight *flight = &a->flights[SPECDEC__LOAD(&a->flight_count) % 2];
     specdec_tree tree = p->drafts.tree; /* its arrays are the lane's; n is the size when the step began */
@@ -173,7 +174,7 @@ static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal 
     if (flight->count && a->usual_seconds > 0 && flight->begun + a->usual_seconds > specdec__os_seconds() + anew)
         return 1;
     tree.n = flight->nodes;
-    length = specdec__ahead_path(&tree, p->drafts.tokens, tokens, count, path);
+    length = specdec__ahead_find_path(&tree, p->drafts.tokens, tokens, count, path);
     at = length ? path[length - 1] : 0;
     if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
         return 1;
@@ -188,13 +189,13 @@ static int specdec__ahead_is_useless(specdec__ahead *a, const specdec__proposal 
 
 /* Moves the drafter's root to the last of tokens[count], which the target has just decoded. Draft tokens behind it are
    kept, all others are dropped. */
-static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
+static void specdec__ahead_move_root(specdec *t, const int32_t *tokens, int count)
 {
     specdec__ahead *a = t->engine->ahead;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
     int32_t path[SPECDEC__MAX_TREE + 1];
-    const int length = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
+    const int length = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, tokens, count, path);
 
     p->frontier.valid_at = 0;
     if (length == count && p->drafts.extended[path[length - 1]] && d->kind.count_behind(d, t->at, t->count) <= count) {
@@ -208,9 +209,9 @@ static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
     }
 }
 
-/* Ends the lane's job of a step, once the target has decoded tokens[count]: waits for the current draft run, or cancels
-   it if it is useless, and keeps the draft tokens behind the last one. */
-static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
+/* Ends the drafting that the lane does during a step, once the target has decoded tokens[count]: waits for the current
+   draft run, or cancels it if it is useless, and keeps the draft tokens behind the last one. */
+static void specdec__ahead_end_job(specdec *t, const int32_t *tokens, int count)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -222,8 +223,8 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     if (a->prefills)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_is_useless(a, p, tokens, count, specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters],
-                                                                                   plain)))
+    if (specdec__ahead_run_is_useless(a, p, tokens, count,
+                                      specdec__tune_level_seconds(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
@@ -233,12 +234,12 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
         return;
     p->drafts = a->p.drafts;
-    specdec__ahead_settle(t, tokens, count);
+    specdec__ahead_move_root(t, tokens, count);
 }
 
-/* The asynchronous drafter's part of a sequence's tree: the draft tokens kept from the last step, and further levels as
-   long as they pay. Nothing while the lane prefills. */
-static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__plan *plan)
+/* Makes the asynchronous drafter's tree for a sequence in this step: the draft tokens kept from the last step, and
+   further levels as long as they raise the rate. The drafter proposes nothing while the lane prefills. */
+static specdec_result specdec__ahead_make_tree(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
@@ -252,22 +253,22 @@ static specdec_result specdec__ahead_propose(specdec *t, int drafter, specdec__p
     if (a->prefills && specdec__lane_runs(&a->lane))
         return SPECDEC_OK;
     if (a->prefills)
-        specdec__ahead_stop(a, e);
+        specdec__ahead_stop_lane(a, e);
     stays = p->frontier.valid_at != 0;
     behind = stays ? 0 : d->kind.count_behind(d, t->at, t->count);
-    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape(t, drafter, behind, plan))) {
+    if (behind > SPECDEC__TUNE_CATCH_UP_TOKENS || (!stays && !specdec__engine_shape_tree(t, drafter, behind, plan))) {
         p->drafts.tree.n = stays ? p->drafts.tree.n : 1;
         return SPECDEC_OK;
     }
-    result = specdec__engine_grow(t, drafter, plan, &levels, &rate);
+    result = specdec__engine_grow_tree(t, drafter, plan, &levels, &rate);
     if (rate > plan->rate)
         plan->rate = rate;
     specdec__tune_end_drafting(e->tune, drafter, &p->books, result ? 0 : levels, behind, 0);
     return result;
 }
 
-/* Whether a drafter may draft during this step: one sequence decodes, alone, with coupled verification and no
-   constraint. */
+/* Whether a drafter may draft while the target verifies in this step: one sequence decodes, alone, with coupled
+   verification and no constraint. */
 static int specdec__ahead_is_possible(const specdec__engine *e)
 {
     return e->ahead->drafter && e->member_count == 1 && e->members[0]->decodes && !e->members[0]->prefill_count &&
@@ -306,7 +307,7 @@ static void specdec__ahead_begin_step(specdec__engine *e)
     if (e->tune->async && !a->times_estimated)
         specdec__ahead_estimate_times(a, e->tune);
     if (a->sequence && (!a->active || a->sequence != e->members[0]))
-        specdec__ahead_drop(a->sequence, a->copied);
+        specdec__ahead_drop_drafts(a->sequence, a->copied);
 }
 
 /* Seconds that the mode on trial has saved so far: the time of its tokens at the other mode's rate, minus its own
@@ -318,8 +319,9 @@ static double specdec__ahead_seconds_saved(const specdec__ahead *a)
     return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Whether it is time to choose a mode: after a->steps_left steps, or when a trial has lost or won
-   SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time. */
+/* Whether it is time to choose between synchronous and asynchronous steps: after a->steps_left steps, or when a trial
+   has lost or won SPECDEC__AHEAD_TRIAL_SHARE of the other mode's time. So trials cost at most that share of all time.
+   */
 static int specdec__ahead_trial_ends(const specdec__ahead *a)
 {
     const double saved = a->trial ? specdec__ahead_seconds_saved(a) : 0;
@@ -327,8 +329,8 @@ static int specdec__ahead_trial_ends(const specdec__ahead *a)
     return a->steps_left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_TRIAL_SHARE * a->modes[!a->mode].seconds;
 }
 
-/* Sets slowdown and overlap_pace from the step of a probe: `width` nodes, `seconds`. A draft run that was not finished
-   counts as long as the step. */
+/* Sets a->slowdown and a->overlap_pace from a step that was made to measure them: its run had `width` nodes and took
+   `seconds`. A draft run that was not finished counts as long as the step. */
 static void specdec__ahead_note_probe(specdec__engine *e, int width, double seconds)
 {
     specdec__ahead *a = e->ahead;
@@ -371,8 +373,8 @@ static void specdec__ahead_choose_mode(specdec__ahead *a)
     memset(&a->modes[a->mode], 0, sizeof a->modes[0]);
 }
 
-/* Adds a step to the measurements of its mode. drafting: seconds before the target ran; tokens: as in
-   specdec__ahead_mode. */
+/* Adds a step to the measurements of its mode, synchronous or asynchronous, and chooses a mode if it is time to.
+   seconds: of the step; drafting: of these, before the target ran; tokens: as in specdec__ahead_mode. */
 static void specdec__ahead_note_step(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;

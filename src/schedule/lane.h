@@ -13,83 +13,90 @@
 #include "../speculation/tune.h"
 
 #define SPECDEC__AHEAD_RUN_NODES 4         /* draft tokens that one draft run extends, at most */
-#define SPECDEC__AHEAD_CUTOFF 0.02f        /* a draft token whose path is less probable is not extended */
+#define SPECDEC__AHEAD_CUTOFF 0.02f        /* first cutoff: a draft token whose path is less probable is not extended */
 #define SPECDEC__AHEAD_CUTOFF_GROWTH 1.1f  /* factor of the cutoff after each draft run of a step */
 #define SPECDEC__AHEAD_CUTOFF_DECAY 0.8f   /* factor of the cutoff after a step that kept no draft token */
 #define SPECDEC__AHEAD_CUTOFF_LEAST 0.002f /* lowest cutoff */
-#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial ends when it has lost or won this share of the time before it */
+#define SPECDEC__AHEAD_TRIAL_SHARE 0.01    /* a trial of a mode ends when it has lost or saved this share of the time
+                                              that the other mode took before it */
 #define SPECDEC__AHEAD_TRIAL_STEPS 256     /* steps before the first trial of the other mode */
-#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never overlapped */
+#define SPECDEC__AHEAD_DRAFTING_SHARE 0.04 /* drafting that takes a smaller share of all time is never asynchronous */
 #define SPECDEC__AHEAD_TRIAL_STEPS_MOST 2048 /* steps between two trials, at most */
 
 /* Time and tokens of all steps made in one mode: synchronous, or asynchronous. */
 typedef struct specdec__ahead_mode {
-    double seconds, drafting; /* of all steps; of these, seconds in which the target waited for drafts */
-    double tokens;            /* mean of accepted and of expected tokens, which varies less than either */
+    double seconds;  /* of all these steps */
+    double drafting; /* of these, seconds in which the target waited for drafts */
+    double tokens;   /* of all these steps: the mean of decoded and expected ones, which varies less than either */
 } specdec__ahead_mode;
 
 /* A draft run of the lane, which the caller's thread may look at while it runs. */
 typedef struct specdec__draft_flight {
     int32_t chosen[SPECDEC__AHEAD_RUN_NODES]; /* (count): the draft tokens that it extends */
-    int count, nodes;                         /* nodes: of the tree when the run began */
-    double begun;                             /* clock, seconds */
+    int count;
+    int nodes;                                /* of the draft tree when the run began */
+    double begun;                             /* clock, seconds: when the run began */
 } specdec__draft_flight;
 
 /* A drafter that drafts while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
 typedef struct specdec__ahead {
-    specdec__lane lane;
-    specdec__drafter *drafter; /* NULL: no drafter is asynchronous */
+    specdec__lane lane;        /* the threads that draft while the others verify */
+    specdec__drafter *drafter; /* that drafts on the lane; NULL: none does */
     int threads;               /* of the lane; the target has the others */
     int active;                /* 1: the lane drafts during the current step */
     specdec *sequence;         /* that the lane drafts for */
     int32_t *tokens;           /* (context + levels): the lane's copy of the sequence's tokens; `copied` are valid */
-    int copied;
+    int copied;                /* first tokens of the sequence that `tokens` has */
     specdec__proposal p;       /* the lane's copy of the sequence's proposal */
     specdec__tune_drafter acceptance; /* the lane's copy of what was measured of the drafter */
-    int levels, nodes, width;  /* limits: levels of the tree, extended draft tokens in all, and in one run */
+    int levels;                /* limit: levels of the draft tree */
+    int nodes, width;          /* limits: draft tokens that are extended in all, and in one draft run */
     float cutoff, first_cutoff; /* least path probability of an extended draft token: now, and at a step's begin */
     int flight_count;          /* draft runs begun in the current step; the last one is flights[flight_count % 2] */
     specdec__draft_flight flights[2];
     int prefills;              /* 1: the lane prefills the sequence, which may take several steps */
-    specdec__tune_mean run_time; /* of a draft run of the lane */
+    specdec__tune_mean run_time; /* seconds of a draft run of the lane */
     double usual_seconds;      /* run_time when the step began */
-    specdec_result result;
-    specdec_error error;
+    specdec_result result;     /* of the lane's job */
+    specdec_error error;       /* of the lane's job */
     /* choice of the faster mode */
-    specdec__ahead_mode modes[2]; /* synchronous, asynchronous */
+    specdec__ahead_mode modes[2]; /* measurements of synchronous steps, and of asynchronous ones */
     double slowdown;           /* time of a target's step while the lane drafts over its time alone; 0: not measured */
     double overlap_pace;       /* levels that the lane drafts while all threads would draft one */
-    int mode, trial;           /* index of the current mode; 1: it is on trial against the other one */
+    int mode;                  /* of the current steps: 0: synchronous; 1: asynchronous */
+    int trial;                 /* 1: this mode is tried, to be compared with the other one */
     int steps_left, steps_between; /* steps until the next choice of a mode, and from the last one to that */
     int probe;                 /* 1: the current step measures slowdown and overlap_pace */
     int times_estimated;       /* 1: times of asynchronous steps were measured, or estimated by slowdown */
 } specdec__ahead;
 
-#define SPECDEC__PIPE_RUNS 16     /* runs that are not returned yet, at most */
-#define SPECDEC__PIPE_NODES 8     /* nodes of a run, at most */
+#define SPECDEC__PIPE_RUNS 16     /* runs that were sent and have not returned, at most */
+#define SPECDEC__PIPE_NODES 8     /* nodes of a pipelined run, at most */
 #define SPECDEC__PIPE_KEPT_NODES (SPECDEC__PIPE_RUNS * SPECDEC__PIPE_NODES) /* nodes that are not cancelled, at most */
 #define SPECDEC__PIPE_CUTOFF 0.01f /* a draft token whose path is less probable is not sent */
-#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* of the time between two runs: the longest wait for the rows of the oldest run */
+#define SPECDEC__PIPE_WAIT_SHARE 0.5 /* a run is sent later, to wait for the oldest run, by at most this share of the
+                                        time between two runs */
 
+/* Kinds of orders: run nodes, commit the keys of accepted nodes, drop all nodes. */
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
 /* A command to the target's stages. All stages obey all orders in the same sequence, so an order finds the keys of
    every run that was sent before it. Nodes behind the committed tokens are numbered from 0 in the order of sending. */
 typedef struct specdec__order {
-    int kind;
+    int kind;   /* SPECDEC__ORDER_... */
     int first;  /* how many nodes have numbers before this order; RUN: its nodes get the next ones */
     int n;      /* RUN: nodes to run; KEEP: nodes whose keys are committed; DROP: unused, all nodes are dropped */
     int stay;   /* KEEP: nodes that are renumbered from 0 on, the others are dropped; -1: all stay, as number - n */
-    int32_t tokens[SPECDEC__PIPE_NODES];  /* RUN */
-    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: numbers of earlier nodes; -1: the last committed token */
+    int32_t tokens[SPECDEC__PIPE_NODES];  /* RUN: (n): tokens of its nodes */
+    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: (n): numbers of earlier nodes; -1: the last committed token */
     int path[SPECDEC__PIPE_NODES + SPECDEC__PIPE_KEPT_NODES]; /* KEEP: (n + stay): accepted nodes, then others */
 } specdec__order;
 
 /* A stage of the target: a stretch of its layers, on this machine or on another one. */
 typedef struct specdec__stage {
-    specdec__context *context;
-    specdec__view *view;
-    int failed; /* 1: a run found no room; later runs are not made until an order has dropped all nodes */
+    specdec__context *context; /* cache and buffers of these layers */
+    specdec__view *view;       /* of the sequence whose runs these are */
+    int failed; /* 1: the cache had no room for a run; later runs are not made until an order has dropped all nodes */
 } specdec__stage;
 
 struct specdec__pipe;
@@ -103,7 +110,7 @@ enum {
     SPECDEC__PIPE_DRAFTED = 8
 };
 
-/* The functions of a lane. */
+/* The functions of a lane of pipelined runs: threads of this machine, or other ranks, execute them. */
 typedef struct specdec__pipe_kind {
     /* Sends an order, of which the lane takes a copy. */
     void (*submit)(struct specdec__pipe *pipe, const specdec__order *order);
@@ -118,28 +125,28 @@ typedef struct specdec__pipe_kind {
 
 /* A run that was sent and has not been taken. */
 typedef struct specdec__pipe_run {
-    int n;           /* nodes that were sent */
+    int n;           /* nodes that were sent in the run */
     int first, left; /* numbers [first, first + left): its nodes that can still be accepted */
     int row[SPECDEC__PIPE_NODES]; /* (left): the rows of these nodes in the run */
     int root;        /* 1: its first node is the last token of the sequence, not a draft token */
-    int cancelled;
-    double sent;     /* clock, seconds */
+    int cancelled;   /* 1: its stages were told not to compute it */
+    double sent;     /* clock, seconds: when it was sent */
 } specdec__pipe_run;
 
 /* The lane of a target that begins a run before earlier runs have returned, as a pipeline of stages can. Nodes of a run
    may descend from nodes of earlier runs that are not verified yet: PipeInfer (Butler et al. 2024). */
 typedef struct specdec__pipe {
-    const specdec__pipe_kind *kind;
+    const specdec__pipe_kind *kind; /* its functions */
     int depth;      /* runs between sending and taking, at most */
     specdec__tune stages; /* seconds of a run in the slowest stage, by the run's nodes */
     double stage_seconds; /* of the run taken last, in the slowest stage; 0: not measured */
     double least_probability; /* of one more node of the next run, for the node to pay */
     int32_t *node;  /* (capacity of a proposal): the number of each draft token that was sent as a node; -1: not sent */
     specdec *sequence; /* whose runs these are; the lane changes its view. NULL: no run is on its way */
-    int nodes;      /* that have numbers */
+    int nodes;      /* nodes behind the committed tokens that have numbers */
     int no_room;    /* 1: the cache had no room for the run sent last; only DROP may follow */
-    int count;      /* of runs */
-    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): the oldest first */
+    int count;      /* of runs that were sent and not taken */
+    specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count): these runs, the oldest first */
     specdec__tune_mean round_trip, draft; /* seconds from sending a run to taking it; of a draft run */
     specdec__tune_mean trip_ratio; /* round trip over the run's time in the slowest stage */
     double free_at; /* clock, seconds: when the first stage is expected to be free; 0: not known */
@@ -147,29 +154,29 @@ typedef struct specdec__pipe {
     double idle_since; /* clock, seconds: since when the first stage has been free for a run; 0: it is not free */
 } specdec__pipe;
 
-/* What a step does next. */
+/* Actions of a step. */
 enum { SPECDEC__STEP_DRAFT, SPECDEC__STEP_SEND, SPECDEC__STEP_TAKE, SPECDEC__STEP_END, SPECDEC__STEP_WAIT };
 
 /* The current step: it drafts, sends runs to the target's lane and verifies the runs that return. */
 typedef struct specdec__step {
     int several;    /* 1: several runs of one sequence are on their way; 0: the trees of all members are one run */
-    int act;        /* one run: SPECDEC__STEP_... done last */
-    double start;   /* clock, seconds */
-    specdec_result result;
+    int act;        /* one run: the action done last, SPECDEC__STEP_... */
+    double start;   /* clock, seconds: when the step began */
+    specdec_result result; /* of its last action */
     /* one run */
-    int nodes;
+    int nodes;      /* of the run, prompt tokens included */
     double drafted; /* clock, seconds: when the trees were complete */
     double promise; /* expected tokens of the first member's tree; 0: not computed */
-    specdec_error error;
+    specdec_error error; /* of the run */
     /* several runs */
-    specdec *t;
-    specdec__proposal *p;
+    specdec *t;     /* the sequence that decodes */
+    specdec__proposal *p; /* the sequence's proposal of the drafter */
     int before;     /* tokens of the sequence when the step began */
     int32_t chosen[SPECDEC__PIPE_NODES]; /* (count): draft tokens for the next run */
     int count;
-    int drafts;     /* draft tokens to be extended next; 0: the cutoff is lowered first */
-    int until;      /* SPECDEC__PIPE_... bits that end the wait */
-    double wake_at; /* clock, seconds, that ends it, too; 0: no limit */
+    int drafts;     /* number of draft tokens to be extended next; 0: the cutoff is lowered first */
+    int until;      /* SPECDEC__PIPE_... bits that end a wait for the lane */
+    double wake_at; /* clock, seconds: when that wait ends at the latest; 0: no limit */
 } specdec__step;
 
 struct specdec__engine;
@@ -184,7 +191,7 @@ typedef struct specdec__remote {
     void (*drafter)(const specdec_config *config, specdec_drafting drafting, specdec__drafter_kind *kind);
     /* Takes this rank's memory from an arena, which may only count, once the engine is laid out. */
     void (*lay_out)(struct specdec__engine *engine, specdec__arena *arena);
-    /* The hooks.progress of repacking weights; its user_data is the engine. */
+    /* Used as hooks.progress while weights are repacked; its user_data is the engine. */
     int (*loads)(void *engine, const char *what, int done, int total);
     /* Connects to the other ranks. */
     specdec_result (*start)(struct specdec__engine *engine, specdec_error *error);
@@ -192,5 +199,6 @@ typedef struct specdec__remote {
     void (*wait)(struct specdec__engine *engine, int *cancel);
     /* Obeys rank 0 until it ends; NULL: this is rank 0. */
     specdec_result (*serve)(specdec *sequence);
+    /* Ends the connections to the other ranks, for specdec_deinit. */
     void (*end)(struct specdec__engine *engine);
 } specdec__remote;

@@ -32,10 +32,10 @@ static int specdec__pipe_is_possible(const specdec__engine *e)
     return e->pipe && !e->waiting_count && specdec__ahead_is_possible(e);
 }
 
-/* times[1..PIPE_NODES]: cost of a run by its nodes, in seconds of its slowest stage. Time above that of one node counts
-   twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one are assumed to cost
-   no more than that, wider ones are ruled out. */
-static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
+/* Sets times[1..SPECDEC__PIPE_NODES]: the cost of a run by its nodes, in seconds of its slowest stage. Time above that
+   of one node counts twice, as the run's rows also return later. Runs up to twice as wide as the widest measured one
+   are assumed to cost no more than that, wider ones are ruled out. */
+static void specdec__pipe_run_costs(const specdec__pipe *pipe, double *times)
 {
     int i, seen = 0;
 
@@ -49,15 +49,16 @@ static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the chosen draft tokens, the most probable first, the next run holds: as many as give the most tokens for
-   its cost. pipe->least_probability becomes what one node more would need. */
-static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
+/* How many of the draft tokens chosen[count], the most probable first, the next run holds: as many as give the most
+   tokens for its cost. pipe->least_probability becomes the probability that one node more would need. */
+static int specdec__pipe_best_node_count(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
+                                         int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
     specdec__plan plan;
     int i, n;
 
-    specdec__pipe_costs(pipe, plan.times);
+    specdec__pipe_run_costs(pipe, plan.times);
     for (i = 0; i < count; i++)
         worth[i] = (double)p->frontier.probability[chosen[i]];
     plan.other_tokens = worth[0] - 1;
@@ -68,7 +69,7 @@ static int specdec__pipe_best_count(specdec__pipe *pipe, const specdec__proposal
 
 /* Chooses the nodes of the next run: the most probable draft tokens that were not sent, parents first. Returns how
    many. */
-static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
+static int specdec__pipe_choose_nodes(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
     specdec__pipe *pipe = e->pipe;
     const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.max_nodes - pipe->nodes);
@@ -76,13 +77,13 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
 
     for (i = 0; i < p->drafts.tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->frontier.probability[i] >= SPECDEC__PIPE_CUTOFF)
-            count = specdec__ahead_insert(p->frontier.probability, chosen, count, most, i);
+            count = specdec__ahead_insert_token(p->frontier.probability, chosen, count, most, i);
     pipe->least_probability = 0;
-    return count ? specdec__pipe_best_count(pipe, p, chosen, count) : 0;
+    return count ? specdec__pipe_best_node_count(pipe, p, chosen, count) : 0;
 }
 
-/* Sends the chosen draft tokens as a run. Error in s->result: FULL. */
-static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
+/* Sends the draft tokens s->chosen[s->count] as a run to the target's lane. Error in s->result: FULL. */
+static void specdec__pipe_send_run(specdec__pipe *pipe, specdec__step *s)
 {
     const specdec__proposal *p = s->p;
     const int32_t *chosen = s->chosen;
@@ -114,8 +115,8 @@ static void specdec__pipe_send(specdec__pipe *pipe, specdec__step *s)
 
 /* Verifies a returned run: decodes the token of each row as long as the tokens before are nodes of the run. *order
    becomes the order that commits the keys of these nodes. */
-static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
-                                 specdec__order *order)
+static void specdec__pipe_verify_run(specdec *t, const specdec__proposal *p, const specdec__pipe_run *run,
+                                     specdec__order *order)
 {
     specdec__engine *e = t->engine;
     const specdec__pipe *pipe = e->pipe;
@@ -128,13 +129,13 @@ static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const s
     order->first = pipe->nodes;
     while (pipe->node[at] >= run->first && pipe->node[at] < run->first + run->left) {
         const size_t row = (size_t)run->row[pipe->node[at] - run->first] * (size_t)e->target_model->vocab_size;
-        const int32_t token = specdec__engine_draw(t, e->target.logits + row);
+        const int32_t token = specdec__engine_decode_row(t, e->target.logits + row);
         const int count = t->count - before;
 
         order->path[order->n++] = pipe->node[at];
         specdec__tune_count_children(&e->tune->drafters[drafter], p, at, -1, token);
-        if (specdec__engine_ends_step(t) || specdec__stream_ended(t, t->count) ||
-            specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
+        if (specdec__engine_ends_or_forks(t) || specdec__stream_end_reason(t, t->count) ||
+            specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + before, count, path) < count)
             return;
         at = path[count - 1];
     }
@@ -143,8 +144,8 @@ static void specdec__pipe_verify(specdec *t, const specdec__proposal *p, const s
 /* Completes an order of KEEP. root: the draft token that is now the last token of the sequence; -1: none is, and no
    node stays. Cancelled nodes keep their numbers and slots until half of `most` are taken: then the order lists the
    nodes that stay. */
-static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
-                                      specdec__order *order)
+static void specdec__pipe_choose_kept_nodes(const specdec__pipe *pipe, const specdec__proposal *p, int root, int most,
+                                            specdec__order *order)
 {
     const int goes_on = root >= 0 && pipe->node[root] >= 0;
     int i, at;
@@ -158,8 +159,8 @@ static void specdec__pipe_choose_kept(const specdec__pipe *pipe, const specdec__
     }
 }
 
-/* The number of a node once an order of KEEP is obeyed; -1: the node is dropped. */
-static int specdec__pipe_number(const specdec__order *order, int node)
+/* The number that a node has once an order of KEEP is obeyed; -1: the order drops the node. node: its number before. */
+static int specdec__pipe_new_number(const specdec__order *order, int node)
 {
     return node < 0 || order->stay < 0 ? specdec__max_int(node - order->n, -1)
                                        : specdec__forward_index_in_path(order->path + order->n, order->stay, node);
@@ -173,7 +174,7 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 
     run->first = run->left = 0;
     for (i = 0; i < left; i++) {
-        node = specdec__pipe_number(order, first + i);
+        node = specdec__pipe_new_number(order, first + i);
         if (node < 0)
             continue;
         run->first = run->left ? run->first : node;
@@ -183,16 +184,16 @@ static void specdec__pipe_renumber_run(specdec__pipe_run *run, const specdec__or
 
 /* Renumbers all draft tokens and runs after an order of KEEP, with the new root (-1: none was drafted), and cancels
    runs that have no node behind the sequence's last token. */
-static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
+static void specdec__pipe_renumber_nodes(specdec *t, specdec__proposal *p, int root, const specdec__order *order)
 {
     specdec__pipe *pipe = t->engine->pipe;
-    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_number(order, pipe->node[root]);
+    const int known = p->drafts.tree.n, node = root < 0 ? -1 : specdec__pipe_new_number(order, pipe->node[root]);
     int i, k, alive;
 
-    specdec__ahead_settle(t, t->tokens + t->count - order->n, order->n);
+    specdec__ahead_move_root(t, t->tokens + t->count - order->n, order->n);
     for (i = 0; p->frontier.valid_at && i < known; i++) /* draft tokens that stay have moved to the front */
         if (p->drafts.moved[i] >= 0)
-            pipe->node[p->drafts.moved[i]] = specdec__pipe_number(order, pipe->node[i]);
+            pipe->node[p->drafts.moved[i]] = specdec__pipe_new_number(order, pipe->node[i]);
     p->drafts.tree.n = p->frontier.valid_at ? p->drafts.tree.n : 1;
     pipe->node[0] = node;
     for (i = 0; i < pipe->count; i++) {
@@ -202,13 +203,13 @@ static void specdec__pipe_renumber(specdec *t, specdec__proposal *p, int root, c
         for (k = alive = 0; k < p->drafts.tree.n && node >= 0; k++)
             alive |= pipe->node[k] >= run->first && pipe->node[k] < run->first + run->left;
         if (!alive)
-            specdec__pipe_cancel(pipe, i);
+            specdec__pipe_cancel_run(pipe, i);
     }
     pipe->nodes = order->stay < 0 ? order->first - order->n : order->stay;
 }
 
 /* Takes the oldest run, which has returned: verifies it, commits the accepted nodes and counts them. */
-static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
+static void specdec__pipe_take_run(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
     specdec__proposal *p = s->p;
@@ -229,15 +230,15 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
         specdec__tune_add_time(&pipe->trip_ratio, (specdec__os_seconds() - run.sent) / pipe->stage_seconds);
     }
     memset(p->outcome.place, -1, (size_t)p->drafts.tree.n * sizeof *p->outcome.place);
-    specdec__pipe_verify(t, p, &run, &order);
+    specdec__pipe_verify_run(t, p, &run, &order);
     if (!order.n)
         return;
     specdec__tune_decay(e->tune);
-    found = specdec__ahead_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
+    found = specdec__ahead_find_path(&p->drafts.tree, p->drafts.tokens, t->tokens + t->count - order.n, order.n, path);
     root = found < order.n ? -1 : path[order.n - 1];
-    specdec__pipe_choose_kept(pipe, p, root, e->target.max_nodes, &order);
+    specdec__pipe_choose_kept_nodes(pipe, p, root, e->target.max_nodes, &order);
     pipe->kind->submit(pipe, &order);
-    specdec__pipe_renumber(t, p, root, &order);
+    specdec__pipe_renumber_nodes(t, p, root, &order);
     t->length = order.n;
     t->stats.tokens += order.n;
     t->stats.steps++;
@@ -247,21 +248,21 @@ static void specdec__pipe_take(specdec__engine *e, specdec__step *s)
     t->stats.accepted += order.n - run.root;
 }
 
-/* Whether to draft now for the next run. *count: how many draft tokens are extended (frontier.chosen); 0: the cutoff
-   has to fall first. */
+/* Whether to make a draft run now, for the target's next run. *count: how many draft tokens are extended
+   (frontier.chosen); 0: the cutoff has to fall first. */
 static int specdec__pipe_choose_drafts(const specdec__engine *e, specdec__proposal *p, int *count)
 {
     const specdec__ahead *a = e->ahead;
     const double least = e->pipe->least_probability;
 
-    *count = specdec__ahead_choose(a, p, 1);
+    *count = specdec__ahead_choose_tokens(a, p, 1);
     if (*count)
         return !p->drafts.extended[0] || (double)p->frontier.probability[p->frontier.chosen[0]] >= least;
     return a->cutoff > SPECDEC__AHEAD_CUTOFF_LEAST && (double)a->cutoff > least;
 }
 
-/* Extends the chosen draft tokens once, or lowers the cutoff if none was chosen. */
-static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
+/* Extends the s->drafts chosen draft tokens by one level, or lowers the cutoff if none was chosen. */
+static void specdec__pipe_extend_drafts(specdec__engine *e, specdec__step *s)
 {
     specdec__ahead *a = e->ahead;
     const double start = specdec__os_seconds();
@@ -271,13 +272,14 @@ static void specdec__pipe_draft(specdec__engine *e, specdec__step *s)
         a->cutoff *= SPECDEC__AHEAD_CUTOFF_DECAY;
         return;
     }
-    s->result = specdec__ahead_extend(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts, &s->t->error);
+    s->result = specdec__ahead_extend_tokens(a, s->p, &e->tune->drafters[a->drafter - e->drafters], s->drafts,
+                                             &s->t->error);
     specdec__tune_add_time(&e->pipe->draft, specdec__os_seconds() - start);
     memset(e->pipe->node + from, -1, (size_t)(s->p->drafts.tree.n - from) * sizeof *e->pipe->node);
 }
 
-/* Seconds between two runs: the time of the slowest stage. */
-static double specdec__pipe_interval(const specdec__pipe *pipe)
+/* Seconds between two runs of the target: the time of its slowest stage. */
+static double specdec__pipe_run_interval(const specdec__pipe *pipe)
 {
     return pipe->trip_ratio.seconds > 0 ? specdec__tune_plain_seconds(&pipe->stages)
                                         : pipe->round_trip.seconds / pipe->depth;
@@ -297,14 +299,14 @@ static double specdec__pipe_return_time(const specdec__pipe *pipe)
 /* Seconds by which sending the chosen run is delayed, so that a draft run may fill it up: worth it if the expected
    tokens gained, over those of the run, are more than these seconds over the time between two runs. Drafts of another
    rank are compared with the time of a stage, as they would otherwise be one run later. 0: no delay. */
-static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
-                                  double now)
+static double specdec__pipe_send_delay(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
+                                       double now)
 {
     const specdec__pipe *pipe = e->pipe;
     const specdec__drafter *d = e->ahead->drafter;
     const specdec__tune_drafter *known = &e->tune->drafters[d - e->drafters];
     const int remote = d->kind.seconds_until_more != NULL;
-    const double slot = specdec__pipe_interval(pipe);
+    const double slot = specdec__pipe_run_interval(pipe);
     const double seconds = remote ? d->kind.seconds_until_more(d, &p->request) : pipe->draft.seconds;
     const float *probability = p->frontier.probability;
     double brings = 0, more = 0;
@@ -314,7 +316,7 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
         return 0;
     for (i = 0; i < count; i++)
         brings += (double)probability[chosen[i]];
-    for (i = 0, n = specdec__ahead_choose(e->ahead, p, !remote); i < n; i++) {
+    for (i = 0, n = specdec__ahead_choose_tokens(e->ahead, p, !remote); i < n; i++) {
         const double next = (double)probability[p->frontier.chosen[i]] * known->accepted[0] / known->offered[0];
 
         more += next > pipe->least_probability ? next - pipe->least_probability : 0;
@@ -327,28 +329,28 @@ static double specdec__pipe_delay(const specdec__engine *e, specdec__proposal *p
 static double specdec__pipe_send_time(const specdec__pipe *pipe, double now)
 {
     const double takes = pipe->idle_since > 0 ? pipe->idle_since : pipe->free_at > now ? pipe->free_at : now;
-    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_interval(pipe);
+    const double last = takes + SPECDEC__PIPE_WAIT_SHARE * specdec__pipe_run_interval(pipe);
     const double back = pipe->count && !pipe->runs[0].cancelled ? specdec__pipe_return_time(pipe) : last;
 
     return back < last && now < last ? back > now ? back : last : takes;
 }
 
-/* Whether a draft run may begin, when a run of `count` nodes is to be sent in `left` seconds. */
+/* Whether a draft run may begin although a run of `count` nodes is to be sent in `left` seconds. */
 static int specdec__pipe_may_draft(const specdec__pipe *pipe, int count, double left)
 {
     return count < SPECDEC__PIPE_NODES || pipe->draft.seconds <= left;
 }
 
-/* Waits until one of the step's bits is set, or until its time. */
-static void specdec__pipe_wait(specdec__pipe *pipe, const specdec__step *s)
+/* Waits until the lane's state has one of the bits s->until, or until the clock shows s->wake_at. */
+static void specdec__pipe_wait_for_lane(specdec__pipe *pipe, const specdec__step *s)
 {
     pipe->wake_at = s->wake_at;
     pipe->kind->wait(pipe, s->until);
     pipe->wake_at = 0;
 }
 
-/* Prepares a step with several runs for its only member. Draft tokens kept from earlier steps stay. */
-static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
+/* Begins a step with several runs of its only member. Draft tokens kept from earlier steps stay. */
+static void specdec__pipe_begin_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = e->members[0];
     specdec__pipe *pipe = e->pipe;
@@ -360,9 +362,9 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
     s->before = t->count;
 
     if (a->lane.busy)
-        specdec__ahead_stop(a, e);
+        specdec__ahead_stop_lane(a, e);
     if (a->sequence && a->sequence != t) /* the draft model's context is needed for t */
-        specdec__ahead_drop(a->sequence, a->copied);
+        specdec__ahead_drop_drafts(a->sequence, a->copied);
     if (a->sequence != t)
         a->copied = 0;
     a->sequence = t;
@@ -381,9 +383,9 @@ static void specdec__pipe_begin(specdec__engine *e, specdec__step *s)
     a->cutoff = a->first_cutoff;
 }
 
-/* Ends a step. Where the cache of the target or the drafter is full, the step is made again with one run. Returns the
-   next action. */
-static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
+/* Ends a step with several runs. Where the cache of the target or the drafter is full, the step is made again with one
+   run. Returns the next action. */
+static int specdec__pipe_end_step(specdec__engine *e, specdec__step *s)
 {
     specdec *t = s->t;
 
@@ -398,32 +400,32 @@ static int specdec__pipe_end(specdec__engine *e, specdec__step *s)
         specdec__engine_fail_sequence(t, s->result);
     if (t->count == s->before)
         return SPECDEC__STEP_END;
-    if (t->forced_count || specdec__stream_ended(t, t->count))
+    if (t->forced_count || specdec__stream_end_reason(t, t->count))
         specdec__pipe_drain(e);
     t->stats.seconds += specdec__os_seconds() - s->start;
     specdec__engine_finish_step(t, specdec__os_seconds());
     return SPECDEC__STEP_END;
 }
 
-/* The next action of a step with several runs, until the sequence has a new token: take a run that has returned, send a
-   run if the first stage is free, else draft, else wait. */
-static int specdec__pipe_next(specdec__engine *e, specdec__step *s)
+/* Returns the next action of a step with several runs, SPECDEC__STEP_..., until the sequence has a new token: take a
+   run that has returned, send a run if the first stage is free, else draft, else wait. */
+static int specdec__pipe_next_action(specdec__engine *e, specdec__step *s)
 {
     specdec__pipe *pipe = e->pipe;
     const int remote = e->ahead->drafter->kind.seconds_until_more != NULL;
     int state, goes, sends;
     double now, due, holds;
 
-    if (s->result || s->t->count != s->before || specdec__engine_cancelled(s->t))
-        return specdec__pipe_end(e, s);
+    if (s->result || s->t->count != s->before || specdec__engine_check_cancel(s->t))
+        return specdec__pipe_end_step(e, s);
     state = pipe->kind->wait(pipe, 0);
     now = specdec__os_seconds();
-    s->count = specdec__pipe_choose(e, s->p, s->chosen);
+    s->count = specdec__pipe_choose_nodes(e, s->p, s->chosen);
     goes = s->count && (state & SPECDEC__PIPE_FREE);
     pipe->idle_since = !goes ? 0 : pipe->idle_since > 0 ? pipe->idle_since : now;
     due = specdec__pipe_send_time(pipe, now);
     sends = goes && due <= now;
-    holds = sends ? specdec__pipe_delay(e, s->p, s->chosen, s->count, now) : 0;
+    holds = sends ? specdec__pipe_send_delay(e, s->p, s->chosen, s->count, now) : 0;
     if (pipe->count && (state & SPECDEC__PIPE_RETURNED))
         return SPECDEC__STEP_TAKE;
     if (sends && !(holds > 0))

@@ -16,7 +16,7 @@
 
 SPECDEC__FOR_SIZE
 
-/* Takes a sequence out of the step with an error, which the next call on the sequence returns. */
+/* Lets a sequence fail in a step with the error `result`, which the next call on the sequence returns. */
 static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
 {
     specdec__pipe_drain(t->engine);
@@ -26,8 +26,8 @@ static void specdec__engine_fail_sequence(specdec *t, specdec_result result)
         SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Whether specdec_cancel was called for a sequence: then it has failed with CANCELLED. */
-static int specdec__engine_cancelled(specdec *t)
+/* Lets a sequence fail with CANCELLED if specdec_cancel was called for it. Returns 1 if so, else 0. */
+static int specdec__engine_check_cancel(specdec *t)
 {
     if (!SPECDEC__LOAD(&t->cancel))
         return 0;
@@ -35,9 +35,9 @@ static int specdec__engine_cancelled(specdec *t)
     return 1;
 }
 
-/* How many tokens have to be prefilled before the last one can be the root of a tree. 0 for a sequence that has runs on
-   their way. */
-static int specdec__engine_pending(const specdec *t)
+/* How many tokens of a sequence have to be prefilled before its last token can be the root of a tree. 0 for a sequence
+   that has pipelined runs. */
+static int specdec__engine_tokens_to_prefill(const specdec *t)
 {
     const specdec__pipe *pipe = t->engine->pipe;
 
@@ -47,11 +47,11 @@ static int specdec__engine_pending(const specdec *t)
 /* Prepares a sequence for a step; a pending fork is made first. Returns 0 if the sequence takes no part: it has no
    prompt, has ended or failed, or has enough pending tokens. Children decode whether their tokens are taken or not, and
    try again after an error of memory, as no caller may ask for that error. */
-static int specdec__engine_make_ready(specdec *t)
+static int specdec__engine_prepare_sequence(specdec *t)
 {
     if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_FULL))
         t->failed = SPECDEC_OK;
-    if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
+    if (!t->open || !t->count || t->failed || specdec__stream_end_reason(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__PENDING_TOKENS && !t->parent))
         return 0;
     if (SPECDEC__SEQUENCES && t->forced_count)
@@ -59,7 +59,7 @@ static int specdec__engine_make_ready(specdec *t)
     return !t->failed;
 }
 
-/* Nodes of all trees of a step, at most. */
+/* How many nodes all trees of a step may have together, at most. */
 static int specdec__engine_node_limit(const specdec__engine *e)
 {
     return specdec__min_int(SPECDEC__MAX_TREE, e->target.max_nodes);
@@ -77,23 +77,24 @@ static void specdec__engine_choose_members(specdec__engine *e, specdec *t)
     for (i = t ? -1 : 0; i < views; i++) {
         specdec *x = i < 0 ? t : &e->sequences[(first + i) % views];
 
-        if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
+        if ((x == t && i >= 0) || !specdec__engine_prepare_sequence(x) || specdec__engine_check_cancel(x))
             continue;
         if (e->member_count == specdec__engine_node_limit(e)) {
             e->first_asked = x->at;
             return;
         }
         if (x->from_row)
-            specdec__engine_reroot(x, x->count);
+            specdec__engine_drop_root_keys(x, x->count);
         x->from_row = x->prefill_count = 0;
         specdec__engine_prepare_drafters(x);
-        e->roots += specdec__engine_pending(x) == 0;
+        e->roots += specdec__engine_tokens_to_prefill(x) == 0;
         e->members[e->member_count++] = x;
     }
 }
 
-/* How many tokens of prompts a step may prefill: all that fit while no sequence decodes; else config.prefill_chunk, or
-   as many as keep the step's time near that of a step without (`tune`). */
+/* Sets *slice to the limits of a step's prefilling. The step may prefill all tokens of prompts that fit while no
+   sequence decodes; else config.prefill_chunk tokens, or as many as keep the step's time near that of a step without
+   prompts (see >>speculation/tune). */
 static void specdec__engine_prefill_limits(specdec__engine *e, specdec__tune_prefill *slice)
 {
     slice->row = 1;
@@ -121,7 +122,7 @@ static void specdec__engine_share_prefill(specdec__engine *e)
     specdec__engine_prefill_limits(e, &slice);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
-        const int pending = specdec__engine_pending(t);
+        const int pending = specdec__engine_tokens_to_prefill(t);
 
         const int wanted = pending ? pending + slice.root : 0;
         const int taken = specdec__tune_admit_tokens(load, &slice, specdec__min_int(wanted, room), t->view.length);
@@ -143,8 +144,8 @@ static void specdec__engine_share_prefill(specdec__engine *e)
         load->rows = load->keys = 0;
 }
 
-/* Subtracts a member's nodes from the totals of the step, when it is taken out. */
-static void specdec__engine_remove_member(specdec__engine *e, const specdec *t)
+/* Subtracts the nodes of a member that is taken out of a step from the step's totals. */
+static void specdec__engine_subtract_member(specdec__engine *e, const specdec *t)
 {
     int i;
 

@@ -17,13 +17,13 @@ SPECDEC__FOR_SIZE
 /* Sets the plan for a sequence's tree: its limit, and the step's times by its nodes. times (nodes): seconds of a step;
    base: nodes that the step has without draft tokens of this sequence; others: expected tokens of the other sequences;
    spent: seconds of drafting for them. Returns 0 if the sequence is not to speculate. */
-static int specdec__engine_plan(const specdec *t, const double *times, int base, double others, double spent,
-                                specdec__plan *plan)
+static int specdec__engine_plan_tree(const specdec *t, const double *times, int base, double others, double spent,
+                                     specdec__plan *plan)
 {
     const specdec__engine *e = t->engine;
     int i;
 
-    plan->fixed = specdec__engine_fixed(e);
+    plan->fixed = specdec__engine_tree_is_fixed(e);
     plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size,
                                   specdec__engine_node_limit(e) - base + 1);
     plan->other_tokens = others;
@@ -36,8 +36,9 @@ static int specdec__engine_plan(const specdec *t, const double *times, int base,
     return 1;
 }
 
-/* Seconds that a drafter needs to prefill `behind` tokens: measured, or estimated from the target's prefilling. */
-static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, int behind)
+/* Seconds that a drafter needs to prefill the `behind` tokens of a sequence that it lacks: measured, or estimated from
+   the target's prefilling. 0 for few tokens, which a draft run takes with it. */
+static double specdec__engine_drafter_prefill_seconds(const specdec *t, int drafter, int behind)
 {
     const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
     double each = known->token_prefill.seconds;
@@ -49,7 +50,7 @@ static double specdec__engine_catch_up_seconds(const specdec *t, int drafter, in
 
 /* Builds the tree that a drafter with a cost is to fill, or decides whether a growing tree is to be drafted. Returns 0
    if the drafter is not asked in this step. */
-static int specdec__engine_shape(const specdec *t, int drafter, int behind, specdec__plan *plan)
+static int specdec__engine_shape_tree(const specdec *t, int drafter, int behind, specdec__plan *plan)
 {
     const specdec__engine *e = t->engine;
     specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
@@ -63,7 +64,7 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         tree->n = e->shape.n;
     } else {
         rate = specdec__tune_shape_tree(&e->tune->drafters[drafter], p, plan,
-                                        specdec__engine_catch_up_seconds(t, drafter, behind));
+                                   specdec__engine_drafter_prefill_seconds(t, drafter, behind));
         if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
             tree->n = 1;
         if (tree->n > 1)
@@ -72,10 +73,10 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
     return tree->n > 1;
 }
 
-/* How many draft tokens give the best rate (*rate, tokens a second); drafting: seconds spent. worth[most] becomes the
-   probabilities of the most probable *held ones, falling. */
-static int specdec__engine_best_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
-                                      double *worth, int *held, double *rate)
+/* How many nodes of a proposal's tree give a step the best rate (*rate, tokens a second). drafting: seconds spent on
+   it. worth (plan->most): becomes the probabilities of the most probable *held nodes, falling. */
+static int specdec__engine_best_node_count(const specdec__proposal *p, const specdec__plan *plan, double drafting,
+                                           double *worth, int *held, double *rate)
 {
     int i;
 
@@ -87,16 +88,16 @@ static int specdec__engine_best_count(const specdec__proposal *p, const specdec_
 
 /* Chooses the draft tokens of the newest level that are extended next: those whose first child, by the measured
    acceptance, would be among the verified nodes. None if one level more would not raise the rate. drafting: seconds so
-   far; level: seconds of the next level. Returns how many, at most `room`. */
-static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__tune_drafter *t,
-                                           const specdec__plan *plan, double drafting, double level, int room)
+   far; level: seconds of the next level. p->frontier.chosen receives the tokens. Returns how many, at most `room`. */
+static int specdec__engine_choose_extended_nodes(specdec__proposal *p, const specdec__tune_drafter *t,
+                                                 const specdec__plan *plan, double drafting, double level, int room)
 {
     const specdec__draft_tree *drafts = &p->drafts;
     const float *probability = p->frontier.probability;
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
 
-    specdec__engine_best_count(p, plan, drafting, worth, &held, &now);
+    specdec__engine_best_node_count(p, plan, drafting, worth, &held, &now);
     specdec__tune_acceptance(t, chance);
     for (i = p->frontier.level; i < drafts->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS && !drafts->extended[i] && probability[i] > 0; k++)
@@ -112,9 +113,9 @@ static int specdec__engine_choose_extended(specdec__proposal *p, const specdec__
     return count;
 }
 
-/* How many draft tokens may still be extended. Those of a tree kept from an earlier step do not count against the
-   limit. */
-static int specdec__engine_extendable(const specdec__engine *e, const specdec__proposal *p)
+/* How many draft tokens of a proposal may still be extended in this step. Tokens of a tree kept from an earlier step do
+   not count against the limit. */
+static int specdec__engine_extensions_left(const specdec__engine *e, const specdec__proposal *p)
 {
     return p->frontier.valid_at ? specdec__min_int(e->config.tree_size, e->room.step_nodes - p->drafts.extended_count)
                        : e->config.tree_size - 1 - p->drafts.extended_count;
@@ -126,7 +127,7 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
                                                 double drafting, double *rate)
 {
     double worth[SPECDEC__MAX_TREE];
-    int held, n = specdec__engine_best_count(p, plan, drafting, worth, &held, rate);
+    int held, n = specdec__engine_best_node_count(p, plan, drafting, worth, &held, rate);
     specdec_result result;
 
     result = specdec_tree_grow(&t->merged.tree, p->outcome.kept, p->drafts.tree.parents, p->frontier.probability,
@@ -138,8 +139,8 @@ static specdec_result specdec__engine_keep_best(specdec *t, specdec__proposal *p
 /* Drafts a tree level by level as long as the expected rate rises, and keeps its most probable nodes. EAGLE-2 (Li et
    al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276); the size by the rate of Sequoia (Chen
    et al. 2024, arXiv 2402.12374): F(T) / (t(n) + d * level). *levels: d, the levels drafted. */
-static specdec_result specdec__engine_grow(specdec *t, int drafter, const specdec__plan *plan, int *levels,
-                                           double *rate)
+static specdec_result specdec__engine_grow_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+                                                double *rate)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
@@ -157,7 +158,8 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     for (*levels = 0;; ++*levels, drafting += level, level = known->at_once ? 0 : first) {
         specdec__tune_set_paths(known, &p->drafts, &p->frontier, p->frontier.level, deepest);
         if (stays || *levels) /* else it is the root */
-            count = specdec__engine_choose_extended(p, known, plan, drafting, level, specdec__engine_extendable(e, p));
+            count = specdec__engine_choose_extended_nodes(p, known, plan, drafting, level,
+                                                          specdec__engine_extensions_left(e, p));
         if (!count || *levels == deepest + stays)
             break;
         p->frontier.level = p->drafts.tree.n;
@@ -169,10 +171,10 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     return specdec__engine_keep_best(t, p, plan, drafting, rate);
 }
 
-/* Lets a drafter fill its tree. The whole tree is kept; of a tree whose shape the drafter chose, the nodes with the
-   best rate. */
-static specdec_result specdec__engine_fill(specdec *t, int drafter, const specdec__plan *plan, int *levels,
-                                           double *rate)
+/* Lets a drafter draft the tokens of its whole tree at once. All nodes are kept for the target; of a tree whose shape
+   the drafter chose, the nodes that give the best rate (*rate). *levels: levels of the tree that were drafted. */
+static specdec_result specdec__engine_fill_tree(specdec *t, int drafter, const specdec__plan *plan, int *levels,
+                                                double *rate)
 {
     specdec__drafter *d = &t->engine->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
@@ -192,8 +194,9 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     return specdec__engine_keep_best(t, p, plan, 0, rate);
 }
 
-/* How many of the `behind` tokens a drafter may prefill in this step, so that other sequences do not wait long. */
-static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
+/* How many of the `behind` tokens of a sequence that a drafter lacks it may prefill in this step, so that other
+   sequences do not wait long. */
+static int specdec__engine_drafter_prefill_tokens(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
@@ -218,9 +221,9 @@ static int specdec__engine_catch_up_tokens(specdec *t, int drafter, int behind)
     return tokens;
 }
 
-/* Lets a drafter prefill `tokens` of the `behind` tokens, and measures the seconds. It proposes nothing in this
-   step. */
-static specdec_result specdec__engine_catch_up(specdec *t, int drafter, int behind, int tokens)
+/* Lets a drafter prefill the first `tokens` of the `behind` tokens of a sequence that it lacks, and measures the
+   seconds. The drafter proposes nothing in this step. */
+static specdec_result specdec__engine_prefill_drafter(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;
     specdec__tune_drafter *known = &e->tune->drafters[drafter];

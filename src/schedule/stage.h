@@ -11,10 +11,11 @@
 
 SPECDEC__FOR_SIZE
 
-/* Obeys an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not computed, but its nodes get
-   their slots in the cache, as nodes of later runs may descend from them. Errors: FULL, CANCELLED. */
-SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
-                                                            int cancelled, specdec_error *error)
+/* Lets a stage of the target obey an order: runs its nodes, commits or drops nodes. cancelled: 1: the run is not
+   computed, but its nodes get their slots in the cache, as nodes of later runs may descend from them. Errors: FULL,
+   CANCELLED. */
+SPECDEC__NOINLINE static specdec_result specdec__stage_obey_order(specdec__stage *stage, const specdec__order *order,
+                                                                  int cancelled, specdec_error *error)
 {
     specdec__context *c = stage->context;
     const int end = order->first + order->n;

@@ -13,22 +13,22 @@
 
 SPECDEC__FOR_SIZE
 
-/* Removes the oldest run from the list. */
+/* Removes the oldest run from the lane's list of runs that were sent. */
 static void specdec__pipe_remove_oldest(specdec__pipe *pipe)
 {
     memmove(pipe->runs, pipe->runs + 1, (size_t)--pipe->count * sizeof *pipe->runs);
 }
 
-/* Cancels run number `at` of the list, if it is not cancelled yet. */
-static void specdec__pipe_cancel(specdec__pipe *pipe, int at)
+/* Cancels run number `at` of the lane's list of runs that were sent, 0 being the oldest, if it is not cancelled yet. */
+static void specdec__pipe_cancel_run(specdec__pipe *pipe, int at)
 {
     if (!pipe->runs[at].cancelled)
         pipe->kind->cancel(pipe, at);
     pipe->runs[at].cancelled = 1;
 }
 
-/* Cancels all runs of the lane and waits until they have returned. The view of their sequence then has no nodes behind
-   its committed tokens, and the engine may use it. */
+/* Cancels all pipelined runs of the engine and waits until they have returned. The view of their sequence then has no
+   nodes behind its committed tokens, and the engine may use it. */
 static void specdec__pipe_drain(const specdec__engine *e)
 {
     specdec__pipe *pipe = e->pipe;
@@ -38,7 +38,7 @@ static void specdec__pipe_drain(const specdec__engine *e)
     if (!SPECDEC__PIPE || !pipe || !pipe->sequence)
         return;
     for (i = 0; i < pipe->count; i++)
-        specdec__pipe_cancel(pipe, i);
+        specdec__pipe_cancel_run(pipe, i);
     while (pipe->count) {
         pipe->kind->wait(pipe, SPECDEC__PIPE_RETURNED);
         pipe->kind->take(pipe, NULL);
@@ -52,13 +52,14 @@ static void specdec__pipe_drain(const specdec__engine *e)
 }
 
 /* Whether a drafter (d, or any if d is NULL) drafts while the target runs the current step. */
-static int specdec__ahead_on(const specdec__engine *e, const specdec__drafter *d)
+static int specdec__ahead_is_drafting(const specdec__engine *e, const specdec__drafter *d)
 {
     return SPECDEC__OS_THREADS && e->ahead->active && (!d || e->ahead->drafter == d);
 }
 
-/* Cancels the lane's job and waits for its end. Tokens that the drafter has prefilled stay in its cache. */
-static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
+/* Cancels the drafting or prefilling that the lane of an asynchronous drafter does, and waits for its end. Tokens that
+   the drafter has prefilled stay in its cache. */
+static void specdec__ahead_stop_lane(specdec__ahead *a, specdec__engine *e)
 {
     a->lane.kind->stop(&a->lane);
     specdec__lane_cancel(&a->lane);
@@ -67,8 +68,9 @@ static void specdec__ahead_stop(specdec__ahead *a, specdec__engine *e)
     a->prefills = 0;
 }
 
-/* Drops a sequence's runs and its drafts of the lane; only its first `count` tokens are unchanged. */
-static void specdec__ahead_drop(specdec *t, int count)
+/* Drops a sequence's pipelined runs and the draft tokens that a lane has drafted for it, as only its first `count`
+   tokens stay what they are. */
+static void specdec__ahead_drop_drafts(specdec *t, int count)
 {
     specdec__ahead *a = t->engine->ahead;
 
@@ -76,7 +78,7 @@ static void specdec__ahead_drop(specdec *t, int count)
     if (!SPECDEC__OS_THREADS || !a->drafter)
         return;
     if (a->lane.busy)
-        specdec__ahead_stop(a, t->engine);
+        specdec__ahead_stop_lane(a, t->engine);
     a->drafter->proposals[t->at].frontier.valid_at = 0;
     if (a->sequence == t)
         a->copied = specdec__min_int(a->copied, count);

@@ -18,10 +18,11 @@
 
 SPECDEC__FOR_SIZE
 
-/* Whether a drafter's cost is below SPECDEC__TUNE_CHEAP_LEVEL: then it drafts at every step, and is judged by the tree
-   that it drafted. */
-static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
-                                    const specdec__plan *plan)
+/* Whether a level of a drafter's tree costs less than the share SPECDEC__TUNE_CHEAP_LEVEL of a plain step: then it
+   drafts at every step, and the tree that it drafted decides whether the tree is verified. grows: 1: its trees grow
+   level by level; behind: tokens that it has to prefill first. */
+static int specdec__engine_drafter_is_cheap(const specdec__engine *e, int drafter, int grows, int behind,
+                                            const specdec__plan *plan)
 {
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
@@ -30,8 +31,9 @@ static int specdec__engine_is_cheap(const specdec__engine *e, int drafter, int g
             specdec__tune_level_seconds(known, plan->times[1]) < SPECDEC__TUNE_CHEAP_LEVEL * plan->times[1]);
 }
 
-/* Asks a drafter for draft tokens of a sequence, if its expected rate pays; plan->rate becomes the best rate so far. */
-static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan *plan)
+/* Asks a drafter for draft tokens of a sequence, if they are expected to raise the rate, tokens a second. plan->rate
+   becomes the best rate of the drafters asked so far. */
+static specdec_result specdec__engine_ask_drafter(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
@@ -40,24 +42,24 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     specdec_result result;
     int levels, readable, behind, fresh, light;
 
-    p->frontier.grows = d->kind.extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
-    if (specdec__ahead_on(e, d))
-        return specdec__ahead_propose(t, drafter, plan);
+    p->frontier.grows = d->kind.extend && (specdec__engine_trees_grow(&e->config) || specdec__ahead_is_drafting(e, d));
+    if (specdec__ahead_is_drafting(e, d))
+        return specdec__ahead_make_tree(t, drafter, plan);
     p->frontier.shares = p->frontier.grows || !d->kind.level_cost;
     behind = d->kind.count_behind ? d->kind.count_behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
-    light = specdec__engine_is_cheap(e, drafter, p->frontier.grows, behind, plan);
+    light = specdec__engine_drafter_is_cheap(e, drafter, p->frontier.grows, behind, plan);
     if ((d->kind.is_ready && !d->kind.is_ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_skips_estimate(e->tune, drafter, t->count)) ||
-        (!light && !specdec__engine_shape(t, drafter, behind, plan)))
+        (!light && !specdec__engine_shape_tree(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->request.wait_seconds = SPECDEC__TUNE_WAIT_SHARE * specdec__tune_plain_seconds(e->tune) / e->member_count;
-    readable = d->kind.prefill ? specdec__engine_catch_up_tokens(t, drafter, behind) : behind;
+    readable = d->kind.prefill ? specdec__engine_drafter_prefill_tokens(t, drafter, behind) : behind;
     if (readable < behind)
-        return specdec__engine_catch_up(t, drafter, behind, readable);
+        return specdec__engine_prefill_drafter(t, drafter, behind, readable);
     specdec__tune_begin_drafting(&p->books);
-    result = p->frontier.grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
-                      : specdec__engine_fill(t, drafter, plan, &levels, &rate);
+    result = p->frontier.grows ? specdec__engine_grow_tree(t, drafter, plan, &levels, &rate)
+                      : specdec__engine_fill_tree(t, drafter, plan, &levels, &rate);
     if (!result && light && p->outcome.kept_count > 1) {
         if (specdec__tune_must_rest(e->tune, drafter, plan, rate))
             specdec__draft_keep_first(p, 1);
@@ -69,8 +71,8 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
 }
 
 /* Makes the tree that the step verifies for a sequence: asks all drafters, the last of the list first, and merges their
-   trees. A drafter whose cache is full proposes nothing. */
-static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, int speculate)
+   trees. speculate: 0: asks no drafter, the tree is the root. A drafter whose cache is full proposes nothing. */
+static specdec_result specdec__engine_make_tree(specdec *t, specdec__plan *plan, int speculate)
 {
     specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
@@ -83,7 +85,7 @@ static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, i
         e->drafters[i].proposals[t->at].request.constrained = specdec__stream_constrained(t);
     }
     for (i = e->drafter_count; speculate && !result && i-- > 0;) {
-        result = specdec__engine_ask(t, i, plan);
+        result = specdec__engine_ask_drafter(t, i, plan);
         if (result == SPECDEC_ERROR_FULL) {
             e->drafters[i].proposals[t->at].drafts.tree.n = 1;
             specdec__draft_keep_first(&e->drafters[i].proposals[t->at], 1);
@@ -97,7 +99,7 @@ static specdec_result specdec__engine_propose(specdec *t, specdec__plan *plan, i
 
 /* The probability that node i of a sequence's tree is accepted, by the measured acceptance of one drafter that proposed
    it as draft token `candidate`. m->worth holds the parent's probability. */
-static double specdec__engine_probability_by(const specdec *t, int i, int drafter, int candidate)
+static double specdec__engine_node_probability_by(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -111,10 +113,10 @@ static double specdec__engine_probability_by(const specdec *t, int i, int drafte
            chance[specdec__min_int(p->drafts.tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The probability that node i is accepted, from those of all drafters that proposed it, taken as independent; at most
-   its parent's. For children drawn without replacement it is also at most that of the sibling drawn before, which is
-   verified first. */
-static float specdec__engine_probability(const specdec *t, int i)
+/* The probability that node i of a sequence's tree is accepted, from those of all drafters that proposed it, taken as
+   independent; at most its parent's. For children drawn without replacement it is also at most that of the sibling
+   drawn before, which is verified first. */
+static float specdec__engine_node_probability(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
@@ -124,7 +126,7 @@ static float specdec__engine_probability(const specdec *t, int i)
 
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_find_candidate(&e->drafters[k].proposals[t->at].outcome, i)) > 0)
-            missed *= 1 - specdec__engine_probability_by(t, i, k, candidate);
+            missed *= 1 - specdec__engine_node_probability_by(t, i, k, candidate);
     if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
         for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
             above--;
@@ -140,7 +142,7 @@ static double specdec__engine_expected_tokens(specdec *t)
 
     m->worth[0] = 1;
     for (i = 1; i < m->tree.n; i++) {
-        m->worth[i] = specdec__engine_probability(t, i);
+        m->worth[i] = specdec__engine_node_probability(t, i);
         tokens += (double)m->worth[i];
     }
     return tokens;
@@ -148,7 +150,7 @@ static double specdec__engine_expected_tokens(specdec *t)
 
 /* Prunes the trees of all sequences together: keeps the most probable draft tokens, as many as give the step the best
    rate. times (nodes): seconds of a step. */
-static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, const double *times)
+static SPECDEC__NOINLINE void specdec__engine_prune_trees(specdec__engine *e, const double *times)
 {
     const int base = e->roots + e->prefill_nodes;
     double worth[SPECDEC__MAX_TREE + 1], rate;
@@ -165,7 +167,7 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
 
         m->worth[0] = 1;
         for (i = 1; i < m->tree.n; i++) {
-            m->worth[i] = specdec__engine_probability(e->members[k], i);
+            m->worth[i] = specdec__engine_node_probability(e->members[k], i);
             held = specdec__tune_insert_value(worth, held, plan.most, (double)m->worth[i]);
         }
     }
@@ -177,7 +179,7 @@ static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, cons
 
 /* Makes the trees of all members, one after the other: each plan counts the nodes, seconds and expected tokens of the
    trees before it. */
-static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
+static SPECDEC__NOINLINE void specdec__engine_draft_trees(specdec__engine *e)
 {
     const int least = e->roots + e->prefill_nodes;
     double times[SPECDEC__MAX_TREE + 1], others = e->roots - 1, spent = 0;
@@ -193,14 +195,14 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const double start = specdec__os_seconds();
-        const int speculate = t->decodes && specdec__engine_plan(t, times, base, others, spent, &plan);
+        const int speculate = t->decodes && specdec__engine_plan_tree(t, times, base, others, spent, &plan);
         specdec_result result;
 
         e->pool.cancel = &t->cancel;
-        result = specdec__engine_propose(t, &plan, speculate);
+        result = specdec__engine_make_tree(t, &plan, speculate);
         if (result) {
             specdec__engine_fail_sequence(t, result);
-            specdec__engine_remove_member(e, t);
+            specdec__engine_subtract_member(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -213,8 +215,8 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
     }
     e->member_count = kept;
     if ((SPECDEC__SEQUENCES || SPECDEC__OTHER_DRAFTERS) && (kept > 1 || e->drafter_count > 1) && base > least &&
-        !specdec__engine_fixed(e))
-        specdec__engine_share_out(e, times);
+        !specdec__engine_tree_is_fixed(e))
+        specdec__engine_prune_trees(e, times);
 }
 
 SPECDEC__FOR_SPEED

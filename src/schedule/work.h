@@ -18,17 +18,17 @@
 
 SPECDEC__FOR_SIZE
 
-/* The next action of a step with one run: draft, send, take, end. */
+/* Returns the next action of a step with one run, SPECDEC__STEP_...: draft, send, take, end, one after the other. */
 static int specdec__engine_next_action(const specdec__engine *e, specdec__step *s)
 {
     return e->member_count ? ++s->act : SPECDEC__STEP_END;
 }
 
-/* Makes the trees of all members and reserves slots for their nodes. */
-static void specdec__engine_fill_trees(specdec__engine *e)
+/* Drafts the trees of all members of a step and reserves slots of the cache for their nodes. */
+static void specdec__engine_make_trees(specdec__engine *e)
 {
-    specdec__engine_draft(e);
-    specdec__engine_reserve(e);
+    specdec__engine_draft_trees(e);
+    specdec__engine_reserve_slots(e);
 }
 
 /* Runs one step of the members: drafts, sends runs to the target's lane, waits, and takes the runs that return. The
@@ -45,19 +45,19 @@ static void specdec__engine_run_step(specdec__engine *e, specdec *t, double star
     if (SPECDEC__PIPE && e->remote)
         e->remote->wait(e, t ? &t->cancel : NULL);
     if (SPECDEC__PIPE && s.several)
-        specdec__pipe_begin(e, &s);
+        specdec__pipe_begin_step(e, &s);
     else
         specdec__pipe_drain(e);
     do {
-        act = SPECDEC__PIPE && s.several ? specdec__pipe_next(e, &s) : specdec__engine_next_action(e, &s);
+        act = SPECDEC__PIPE && s.several ? specdec__pipe_next_action(e, &s) : specdec__engine_next_action(e, &s);
         if (act == SPECDEC__STEP_DRAFT)
-            SPECDEC__PIPE && s.several ? specdec__pipe_draft(e, &s) : specdec__engine_fill_trees(e);
+            SPECDEC__PIPE && s.several ? specdec__pipe_extend_drafts(e, &s) : specdec__engine_make_trees(e);
         else if (act == SPECDEC__STEP_SEND)
-            SPECDEC__PIPE && s.several ? specdec__pipe_send(e->pipe, &s) : specdec__engine_send(e, &s);
+            SPECDEC__PIPE && s.several ? specdec__pipe_send_run(e->pipe, &s) : specdec__engine_run_trees(e, &s);
         else if (act == SPECDEC__STEP_TAKE)
-            SPECDEC__PIPE && s.several ? specdec__pipe_take(e, &s) : specdec__engine_take(e, &s);
+            SPECDEC__PIPE && s.several ? specdec__pipe_take_run(e, &s) : specdec__engine_verify_trees(e, &s);
         else if (SPECDEC__PIPE && act == SPECDEC__STEP_WAIT)
-            specdec__pipe_wait(e->pipe, &s);
+            specdec__pipe_wait_for_lane(e->pipe, &s);
     } while (act != SPECDEC__STEP_END);
     if (SPECDEC__PIPE && e->remote)
         e->remote->wait(e, NULL);
@@ -78,7 +78,7 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     if (t && e->room.max_views == 1) { /* one sequence: after a failed prompt, a rewind, specdec_logits */
         const specdec__prefill_rows rows = specdec__prefill_rows_from(t->count - t->from_row);
 
-        if (t->from_row || specdec__engine_pending(t) > 0)
+        if (t->from_row || specdec__engine_tokens_to_prefill(t) > 0)
             result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
         if (result)
             return result;
@@ -101,7 +101,8 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     return result;
 }
 
-/* Clears the cancellation by which a call has ended. */
+/* Ends a call on a sequence that a cancellation has ended: clears the cancellation. result: of the call; is returned.
+   */
 static specdec_result specdec__engine_end_cancel(specdec *t, specdec_result result)
 {
     t->cancelled = result == SPECDEC_ERROR_CANCELLED;

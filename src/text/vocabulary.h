@@ -36,15 +36,15 @@ enum {
     SPECDEC__TOKEN_USER_DEFINED, SPECDEC__TOKEN_UNUSED, SPECDEC__TOKEN_BYTE
 };
 
-#define SPECDEC__VOCAB_MAX_TOKENS (1 << 24) /* most tokens of a vocabulary */
-#define SPECDEC__VOCAB_MAX_ENDS 64          /* most end-of-text tokens */
+#define SPECDEC__VOCAB_MAX_TOKENS (1 << 24) /* tokens of a vocabulary, at most */
+#define SPECDEC__VOCAB_MAX_ENDS 64         /* end-of-text tokens of a vocabulary, at most */
 #define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* longer texts are refused: offsets in a text have 32 bits */
-#define SPECDEC__TEXT_NONE UINT32_MAX       /* no token, no merge, no key */
+#define SPECDEC__TEXT_NONE UINT32_MAX      /* in place of an index of a token, a merge or a key: there is none */
 #define SPECDEC__TEXT_MERGE_BLOCK 16       /* symbols of a block of the merger's tournament tree */
 
-/* What the text of a token tells about it, whatever type the file gives, as in llama.cpp. */
+/* Marks: what the text of a token says about the token's type, whatever type the file gives, as in llama.cpp. */
 enum {
-    SPECDEC__MARK_NONE,
+    SPECDEC__MARK_NONE,    /* nothing: the file decides */
     SPECDEC__MARK_CONTROL, /* a control token */
     SPECDEC__MARK_ENDS,    /* a control token that ends a text */
     SPECDEC__MARK_TURN,    /* as ENDS; but user-defined in a vocabulary with a CALL token and a RETURN or FLUSH token */
@@ -52,7 +52,7 @@ enum {
     SPECDEC__MARK_SHOWN    /* user-defined: always recognised, always shown */
 };
 
-/* Tokens whose presence in the vocabulary changes what other texts tell. */
+/* Bits of marks_present: kinds of tokens whose presence in a vocabulary changes the marks of other texts. */
 enum { SPECDEC__MARK_RETURN = 1, SPECDEC__MARK_CALL = 2, SPECDEC__MARK_FLUSH = 4, SPECDEC__MARK_TOOL = 8 };
 
 /* Purposes of the tokens of fill-in-the-middle prompts: text before the gap, behind it, in it; padding; borders of
@@ -62,10 +62,12 @@ enum {
     SPECDEC__GAP_REPOSITORY, SPECDEC__GAP_FILE, SPECDEC__GAP_COUNT
 };
 
-/* Well-known texts of tokens, and the type or purpose of a token with such a text. */
+/* The table of well-known texts of tokens: the mark of each text, and its purpose in fill-in-the-middle prompts. */
 static const struct specdec__vocab_marked {
-    const char *text;
-    unsigned char kind, has, gap; /* SPECDEC__MARK_...; bit for marks_present; SPECDEC__GAP_... */
+    const char *text;        /* of the token */
+    unsigned char kind;      /* its mark: SPECDEC__MARK_NONE to _SHOWN */
+    unsigned char has;       /* the bit that the token sets in marks_present; 0: none */
+    unsigned char gap;       /* its purpose: SPECDEC__GAP_... */
 } specdec__vocab_marks[] = {
     {"<|im_end|>", SPECDEC__MARK_ENDS, 0, 0},
     {"<|eot_id|>", SPECDEC__MARK_ENDS, 0, 0},
@@ -160,22 +162,23 @@ typedef struct specdec__vocab {
     int marks_present;                          /* bits SPECDEC__MARK_RETURN to _TOOL: which of the tokens exist */
     int pre_tokenizer_source;                   /* BPE: 1: the file names its pre-tokenizer; 0: recognised; -1: unknown,
                                                    GPT-2's is used */
-    int strips_space;                           /* 1: white space behind most special tokens is dropped */
+    int strips_space;                           /* 1: tokenizing drops white space behind most special tokens */
     int no_merge_crosses_space;                 /* SPM: 1: no token has U+2581 behind another character */
-    const unsigned char *texts;                 /* the string array of the file */
+    const unsigned char *texts;                 /* (texts_size bytes) the tokens' texts: the string array of the file */
     size_t texts_size;
-    const unsigned char *scores; /* (count) f32, SPM only */
-    const unsigned char *types;  /* (count) i32 or NULL */
+    const unsigned char *scores; /* (count) f32 of the file: scores of the tokens; SPM only */
+    const unsigned char *types;  /* (count) i32 of the file: types of the tokens; NULL: the file has none */
     uint32_t *text_offset;       /* (count) offset of each token in texts */
     uint32_t *token_table;       /* (token_table_mask + 1) hash table of plain tokens: id + 1; 0: empty */
-    uint32_t token_table_mask;
+    uint32_t token_table_mask;   /* entries of token_table - 1 */
     uint32_t *merges;      /* (merge_count, 2) ids of left and right token in order of rank; count: unusable */
     uint32_t *merge_table; /* (merge_table_mask + 1) hash table of merges: rank + 1; 0: empty */
-    uint32_t merge_count, merge_table_mask;
-    uint32_t *specials; /* (special_count) unknown, control and user-defined tokens, longest text first */
+    uint32_t merge_count;
+    uint32_t merge_table_mask; /* entries of merge_table - 1 */
+    uint32_t *specials; /* (special_count) ids of unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
     int32_t *byte_token; /* (256) id of the token that stands for one byte; -1: none */
-    int32_t *ends;       /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) end-of-text tokens */
+    int32_t *ends;       /* (end_count, at most SPECDEC__VOCAB_MAX_ENDS) ids of end-of-text tokens */
     int end_count;
 } specdec__vocab;
 
@@ -190,7 +193,7 @@ static specdec__bytes specdec__vocab_token_text(const specdec__vocab *v, uint32_
     return out;
 }
 
-/* The byte that a text <0x00> to <0xFF> names; -1: another text. */
+/* Returns the byte that a token's text names, <0x00> to <0xFF>; -1: the text is not of that form. */
 static int specdec__vocab_byte_of_text(specdec__bytes text)
 {
     int value = 0, i;
@@ -209,7 +212,8 @@ static int specdec__vocab_byte_of_text(specdec__bytes text)
 }
 
 SPECDEC__FOR_SIZE
-/* The row of specdec__vocab_marks with a text; NULL: none. Nearly all texts fail by their first and last characters. */
+/* Returns the row of specdec__vocab_marks that has a text; NULL: none has it. Nearly all texts are ruled out by their
+   first and last bytes. */
 static const struct specdec__vocab_marked *specdec__vocab_find_mark(specdec__bytes text)
 {
     size_t i;
@@ -223,7 +227,7 @@ static const struct specdec__vocab_marked *specdec__vocab_find_mark(specdec__byt
     return NULL;
 }
 
-/* What a text tells about its token in this vocabulary: SPECDEC__MARK_... */
+/* The mark, SPECDEC__MARK_NONE to _SHOWN, of a token with this text in this vocabulary. */
 static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text)
 {
     const struct specdec__vocab_marked *row = specdec__vocab_find_mark(text);
@@ -236,7 +240,7 @@ static int specdec__vocab_text_mark(const specdec__vocab *v, specdec__bytes text
     return row->kind;
 }
 
-/* Is the token with this text an end-of-text token? */
+/* Whether a token with this text is an end-of-text token of the vocabulary. */
 static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__bytes text)
 {
     const int mark = specdec__vocab_text_mark(v, text);
@@ -245,8 +249,8 @@ static int specdec__vocab_text_ends_texts(const specdec__vocab *v, specdec__byte
                                         : mark == SPECDEC__MARK_ENDS || mark == SPECDEC__MARK_TURN;
 }
 
-/* The type of a token, SPECDEC__TOKEN_...: some texts decide it; in a file without types it is guessed from id and
-   text. */
+/* The type, SPECDEC__TOKEN_..., of the token `id` with this text: by the mark of the text, else by the file's types; in
+   a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     const int mark = specdec__vocab_text_mark(v, text);
@@ -272,19 +276,21 @@ static int specdec__vocab_type_of_text(const specdec__vocab *v, uint32_t id, spe
     return SPECDEC__TOKEN_NORMAL;
 }
 
-/* The type of a token of the vocabulary. */
+/* The type, SPECDEC__TOKEN_..., of the token `id` of the vocabulary. */
 static int specdec__vocab_token_type(const specdec__vocab *v, uint32_t id)
 {
     return specdec__vocab_type_of_text(v, id, specdec__vocab_token_text(v, id));
 }
 
-/* Is a type unknown, control or user-defined, so that tokenizing searches for the token's text? */
+/* Whether a type of tokens is UNKNOWN, CONTROL or USER_DEFINED. The texts of these tokens are searched for in a text
+   before it is tokenized. */
 static int specdec__vocab_type_is_special(int type)
 {
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
-/* Reads the next token's text, in order of ids; *at is 0 before the first. Works without indexes. */
+/* Returns the text of the next token, in the order of ids. *at: offset in v->texts, 0 before the first token. Does not
+   need text_offset. */
 static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *at)
 {
     specdec__bytes out;
@@ -295,7 +301,8 @@ static specdec__bytes specdec__vocab_next_text(const specdec__vocab *v, size_t *
     return out;
 }
 
-/* The token with this text, or with this decimal id; -1: there is none. */
+/* Returns the id of the token whose text is `name`, else the token whose id `name` is in decimal digits; -1: there is
+   none. */
 static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *name)
 {
     const size_t length = strlen(name);
@@ -314,7 +321,7 @@ static int32_t specdec__vocab_find_token(const specdec__vocab *v, const char *na
     return length && i == length && number < v->count ? (int32_t)number : -1;
 }
 
-/* Is a token an end-of-text token? Ids outside the vocabulary are not. */
+/* Whether the token `id` is an end-of-text token. 0 for ids outside the vocabulary. */
 static SPECDEC__UNUSED int specdec__vocab_token_ends_text(const specdec__vocab *v, int32_t id)
 {
     int i;
